@@ -1,0 +1,47 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+TORCH := torch==2.13.0
+
+.PHONY: demo test test-all lint bench score clean wheel
+
+demo: $(VENV)/core
+	$(BIN)/paramedic demo
+
+test: $(VENV)/dev lint
+	$(BIN)/pytest -n auto -m "not slow"
+
+test-all: $(VENV)/dev lint
+	$(BIN)/pytest -n auto
+
+lint: $(VENV)/dev
+	$(BIN)/ruff check src tests bench
+	$(BIN)/ruff format --check src tests bench
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/dev
+	$(BIN)/python bench/scan.py
+	$(BIN)/python bench/prefilter.py
+
+score: $(VENV)/dev
+	$(BIN)/python tests/score.py
+
+wheel: $(VENV)/dev
+	$(BIN)/python -m build --no-isolation --wheel
+
+clean:
+	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+
+$(VENV)/core: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+# Chromium opens the HTML report in a test; it is no Python package.
+$(VENV)/dev: pyproject.toml $(VENV)/core
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@command -v chromium chromium-browser google-chrome >/dev/null || \
+	  { echo "installing chromium (the HTML report's test needs it)"; apt-get update -qq && apt-get install -y -qq chromium >/dev/null; }
+	@touch $@

@@ -1,0 +1,5 @@
+import sys
+
+from paramedic.commands import main
+
+sys.exit(main())

@@ -1,0 +1,60 @@
+"""Which frameworks, versions and world size a log speaks of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from paramedic.model import Event, Fact, Source
+
+_FRAMEWORKS = {
+    "deepspeed": ("deepspeed", "DeepSpeed"),
+    "megatron": ("megatron", "Megatron"),
+    "colossalai": ("colossalai", "ColossalAI"),
+    "horovod": ("horovod", "Horovod"),
+    "lightning": ("pytorch_lightning", "/lightning/"),
+    "accelerate": ("/accelerate/", "accelerate.launch"),
+    "transformers": ("/transformers/", "transformers."),
+    "ray": ("ray.train", "/ray/", "(RayTrainWorker"),
+    "tensorflow": ("tensorflow", "keras"),
+    "pytorch": ("torch", "ProcessGroup", "[rank"),
+    "nccl": ("NCCL", "nccl"),
+    "gloo": ("gloo",),
+}
+_WORLD = re.compile(r"\bworld[_ -]?size['\"]?\W{1,4}(\d{1,6})\b|\bnranks (\d{1,6})\b", re.I)
+_VERSION = re.compile(
+    r"\b(?P<name>torch|pytorch|deepspeed|transformers|accelerate|nccl|cuda|tensorflow|horovod|lightning|megatron-core|python)"
+    r"(?:[ _-]?version)?(?: ?[=:] ?|==| )v?(?P<value>\d{1,4}\.\d{1,4}(?:\.\d{1,4})?(?:[+.\w-]{0,24}))",
+    re.I,
+)
+
+
+def facts_in(lines: Sequence[str], source: Source) -> Iterator[Fact]:
+    """Versions and world size as a log's first lines state them."""
+    for number, line in enumerate(lines, 1):
+        if (found := _WORLD.search(line)) is not None:
+            yield Fact("world_size", int(found[1] or found[2]), source.id, number, source.rank, source.host)
+        for version in _VERSION.finditer(line[:500]):
+            name = version["name"].lower().replace("pytorch", "torch")
+            yield Fact(f"version {name}", version["value"], source.id, number, source.rank, source.host)
+
+
+def frameworks_in(events: Iterable[Event], facts: Iterable[Fact]) -> tuple[str, ...]:
+    """The frameworks named in what was kept, the most specific first."""
+    named = {fact.name.removeprefix("version ") for fact in facts}
+    texts = [" ".join((event.text, *event.fields.get("frames", ())[-12:])) for event in events]
+    found = [
+        name
+        for name, needles in _FRAMEWORKS.items()
+        if name in named or any(needle in text for text in texts for needle in needles)
+    ]
+    return tuple(found)
+
+
+def world_size(sources: Sequence[Source], facts: Sequence[Fact]) -> int | None:
+    """What the log states; else the number of rank files, if they count 0, 1, … without a gap."""
+    stated = {fact.value for fact in facts if fact.name == "world_size"}
+    ranks = {source.rank for source in sources if source.rank is not None}
+    if len(stated) == 1 and max(ranks, default=0) < (only := stated.pop()):
+        return int(only)
+    return len(ranks) if len(ranks) > 1 and ranks == set(range(len(ranks))) else None

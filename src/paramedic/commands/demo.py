@@ -1,0 +1,29 @@
+"""diagnose a bundled recording of a real failed 4-rank run; nothing to set up"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib import resources
+
+from paramedic.commands import flags
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--output", metavar="FILE", default="paramedic-report.html", help="where the HTML report goes")
+
+
+def run(args: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from paramedic.pipeline import diagnose
+    from paramedic.report import render
+    from paramedic.report.text import render as render_text
+
+    with resources.as_file(resources.files("paramedic").joinpath("demo")) as folder:
+        report = diagnose([str(folder)])
+    console = Console()
+    render_text(report, console if console.is_terminal else Console(width=100))
+    flags.write_file(args.output, render(report, "html"))
+    print(f"paramedic: wrote {args.output}", file=sys.stderr)
+    return 0

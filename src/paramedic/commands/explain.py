@@ -1,0 +1,144 @@
+"""explain any rule, symptom, cause, fix pattern or stage
+
+  paramedic explain COL001
+  paramedic explain collective-hang
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from paramedic.commands import flags
+from paramedic.errors import ParamedicError
+
+if TYPE_CHECKING:
+    from paramedic.knowledge import Knowledge, Rule
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", metavar="ID", help="a rule's id, name or alias, or any id of the taxonomy")
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+    flags.add_rule_flags(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from paramedic.knowledge import load
+
+    config = flags.settings(args)
+    knowledge = load(flags.options(config).rules)
+    entry = describe(args.id, knowledge, config.setting)
+    if args.format == "json":
+        json.dump(entry, sys.stdout, indent=2, ensure_ascii=False)
+        print()
+    else:
+        _print(entry)
+    return 0
+
+
+def describe(id: str, knowledge: Knowledge, setting: str) -> dict[str, Any]:
+    """Everything known about one id. Raises ParamedicError with the nearest ids when there is none."""
+    taxonomy = knowledge.taxonomy
+    for rule in knowledge.rules.values():
+        if id.upper() == rule.id or id == rule.name or id in rule.aliases:
+            return _rule(rule)
+    if id in taxonomy.symptoms:
+        return _symptom(id, knowledge, setting)
+    if id in taxonomy.causes:
+        cause = taxonomy.causes[id]
+        return {
+            "kind": "root cause",
+            "id": id,
+            "area": cause.area,
+            "definition": cause.definition,
+            "usual fixes": list(cause.fixes),
+            "symptoms": [s for s, entry in taxonomy.symptoms.items() if id in entry.causes],
+            "rules": [r.id for r in knowledge.rules.values() if id in r.causes],
+        }
+    if id in taxonomy.fix_patterns:
+        return {
+            "kind": "fix pattern",
+            "id": id,
+            "definition": taxonomy.fix_patterns[id].definition,
+            "cures": [c for c, entry in taxonomy.causes.items() if id in entry.fixes],
+            "counted for": {s: n[id] for s, n in knowledge.priors.fixes.items() if id in n},
+        }
+    if id in taxonomy.stages:
+        return {
+            "kind": "stage",
+            "id": id,
+            "definition": taxonomy.stages[id].definition,
+            "symptoms": [s for s, entry in taxonomy.symptoms.items() if entry.id.stage == id],
+        }
+    known = [*knowledge.rules, *taxonomy.symptoms, *taxonomy.causes, *taxonomy.fix_patterns, *taxonomy.stages]
+    near = difflib.get_close_matches(id, known, n=3) or difflib.get_close_matches(id.upper(), known, n=3)
+    hint = f"; near it: {', '.join(near)}" if near else "; `paramedic rules` lists all rules"
+    raise ParamedicError(f"{id}: no rule, symptom, cause, fix pattern or stage has this id{hint}")
+
+
+def _rule(rule: Rule) -> dict[str, Any]:
+    from paramedic.knowledge.rules import HEADINGS
+
+    return {
+        "kind": "rule",
+        "id": rule.id,
+        "name": rule.name,
+        "title": rule.title,
+        "stage": rule.symptom.stage,
+        "symptom": str(rule.symptom),
+        "severity": rule.severity,
+        "status": rule.status,
+        "can be an echo of another failure": rule.consequence,
+        "confidence": rule.confidence,
+        "causes": dict(rule.causes),
+        "systems": list(rule.systems),
+        **{heading: rule.section(heading) for heading in HEADINGS},
+        "fixes": [f"{fix.title} [{fix.safety}]" for fix in rule.fixes],
+        "references": list(rule.references),
+        "file": rule.path,
+    }
+
+
+def _symptom(id: str, knowledge: Knowledge, setting: str) -> dict[str, Any]:
+    entry = knowledge.taxonomy.symptoms[id]
+    prior = knowledge.priors.causes[setting][id]
+    counted = knowledge.priors.fixes.get(id, {})
+    return {
+        "kind": "symptom",
+        "id": id,
+        "stage": entry.id.stage,
+        "definition": entry.definition,
+        **({"boundary": entry.boundary} if entry.boundary else {}),
+        "seen as": {kind: list(texts) for kind, texts in entry.signals.items()},
+        f"causes (base rates, {setting}; judgement)": {cause: f"{share:.0%}" for cause, share in prior.items()},
+        "fixes": list(entry.fixes),
+        **({"fixes counted in study 1": dict(counted)} if counted else {}),
+        "rules": [rule.id for rule in knowledge.rules.values() if rule.symptom == id],
+    }
+
+
+def _print(entry: Mapping[str, Any]) -> None:
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.text import Text
+
+    console = Console()
+    console.print(Text(f"{entry['id']}  ({entry['kind']})", style="bold"))
+    for key, value in entry.items():
+        if key in ("id", "kind") or value in ("", [], {}):
+            continue
+        if isinstance(value, Mapping):
+            console.print(Text(f"{key}:", style="bold"))
+            for name, item in value.items():
+                shown = "; ".join(item) if isinstance(item, list) else str(item)
+                console.print(Padding(Text(f"{name}: {shown}"), (0, 0, 0, 2)))
+        elif isinstance(value, list) or (isinstance(value, str) and "\n" in value):
+            console.print(Text(f"{key}:", style="bold"))
+            for item in value if isinstance(value, list) else [value]:
+                console.print(Padding(Text(str(item)), (0, 0, 0, 2)))
+        else:
+            console.print(Text.assemble((f"{key}: ", "bold"), str(value)))

@@ -1,0 +1,36 @@
+"""Run × knowledge → findings. Pure functions over Events; nothing here reads a byte or decides who failed first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from paramedic.detect import exceptions, exits, hang, match, memory
+from paramedic.knowledge import Knowledge, Rule
+from paramedic.model import Finding, Run
+from paramedic.prefilter import Prefilter
+
+Detector = Callable[[Run, Rule, Sequence[Finding]], Iterable[Finding]]
+
+DETECTORS: dict[str, Detector] = {
+    "memory.exhausted": memory.exhausted,
+    "memory.fragmented": memory.fragmented,
+    "memory.shared": memory.shared,
+    "exits.killed": exits.killed,
+    "exits.crashed": exits.crashed,
+    "exits.terminated": exits.terminated,
+    "exits.wordless": exits.wordless,
+    "exceptions.unrecognised": exceptions.unrecognised,
+    "hang.rank_missing": hang.rank_missing,
+    "hang.rank_lost": hang.rank_lost,
+}
+"""In the order in which they run: each sees what was found before it."""
+
+
+def detect(run: Run, knowledge: Knowledge, prefilter: Prefilter) -> list[Finding]:
+    rules = knowledge.rules.values()
+    by_detector = {rule.detector: rule for rule in rules if rule.detector}
+    found = match.match(run, [rule for rule in rules if rule.match], prefilter)
+    for name, detector in DETECTORS.items():
+        if name in by_detector:
+            found += detector(run, by_detector[name], tuple(found))
+    return match.most_specific(found)

@@ -1,0 +1,58 @@
+"""Python exceptions that no signature knows: their frames still say at which stage of training they happened."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from paramedic.detect.match import on_events
+from paramedic.knowledge import Rule, load_taxonomy
+from paramedic.model import Event, Finding, Run
+
+_PLACES = (
+    (r"torch/utils/data/|/datasets/|tf/data|[Dd]ata[Ll]oader|__getitem__|collate", "data-pipeline-failure", 0.75),
+    (r" in (?:\w*save\w*checkpoint\w*|save|_save|save_\w+)$|distributed/checkpoint/.*save", "checkpoint-save-failure", 0.65),
+    (r" in (?:\w*load\w*checkpoint\w*|load_state_dict|resume\w*)$", "checkpoint-resume-failure", 0.65),
+    (r"from_pretrained", "model-weight-loading-failure", 0.65),
+    (r" in init_process_group$|rendezvous|_create_tcp_store", "rendezvous-setup-failure", 0.7),
+    (r"argparse\.py|pydantic|configuration_utils|hydra/|omegaconf/", "invalid-run-configuration", 0.65),
+    (r"distributed/distributed_c10d\.py", "communication-runtime-error", 0.5),
+)
+_UNIMPLEMENTED = ("AttributeError", "NotImplementedError")
+_LAUNCHER = ("ChildFailedError", "SignalException", "ProcessRaisedException", "ProcessExitedException")
+_QUIET = ("KeyboardInterrupt", "SystemExit", "BdbQuit")
+
+
+def unrecognised(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    known = {(e.event.source, e.event.seq) for one in found for e in one.evidence}
+    symptoms = load_taxonomy()
+    for event in run.events:
+        if event.kind != "traceback" or (event.source, event.seq) in known or not event.fields.get("types"):
+            continue
+        name = event.fields["types"][-1].rsplit(".", 1)[-1]
+        if name in _LAUNCHER or name in _QUIET:
+            continue
+        symptom, confidence = _symptom(event, name)
+        where = _own_frame(event)
+        fields = {"exception": event.text.split("\n")[-1][:200], "where": where}
+        ranks = () if event.rank is None else (event.rank,)
+        one = on_events(rule, (event,), ranks, fields)
+        yield replace(one, symptom=symptoms.symptom(symptom), confidence=confidence)
+
+
+def _symptom(event: Event, name: str) -> tuple[str, float]:
+    frames = "\n".join(event.fields.get("frames", ()))
+    for pattern, symptom, confidence in _PLACES:
+        if re.search(pattern, frames, re.M):
+            return symptom, confidence
+    if name in _UNIMPLEMENTED:
+        return "unsupported-api-or-attribute", 0.6
+    return "step-execution-error", 0.6
+
+
+def _own_frame(event: Event) -> str:
+    """The innermost frame of the user's own code."""
+    frames: list[str] = list(event.fields.get("frames", ()))
+    own = [f for f in frames if "site-packages" not in f and "/lib/python" not in f and not f.startswith("<")]
+    return (own or frames or ["?"])[-1]

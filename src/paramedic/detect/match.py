@@ -1,0 +1,92 @@
+"""Signatures: which rule says what about which event."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from paramedic.knowledge import Rule
+from paramedic.model import Event, Evidence, Finding, Run
+from paramedic.prefilter import Prefilter
+
+_RANKS = re.compile(r"\d+")
+
+
+def match(run: Run, rules: Sequence[Rule], prefilter: Prefilter) -> list[Finding]:
+    """Every rule that fires on an event; `most_specific` later keeps one of them for each event."""
+    by_keyword: dict[str, list[Rule]] = {}
+    for rule in rules:
+        for keyword in rule.keywords:
+            by_keyword.setdefault(keyword, []).append(rule)
+    rank_of_pid = {e.fields["pid"]: e.rank for e in run.events if e.kind == "exit" and e.rank is not None}
+    found = []
+    for event in run.events:
+        if event.kind not in ("line", "traceback"):
+            continue
+        candidates = {rule.id: rule for kw in prefilter.literals_in(event.text) for rule in by_keyword.get(kw, ())}
+        for rule in candidates.values():
+            fields = fires(rule, event)
+            if fields is not None:
+                found.append(finding(rule, event, fields, rank_of_pid))
+    return found
+
+
+def fires(rule: Rule, event: Event) -> dict[str, str] | None:
+    """The captured fields when the rule fires on this event, else None."""
+    hit = next((m for p in rule.patterns if (m := p.search(event.text))), None)
+    if hit is None:
+        return None
+    frames = "\n".join(event.fields.get("frames", ()))
+    if rule.stack_pattern and not rule.stack_pattern.search(frames):
+        return None
+    if any(p.search(event.text) or p.search(frames) for p in rule.unless_patterns):
+        return None
+    return {name: value for name, value in hit.groupdict().items() if value is not None}
+
+
+def finding(rule: Rule, event: Event, fields: Mapping[str, str], rank_of_pid: Mapping[int, int | None]) -> Finding:
+    """A finding on one event. The message itself may name the rank, its process, or the ranks that are missing."""
+    ranks: tuple[int, ...] = () if event.rank is None else (event.rank,)
+    if "accused" in fields:
+        ranks = tuple(sorted({int(r) for r in _RANKS.findall(fields["accused"])[:4096]}))
+    elif fields.get("rank", "").isdigit():
+        ranks = (int(fields["rank"]),)
+    elif not ranks and fields.get("pid", "").isdigit():
+        rank = rank_of_pid.get(int(fields["pid"]))
+        ranks = () if rank is None else (rank,)
+    return on_events(rule, (event,), ranks, fields)
+
+
+def on_events(
+    rule: Rule, events: Sequence[Event], ranks: Iterable[int], fields: Mapping[str, str] | None = None
+) -> Finding:
+    ranks = tuple(ranks)
+    return Finding(
+        rule=rule.id,
+        symptom=rule.symptom,
+        severity=rule.severity,
+        scope="rank" if ranks else "job",
+        ranks=ranks,
+        hosts=tuple(sorted({e.host for e in events if e.host})),
+        confidence=rule.confidence,
+        summary=rule.title,
+        evidence=tuple(_evidence(e) for e in events),
+        consequence=rule.consequence,
+        attempt=max((e.attempt for e in events), default=0),
+        fields=fields or {},
+    )
+
+
+def _evidence(event: Event) -> Evidence:
+    return Evidence(event, tuple(event.fields.get("before", ())), tuple(event.fields.get("after", ())))
+
+
+def most_specific(found: Sequence[Finding]) -> list[Finding]:
+    """One finding for each event: the rule that is surest of its symptom."""
+    best: dict[tuple[str, int, str], Finding] = {}
+    for one in found:
+        event = one.evidence[0].event
+        key = (event.source, event.seq, event.kind)
+        if key not in best or one.confidence > best[key].confidence:
+            best[key] = one
+    return list(best.values())

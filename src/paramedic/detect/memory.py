@@ -1,0 +1,97 @@
+"""A CUDA out-of-memory message taken apart: too big, fragmented, or shared with another process."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from paramedic.detect.match import on_events
+from paramedic.knowledge import Rule
+from paramedic.model import Event, Finding, Run
+
+_UNITS = {"B": 1, "bytes": 1, "KiB": 1 << 10, "KB": 1 << 10, "MiB": 1 << 20, "MB": 1 << 20, "GiB": 1 << 30, "GB": 1 << 30}
+_SIZE = r"(\d+(?:\.\d+)?) ?(KiB|MiB|GiB|KB|MB|GB|bytes|B)\b"
+_OOM = re.compile(r"(?:CUDA|HIP|XPU|NPU|MPS)\S{0,20} out of memory|OutOfMemoryError")
+_CLAUSES = {
+    # Every clause is optional: wordings of torch 1.x to 2.15 differ in which ones they print.
+    "request": re.compile(rf"[Tt]ried to allocate {_SIZE}"),
+    "total": re.compile(rf"total capac(?:i)?ty of {_SIZE}|{_SIZE} total capacity"),
+    "free": re.compile(rf"of which {_SIZE} is free|{_SIZE} free[;.)]"),
+    "used": re.compile(rf"this process has {_SIZE} memory in use"),
+    "allocated": re.compile(rf"{_SIZE} is allocated by PyTorch|{_SIZE} already allocated"),
+    "unused": re.compile(rf"{_SIZE} is reserved by PyTorch but unallocated"),
+    "reserved": re.compile(rf"{_SIZE} reserved in total by PyTorch"),
+}
+_OTHERS = re.compile(rf"Process \d+ has {_SIZE} memory in use")
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceOom:
+    """Sizes in bytes; None where the message does not say."""
+
+    request: int | None = None
+    total: int | None = None
+    free: int | None = None
+    used: int | None = None
+    allocated: int | None = None
+    unused: int | None = None
+    others: int = 0
+
+    @property
+    def kind(self) -> str:
+        if self.unused and self.request and self.unused >= max(self.request, (self.allocated or 0) // 10):
+            return "fragmented"
+        if self.total and self.others > 0.2 * self.total:
+            return "shared"
+        return "exhausted"
+
+
+def parse(text: str) -> DeviceOom | None:
+    if not _OOM.search(text):
+        return None
+    sizes = {name: size for name, pattern in _CLAUSES.items() if (size := _bytes(pattern.search(text))) is not None}
+    reserved = sizes.pop("reserved", None)
+    if reserved is not None and "allocated" in sizes:
+        sizes.setdefault("unused", max(reserved - sizes["allocated"], 0))
+    others = sum(_bytes(found) or 0 for found in _OTHERS.finditer(text[:8_000]))
+    return DeviceOom(**sizes, others=others) if sizes else None
+
+
+def _bytes(found: re.Match[str] | None) -> int | None:
+    if found is None:
+        return None
+    number, unit = (part for part in found.groups() if part is not None)
+    return int(float(number) * _UNITS[unit])
+
+
+def exhausted(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    return _ooms(run, rule, "exhausted")
+
+
+def fragmented(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    return _ooms(run, rule, "fragmented")
+
+
+def shared(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    return _ooms(run, rule, "shared")
+
+
+def _ooms(run: Run, rule: Rule, kind: str) -> Iterator[Finding]:
+    for event in run.events:
+        if event.kind in ("line", "traceback") and (oom := parse(event.text)) and oom.kind == kind:
+            ranks = () if event.rank is None else (event.rank,)
+            yield on_events(rule, (event,), ranks, _fields(oom, event))
+
+
+def _fields(oom: DeviceOom, event: Event) -> dict[str, str]:
+    sizes = {"request": oom.request, "total": oom.total, "free": oom.free, "used": oom.used,
+             "allocated": oom.allocated, "unused": oom.unused, "others": oom.others or None}  # fmt: skip
+    return {name: human(size) for name, size in sizes.items() if size is not None}
+
+
+def human(size: int) -> str:
+    for unit, width in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size >= width:
+            return f"{size / width:.2f} {unit}"
+    return f"{size} B"

@@ -1,0 +1,214 @@
+"""First failure, cascades, ranked causes.
+
+Order comes from causality first (an out-of-memory error is never an echo, a timeout may be, the agent's SIGTERM always
+is), then from clocks or the position in one file. What followed from the first failure is folded under it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from paramedic.knowledge import Knowledge, Rule
+from paramedic.knowledge.priors import Setting
+from paramedic.model import Cascade, Cause, Event, Evidence, Finding, Report, Run, Suppressed
+
+VERDICT_AT = 0.5
+"""No answer beats a wrong one: below this confidence the verdict is null."""
+
+MAX_EVIDENCE = 6
+UNKNOWN = 0.1
+"""The share of every cause distribution that is kept for causes nobody listed."""
+_UNLISTED = 0.05
+_ORDER = {"never": 0, "possible": 1, "always": 2}
+
+
+def explain(run: Run, found: Sequence[Finding], knowledge: Knowledge, setting: Setting) -> Report:
+    """Turns what was detected into one verdict, with everything else folded, kept beside it, or left out by name."""
+    alive, suppressed = _outlived(run, found)
+    errors = [f for f in alive if f.severity == "error"]
+    notes = [f for f in alive if f.severity != "error"]
+    last = max((f.attempt for f in errors), default=0)
+    first, echoes = _first_failure(run, [f for f in errors if f.attempt == last])
+    earlier = _merged(f for f in errors if f.attempt != last and f.consequence == "never")
+    findings = [_explained(run, f, knowledge, setting) for f in (*first, *earlier, *_merged(notes))]
+    findings.sort(key=lambda f: (f.severity != "error", f.attempt != last))
+    verdict = findings[0] if first and findings[0].confidence >= VERDICT_AT else None
+    return Report(
+        run=run,
+        verdict=verdict,
+        findings=tuple(findings),
+        cascades=_cascades(echoes, first[0].rule) if first else (),
+        skipped=run.skipped,
+        suppressed=tuple(suppressed),
+    )
+
+
+# -- who failed first ----------------------------------------------------------------------------------------------
+
+
+def _first_failure(run: Run, errors: Sequence[Finding]) -> tuple[list[Finding], list[Finding]]:
+    """([the first failure, then rivals that cannot be told from it], the echoes)."""
+    if not errors:
+        return [], []
+    roots = _roots(errors)
+    merged = sorted(_merged(roots), key=lambda f: _preference(f))
+    first = _earliest(merged)
+    everywhere = _everywhere(run, first, errors)
+    rest = [f for f in errors if f.rule != first.rule or not set(f.ranks) <= set(first.ranks)]
+    if everywhere:
+        first = replace(first, ranks=(), scope="job")
+    rivals = [f for f in merged if f.rule != first.rule and f.consequence == "never" and first.consequence == "never"]
+    if rivals:
+        first = replace(first, confidence=first.confidence * 0.9)
+    echoes = [f for f in rest if not any(f.rule == r.rule for r in rivals)]
+    return [first, *rivals], echoes
+
+
+def _roots(errors: Sequence[Finding]) -> list[Finding]:
+    """Each rank's own first failure; of all ranks, only those that are least likely to be an echo."""
+    by_rank: dict[int | None, list[Finding]] = defaultdict(list)
+    for one in errors:
+        for rank in one.ranks or (None,):
+            by_rank[rank].append(one)
+    if len(by_rank) > 1 and None in by_rank:
+        ranked = {f.rule for rank, found in by_rank.items() if rank is not None for f in found}
+        by_rank[None] = [f for f in by_rank[None] if f.rule not in ranked]
+    own = [min(found, key=_preference) for found in by_rank.values() if found]
+    least = min(_ORDER[f.consequence] for f in own)
+    return [f for f in own if _ORDER[f.consequence] == least]
+
+
+def _preference(one: Finding) -> tuple[int, bool, float]:
+    """Within a rank: what cannot be an echo, then what was said rather than how it exited, then the surest."""
+    return _ORDER[one.consequence], one.evidence[0].event.kind == "exit", -one.confidence
+
+
+def _merged(found: Iterable[Finding]) -> list[Finding]:
+    """One finding for each rule and attempt, with all its ranks and the first evidence of each."""
+    groups: dict[tuple[str, str, int], list[Finding]] = defaultdict(list)
+    for one in found:
+        groups[one.rule, one.symptom, one.attempt].append(one)
+    return [_merge(group) for group in groups.values()]
+
+
+def _merge(group: Sequence[Finding]) -> Finding:
+    ordered = sorted(group, key=lambda f: (f.evidence[0].event.rank is None, f.evidence[0].event.seq))
+    evidence: dict[tuple[str, int], Evidence] = {}
+    for one in ordered:
+        for item in one.evidence:
+            evidence.setdefault((item.event.source, item.event.seq), item)
+    ranks = tuple(sorted({rank for one in group for rank in one.ranks}))
+    hosts = tuple(sorted({host for one in group for host in one.hosts}))
+    chosen = tuple(evidence.values())[:MAX_EVIDENCE]
+    return replace(ordered[0], ranks=ranks, hosts=hosts, evidence=chosen, scope="rank" if ranks else "job")
+
+
+def _earliest(merged: Sequence[Finding]) -> Finding:
+    """Of equals, the one whose clock or place in one file is first; without either, the one we are surest of."""
+    if len(merged) == 1:
+        return merged[0]
+    events = [f.evidence[0].event for f in merged]
+    if all(e.utc_ns is not None for e in events):
+        return min(merged, key=lambda f: f.evidence[0].event.utc_ns or 0)
+    if len({e.source for e in events}) == 1:
+        return min(merged, key=lambda f: f.evidence[0].event.seq)
+    return merged[0]
+
+
+def _everywhere(run: Run, first: Finding, errors: Sequence[Finding]) -> bool:
+    """All ranks failed alike: the rest were ended before they could say so."""
+    expected = set(range(run.world_size)) if run.world_size else set(run.ranks_seen)
+    if len(expected) < 2 or not first.ranks:
+        return False
+    others = expected - set(first.ranks)
+    if not others:
+        return True
+    said_more = {r for f in errors if f.consequence != "always" and f.rule != first.rule for r in f.ranks}
+    ended = {r for f in errors if f.consequence == "always" for r in f.ranks}
+    return 2 * len(first.ranks) >= len(expected) and others <= ended and not others & said_more
+
+
+def _outlived(run: Run, found: Sequence[Finding]) -> tuple[list[Finding], list[Suppressed]]:
+    """Sets aside what a rank survived: it went on training after it, and nobody saw the rank die of it."""
+    progress: dict[tuple[str, int | None], Event] = {}
+    for event in run.events:
+        if event.kind == "progress":
+            progress[event.source, event.rank] = event
+    died = any(e.kind == "exit" or e.fields.get("uncaught") for e in run.events)
+    alive, survived = [], []
+    for one in found:
+        event = one.evidence[0].event
+        later = progress.get((event.source, event.rank))
+        fatal = event.fields.get("uncaught") or (event.rank is None and died) or event.kind == "exit"
+        if later is None or later.seq <= event.seq or fatal or one.severity != "error":
+            alive.append(one)
+        else:
+            survived.append(Suppressed(one.rule, f"training went on afterwards (line {later.line})", one.ranks))
+    return alive, survived
+
+
+def _cascades(echoes: Sequence[Finding], because: str) -> tuple[Cascade, ...]:
+    by_symptom: dict[str, list[Finding]] = defaultdict(list)
+    for one in echoes:
+        by_symptom[one.symptom].append(one)
+    return tuple(
+        Cascade(
+            symptom=group[0].symptom,
+            ranks=tuple(sorted({rank for one in group for rank in one.ranks})),
+            because=because,
+            count=sum(len(one.evidence) for one in group),
+        )
+        for group in sorted(by_symptom.values(), key=len, reverse=True)
+    )
+
+
+# -- why -----------------------------------------------------------------------------------------------------------
+
+
+def _explained(run: Run, one: Finding, knowledge: Knowledge, setting: Setting) -> Finding:
+    rule = knowledge.rules[one.rule]
+    prior = knowledge.priors.cause(one.symptom, setting)
+    weights = rule.causes if one.symptom == rule.symptom else {}
+    return replace(one, causes=_causes(prior, weights, setting), summary=_summary(rule, one))
+
+
+def _causes(prior: Mapping[str, float], weights: Mapping[str, float], setting: str) -> tuple[Cause, ...]:
+    """Base rate × what this message says, normalised to leave a share for the unknown."""
+    likelihood = {cause: prior[cause] * (weights.get(cause, _UNLISTED) if weights else 1.0) for cause in prior}
+    total = sum(likelihood.values())
+    causes = [
+        Cause(cause, round((1 - UNKNOWN) * value / total, 3), _why(cause, prior[cause], weights, setting))
+        for cause, value in sorted(likelihood.items(), key=lambda item: -item[1])
+    ]
+    return tuple(c for c in causes if c.probability >= 0.02)
+
+
+def _why(cause: str, base: float, weights: Mapping[str, float], setting: str) -> str:
+    rate = f"base rate {base:.0%} for this symptom ({setting})"
+    if not weights:
+        return rate
+    return f"{rate}; this message points to it" if cause in weights else f"{rate}; this message does not point to it"
+
+
+def _summary(rule: Rule, one: Finding) -> str:
+    """The rule's sentence with what the message said; the plain title where the message does not say enough."""
+    if not one.ranks:
+        who = "Every rank" if one.scope == "job" and one.evidence[0].event.rank is not None else "A rank"
+    else:
+        who = f"Rank {one.ranks[0]}" if len(one.ranks) == 1 else f"Ranks {_listed(one.ranks)}"
+    sentence = rule.summary.replace("Rank {rank}", who).replace("rank {rank}", who[0].lower() + who[1:])
+    known = {**one.fields, "rank": _listed(one.ranks) or "?"}
+    for name, value in known.items():
+        sentence = sentence.replace("{" + name + "}", value)
+    return rule.title if "{" in sentence and any(f"{{{n}}}" in sentence for n in _placeholders(rule)) else sentence
+
+
+def _placeholders(rule: Rule) -> list[str]:
+    return [part.split("}", 1)[0] for part in rule.summary.split("{")[1:]]
+
+
+def _listed(ranks: Sequence[int]) -> str:
+    texts = [str(rank) for rank in ranks[:8]] + ([f"{len(ranks) - 8} more"] if len(ranks) > 8 else [])
+    return " and ".join([", ".join(texts[:-1]), texts[-1]]) if len(texts) > 1 else "".join(texts)

@@ -1,0 +1,41 @@
+"""Which fix to try first, with the values that the evidence gives filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from paramedic.knowledge import Knowledge
+from paramedic.model import Finding, Fix, Report
+
+MOST = 3
+"""Never a list of twenty."""
+
+
+def propose(report: Report, knowledge: Knowledge) -> Report:
+    """Gives every finding its rule's fixes, the most likely cause's first."""
+    findings = tuple(replace(f, fixes=fixes_for(f, knowledge)) for f in report.findings)
+    verdict = findings[0] if report.verdict is not None else None
+    return replace(report, findings=findings, verdict=verdict)
+
+
+def fixes_for(finding: Finding, knowledge: Knowledge) -> tuple[Fix, ...]:
+    likely = {cause.id: cause.probability for cause in finding.causes}
+    top = max(likely.values(), default=0.0)
+    fixes = sorted(
+        knowledge.rules[finding.rule].fixes, key=lambda fix: -(likely.get(fix.cause, 0.0) if fix.cause else top)
+    )
+    return tuple(_filled(fix, finding.fields) for fix in fixes[:MOST])
+
+
+def _filled(fix: Fix, fields: Mapping[str, str]) -> Fix:
+    """Plain replacement of `{name}` by the captured text: what comes from a log is never a template."""
+
+    def fill(value: Any) -> Any:
+        if isinstance(value, str):
+            for name, text in fields.items():
+                value = value.replace("{" + name + "}", text)
+        return value
+
+    return replace(fix, title=fill(fix.title), action={key: fill(value) for key, value in fix.action.items()})

@@ -1,0 +1,46 @@
+"""What Paramedic knows: the taxonomy, the rules and the base rates. All of it is readable data beside this file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from paramedic.errors import ParamedicError
+from paramedic.knowledge.priors import Priors, load_priors
+from paramedic.knowledge.rules import Case, Rule, load_rules, parse_rule
+from paramedic.knowledge.taxonomy import Taxonomy, load_taxonomy
+
+__all__ = ["Case", "Knowledge", "Priors", "Rule", "Taxonomy", "load", "load_taxonomy", "parse_rule"]
+
+
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    taxonomy: Taxonomy
+    rules: Mapping[str, Rule]
+    priors: Priors
+
+
+def load(own_rules: Iterable[Path] = ()) -> Knowledge:
+    """The package's knowledge plus a team's own rule folders. A rule with a known id replaces the package's."""
+    taxonomy = load_taxonomy()
+    rules: dict[str, Rule] = {}
+    for rule in load_rules(resources.files(__package__).joinpath("signatures"), taxonomy):
+        _add(rule, rules)
+    for folder in own_rules:
+        if not folder.is_dir():
+            raise ParamedicError(f"--rules {folder}: no such folder")
+        own: dict[str, Rule] = {}
+        for rule in load_rules(folder, taxonomy):
+            _add(rule, own)
+        if not own:
+            raise ParamedicError(f"--rules {folder}: holds no rule file (NAME.md with `+++` front matter)")
+        rules |= own
+    return Knowledge(taxonomy, dict(sorted(rules.items())), load_priors())
+
+
+def _add(rule: Rule, rules: dict[str, Rule]) -> None:
+    if rule.id in rules:
+        raise ParamedicError(f"rule id {rule.id} is used twice: {rules[rule.id].path} and {rule.path}")
+    rules[rule.id] = rule

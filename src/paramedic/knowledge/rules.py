@@ -1,0 +1,179 @@
+"""A rule is one Markdown file: TOML front matter between `+++` lines, four fixed headings, and its own test cases."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib import resources
+from importlib.resources.abc import Traversable
+from typing import Any
+
+from paramedic.errors import ParamedicError
+from paramedic.knowledge.schema import problems
+from paramedic.knowledge.taxonomy import Taxonomy
+from paramedic.model import Consequence, Fix, Severity, Symptom
+
+HEADINGS = ("What it means", "Confirm", "Fix", "Not this")
+_FENCE = re.compile(r"^```(log|config|code) (fires|silent|bad|good|fixed)([^\n]*)\n(.*?)^```$", re.M | re.S)
+_WORDS = {
+    "env": ("name", "value"),
+    "config": ("file", "key", "value"),
+    "launch": ("argument",),
+    "package": ("requirement",),
+    "command": ("run",),
+    "code": ("hint",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A fenced block of a rule file that is its own test: ```` ```log fires rank=2 ````."""
+
+    kind: str
+    expect: str
+    options: Mapping[str, str]
+    text: str
+
+
+@dataclass(frozen=True)
+class Rule:
+    id: str
+    name: str
+    title: str
+    summary: str
+    status: str
+    severity: Severity
+    symptom: Symptom
+    causes: Mapping[str, float]
+    systems: tuple[str, ...]
+    keywords: tuple[str, ...]
+    match: tuple[str, ...]
+    stack: str
+    unless: tuple[str, ...]
+    detector: str
+    consequence: Consequence
+    confidence: float
+    fixes: tuple[Fix, ...]
+    references: tuple[str, ...]
+    aliases: tuple[str, ...]
+    body: str
+    path: str
+
+    @cached_property
+    def patterns(self) -> tuple[re.Pattern[str], ...]:
+        return tuple(re.compile(p, re.M) for p in self.match)
+
+    @cached_property
+    def stack_pattern(self) -> re.Pattern[str] | None:
+        return re.compile(self.stack, re.M) if self.stack else None
+
+    @cached_property
+    def unless_patterns(self) -> tuple[re.Pattern[str], ...]:
+        return tuple(re.compile(p, re.M) for p in self.unless)
+
+    def cases(self) -> Iterator[Case]:
+        for kind, expect, options, text in _FENCE.findall(self.body):
+            yield Case(kind, expect, dict(word.split("=", 1) for word in options.split()), text)
+
+    def section(self, heading: str) -> str:
+        found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", self.body, re.M | re.S)
+        return _FENCE.sub("", found.group(1)).strip() if found else ""
+
+
+def load_rules(folder: Traversable, taxonomy: Taxonomy) -> Iterator[Rule]:
+    for file in sorted(folder.iterdir(), key=lambda f: f.name):
+        if file.name.endswith(".md") and file.name != "README.md":
+            try:
+                text = file.read_text("utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                raise ParamedicError(f"rule {file.name}: cannot be read: {error}") from None
+            yield parse_rule(text, file.name, taxonomy)
+
+
+def parse_rule(text: str, path: str, taxonomy: Taxonomy) -> Rule:
+    """Raises ParamedicError with the file and every problem found."""
+    parts = text.split("+++\n", 2)
+    if len(parts) != 3 or parts[0].strip():
+        raise ParamedicError(f"rule {path}: starts with TOML front matter between two `+++` lines, found none")
+    try:
+        front = tomllib.loads(parts[1])
+    except tomllib.TOMLDecodeError as error:
+        raise ParamedicError(f"rule {path}: front matter is no TOML: {error}") from None
+    body = parts[2]
+    wrong = [*problems(front, _front_schema()), *([] if "id" not in front else _meaning(front, path, taxonomy))]
+    wrong += [f"heading '## {h}' is missing" for h in HEADINGS if not re.search(rf"^## {h}$", body, re.M)]
+    if wrong:
+        raise ParamedicError(f"rule {path}: " + "; ".join(wrong))
+    return Rule(
+        id=front["id"],
+        name=front["name"],
+        title=front["title"],
+        summary=front.get("summary", front["title"]),
+        status=front["status"],
+        severity=front["severity"],
+        symptom=taxonomy.symptom(front["symptom"]),
+        causes=front["causes"],
+        systems=tuple(front["systems"]),
+        keywords=tuple(front.get("keywords", ())),
+        match=tuple(front.get("match", ())),
+        stack=front.get("stack", ""),
+        unless=tuple(front.get("unless", ())),
+        detector=front.get("detector", ""),
+        consequence=front.get("consequence", "never"),
+        confidence=front.get("confidence", 0.9),
+        fixes=tuple(_fix(f) for f in front["fix"]),
+        references=tuple(front["references"]),
+        aliases=tuple(front.get("aliases", ())),
+        body=body,
+        path=path,
+    )
+
+
+def _fix(data: Mapping[str, Any]) -> Fix:
+    return Fix(
+        data["pattern"], data["title"], data["safety"], data["action"], data.get("verify", ""), data.get("cause")
+    )
+
+
+def _meaning(front: Mapping[str, Any], path: str, taxonomy: Taxonomy) -> Iterator[str]:
+    """What a schema cannot say."""
+    if not path.startswith(f"{front['id']}-{front.get('name')}"):
+        yield f"the file must be called {front['id']}-{front.get('name')}.md"
+    symptom = taxonomy.symptoms.get(front.get("symptom", ""))
+    if symptom is None:
+        yield f"symptom {front.get('symptom')!r} is not of the taxonomy"
+    for cause in front.get("causes", ()):
+        if symptom and cause not in symptom.causes:
+            yield f"cause {cause!r} is not among those of {symptom.id} in the taxonomy"
+    for fix in front.get("fix", ()):
+        action = fix.get("action", {})
+        if fix.get("pattern") not in taxonomy.fix_patterns:
+            yield f"fix pattern {fix.get('pattern')!r} is not of the taxonomy"
+        if "cause" in fix and fix["cause"] not in front.get("causes", ()):
+            yield f"fix for {fix['cause']!r}, which is not among the rule's causes"
+        yield from (
+            f"fix action of kind {action['kind']} needs {word!r}"
+            for word in _WORDS.get(action.get("kind", ""), ())
+            if word not in action
+        )
+    if ("match" in front) == ("detector" in front):
+        yield "needs either match or a detector"
+    if "match" in front and "keywords" not in front:
+        yield "needs keywords: literal text that every line it matches contains"
+    for pattern in (*front.get("match", ()), *front.get("unless", ()), front.get("stack", "")):
+        try:
+            re.compile(pattern, re.M)
+        except re.error as error:
+            yield f"pattern {pattern!r} does not compile: {error}"
+
+
+@cache
+def _front_schema() -> dict[str, Any]:
+    schema: dict[str, Any] = json.loads(
+        resources.files(__package__).joinpath("rule.schema.json").read_text("utf-8")
+    )
+    return schema

@@ -1,0 +1,194 @@
+"""The nouns of Paramedic. Everything it says is one chain: stage → symptom → root cause → fix, with evidence.
+
+Standard library only; every other module imports this one and this one imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+Severity = Literal["error", "warning", "info"]
+Scope = Literal["job", "host", "rank"]
+Safety = Literal["safe", "unsafe", "manual"]
+Consequence = Literal["never", "possible", "always"]
+"""Can this be the mere echo of another rank's failure? An OOM never is, a timeout may be, the agent's SIGTERM always is."""
+
+SEVERITIES: tuple[Severity, ...] = ("info", "warning", "error")
+
+
+class Symptom(str):
+    """A symptom's id that knows its stage; only `knowledge` makes them, so the stage cannot be set."""
+
+    __slots__ = ("stage",)
+    stage: str
+
+    def __new__(cls, id: str, stage: str) -> Symptom:
+        self = super().__new__(cls, id)
+        self.stage = stage
+        return self
+
+    def __getnewargs__(self) -> tuple[str, str]:  # so that copies and pickles keep the stage
+        return str(self), self.stage
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file, stream or probe that was read. Members of archives are named `a.tar!/x`."""
+
+    id: str
+    kind: str
+    rank: int | None = None
+    host: str | None = None
+    attempt: int = 0
+    lines: int = 0
+    bytes: int = 0
+    sha256: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened on a rank. `seq` orders events within their source: the primary order."""
+
+    source: str
+    seq: int
+    kind: str
+    text: str
+    line: int | None = None
+    rank: int | None = None
+    host: str | None = None
+    attempt: int = 0
+    utc_ns: int | None = None
+    uncertainty_ns: int = 0
+    time_text: str = ""
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def time(self) -> str | None:
+        """For people: ISO time where the clock is known, else the text found, else None."""
+        if self.utc_ns is not None:
+            return datetime.fromtimestamp(self.utc_ns / 1e9, UTC).isoformat(timespec="milliseconds")
+        return self.time_text or None
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A value probed or parsed: `version torch 2.13.0`, `config zero_optimization.stage = 3`."""
+
+    name: str
+    value: Any
+    source: str
+    line: int | None = None
+    rank: int | None = None
+    host: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """What could not be examined, and why. Silence is never a pass."""
+
+    what: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The recording that all analysis reads."""
+
+    id: str
+    sources: tuple[Source, ...] = ()
+    events: tuple[Event, ...] = ()
+    facts: tuple[Fact, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+    world_size: int | None = None
+    frameworks: tuple[str, ...] = ()
+
+    @property
+    def ranks_seen(self) -> tuple[int, ...]:
+        found = {s.rank for s in self.sources} | {e.rank for e in self.events}
+        return tuple(sorted(r for r in found if r is not None))
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A quoted event, with a few lines before and after it."""
+
+    event: Event
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    id: str
+    probability: float
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """What to change. `action` has a `kind`: env, config, launch, package, command or code."""
+
+    pattern: str
+    title: str
+    safety: Safety
+    action: Mapping[str, Any]
+    verify: str = ""
+    cause: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`confidence` is the probability that the symptom is right; causes have their own, the rest of 1 is unknown."""
+
+    rule: str
+    symptom: Symptom
+    severity: Severity
+    scope: Scope
+    ranks: tuple[int, ...]
+    hosts: tuple[str, ...]
+    confidence: float
+    summary: str
+    evidence: tuple[Evidence, ...]
+    causes: tuple[Cause, ...] = ()
+    fixes: tuple[Fix, ...] = ()
+    consequence: Consequence = "never"
+    attempt: int = 0
+    fields: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def stage(self) -> str:
+        return self.symptom.stage
+
+
+@dataclass(frozen=True, slots=True)
+class Cascade:
+    """What followed from the first failure: `count` messages on `ranks`, because of the verdict's rule."""
+
+    symptom: Symptom
+    ranks: tuple[int, ...]
+    because: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Suppressed:
+    """A finding left out on purpose, and why."""
+
+    rule: str
+    why: str
+    ranks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Report:
+    """The answer. `verdict` is None when nothing failed or when no answer beats a wrong one."""
+
+    run: Run
+    verdict: Finding | None
+    findings: tuple[Finding, ...] = ()
+    cascades: tuple[Cascade, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+    suppressed: tuple[Suppressed, ...] = ()

@@ -1,0 +1,74 @@
+"""READ THIS FIRST. The whole product is five calls in order: collect → detect → explain → fix → report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from paramedic import fix, run_folder
+from paramedic.collect import LITERALS, Progress, collect
+from paramedic.detect import detect
+from paramedic.errors import ParamedicError
+from paramedic.explain import explain
+from paramedic.knowledge import Knowledge, load
+from paramedic.knowledge.priors import Setting
+from paramedic.model import Finding, Run, Suppressed
+from paramedic.prefilter import Prefilter
+from paramedic.report import ShownReport
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    rules: tuple[Path, ...] = ()
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    setting: Setting = "lab"
+
+
+def diagnose(paths: Sequence[str], options: Options = Options(), progress: Progress | None = None) -> ShownReport:
+    """Any mix of logs, folders, archives, recorded Runs and standard input → the verdict."""
+    knowledge = load(options.rules)
+    prefilter = compile_prefilter(knowledge)
+    return examine(read(paths, prefilter, progress), knowledge, prefilter, options)
+
+
+def compile_prefilter(knowledge: Knowledge) -> Prefilter:
+    """All literals that anybody looks for, in one matcher."""
+    return Prefilter([*LITERALS, *(keyword for rule in knowledge.rules.values() for keyword in rule.keywords)])
+
+
+def read(paths: Sequence[str], prefilter: Prefilter, progress: Progress | None = None) -> Run:
+    """A recorded Run is taken as it is; everything else is collected into one."""
+    if len(paths) == 1 and run_folder.is_run(paths[0]):
+        return run_folder.read(paths[0])
+    return collect(paths, prefilter, progress)
+
+
+def examine(run: Run, knowledge: Knowledge, prefilter: Prefilter, options: Options) -> ShownReport:
+    found = detect(run, knowledge, prefilter)
+    kept, left_out = _chosen(found, knowledge, options)
+    report = explain(run, kept, knowledge, options.setting)
+    report = fix.propose(report, knowledge)
+    return ShownReport.of(replace(report, suppressed=(*report.suppressed, *left_out)))
+
+
+def _chosen(found: Iterable[Finding], knowledge: Knowledge, options: Options) -> tuple[list[Finding], list[Suppressed]]:
+    """`--select` and `--ignore` take rule ids, their prefixes (MEM), and symptoms."""
+    for name in (*options.select, *options.ignore):
+        if not any(_named(name, rule.id, rule.symptom) for rule in knowledge.rules.values()):
+            raise ParamedicError(f"{name}: no rule or symptom has this name; see `paramedic rules`")
+    kept: list[Finding] = []
+    left_out: list[Suppressed] = []
+    for one in found:
+        if any(_named(name, one.rule, one.symptom) for name in options.ignore):
+            left_out.append(Suppressed(one.rule, "ignored by --ignore", one.ranks))
+        elif options.select and not any(_named(name, one.rule, one.symptom) for name in options.select):
+            left_out.append(Suppressed(one.rule, "not selected by --select", one.ranks))
+        else:
+            kept.append(one)
+    return kept, left_out
+
+
+def _named(name: str, rule: str, symptom: str) -> bool:
+    return name in (rule, symptom) or rule.rstrip("0123456789") == name

@@ -1,0 +1,65 @@
+"""One pass over bytes that finds every literal any rule or collector cares about.
+
+hyperscan won the bake-off by much (bench/RESULTS.md); where its wheel is missing, the standard library serves, slowly.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+try:
+    import hyperscan
+except ImportError:  # no wheel for this platform
+    hyperscan = None
+
+
+class Prefilter:
+    """Says where in a block of bytes which literal ends. Literals are case-sensitive."""
+
+    def __init__(self, literals: Iterable[str]) -> None:
+        self.literals = tuple(sorted(set(literals)))
+        self._index = {literal.encode(): number for number, literal in enumerate(self.literals)}
+        self._scan = _hyperscan(self._index) if hyperscan and self._index else _standard_library(self._index)
+
+    def scan(self, block: bytes) -> list[tuple[int, int]]:
+        """(end offset, literal number) of every occurrence, in order of position."""
+        return self._scan(block)
+
+    def literals_in(self, text: str) -> set[str]:
+        return {self.literals[number] for _, number in self._scan(text.encode("utf-8", "surrogatepass"))}
+
+
+def _hyperscan(index: dict[bytes, int]) -> Any:
+    database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
+    database.compile(
+        expressions=[re.escape(literal) for literal in index],
+        ids=list(index.values()),
+        elements=len(index),
+        flags=[0] * len(index),
+    )
+
+    def scan(block: bytes) -> list[tuple[int, int]]:
+        hits: list[tuple[int, int]] = []
+
+        def on_match(number: int, start: int, end: int, flags: int, context: object) -> None:
+            hits.append((end, number))
+
+        database.scan(block, match_event_handler=on_match)
+        return hits
+
+    return scan
+
+
+def _standard_library(index: dict[bytes, int]) -> Any:
+    def scan(block: bytes) -> list[tuple[int, int]]:
+        hits = []
+        for literal, number in index.items():
+            at = block.find(literal)
+            while at >= 0:
+                hits.append((at + len(literal), number))
+                at = block.find(literal, at + 1)
+        return sorted(hits)
+
+    return scan

@@ -1,0 +1,285 @@
+"""One screen for a tired person at night: what happened, why we think so, do this, learn more."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from paramedic.model import Evidence, Finding, Fix, Report
+from paramedic.report import words
+from paramedic.report.action import copyable, label
+from paramedic.report.escape import crop, one_line, printable
+from paramedic.report.known import Known
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from paramedic.knowledge import Knowledge
+
+QUOTED_LINES = 4
+CAUSES = 4
+CASCADES = 3
+OTHERS = 3
+SKIPPED = 3
+_ARROW = "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}"
+_COLOURS = {"error": "bold red", "warning": "bold yellow", "info": "bold cyan"}
+_SAFETY = {
+    "safe": "safe to apply",
+    "unsafe": "changes behaviour, review it",
+    "manual": "by hand",
+}
+
+
+def render(
+    report: Report, console: Console, verbose: bool = False, *, knowledge: Knowledge | None = None
+) -> None:
+    for block in blocks(report, console, verbose, knowledge=knowledge):
+        console.print(block, crop=False)  # a command that is longer than the screen is still copied whole
+
+
+def blocks(
+    report: Report,
+    console: Console,
+    verbose: bool = False,
+    *,
+    width: int | None = None,
+    knowledge: Knowledge | None = None,
+) -> Iterator[Text]:
+    """What `render` prints; all Text, so nothing in it is markup. A given width is never exceeded."""
+    screen = _Screen(console, width or console.width, width is None, verbose, Known.of(knowledge))
+    yield from screen.verdict(report.verdict) if report.verdict else screen.nothing(report)
+    if report.verdict:
+        yield from screen.followed(report)
+        yield from screen.also(words.others(report), "Also found")
+    yield from screen.left_out(report)
+    yield from screen.learn(report)
+
+
+@dataclass(frozen=True, slots=True)
+class _Screen:
+    console: Console
+    width: int
+    may_overflow: bool
+    verbose: bool
+    known: Known
+
+    def text(self, *parts: str | tuple[str, str]) -> Text:
+        """Parts with their styles; characters that this terminal cannot show become escapes."""
+        line, encoding = Text(), self.console.encoding
+        for part in parts:
+            content, style = (part, "") if isinstance(part, str) else part
+            line.append(content.encode(encoding, "backslashreplace").decode(encoding), style)
+        return line
+
+    def heading(self, title: str, aside: str = "") -> Iterator[Text]:
+        yield Text()
+        yield self.indented(self.text((title, "bold"), (f"  {aside}" if aside else "", "dim")), 0)
+
+    def indented(self, line: Text, by: int = 2) -> Text:
+        """Wrapped to the screen, with nothing trailing."""
+        wrapped = line.wrap(self.console, max(self.width - by, 20), overflow="fold")
+        for part in wrapped:
+            part.rstrip()
+        return Text("\n").join(Text(" " * by).append_text(part) for part in wrapped)
+
+    def whole(self, line: Text, by: int = 4) -> Text:
+        """Something to copy: the terminal may wrap it, we do not."""
+        if not self.may_overflow:
+            return self.indented(line, by)
+        indented = Text(" " * by, no_wrap=True, overflow="ignore")
+        return indented.append_text(line)
+
+    def row(self, line: Text, by: int = 2) -> Text:
+        """One line of the screen, cut where the screen ends unless all was asked for."""
+        if not self.verbose and line.cell_len > self.width - by:
+            line.truncate(self.width - by, overflow="ellipsis" if self.can("…") else "crop")
+        line.rstrip()
+        return self.indented(line, by)
+
+    def can(self, characters: str) -> bool:
+        """Whether this terminal can show them."""
+        try:
+            characters.encode(self.console.encoding)
+        except UnicodeEncodeError:
+            return False
+        return True
+
+    def verdict(self, finding: Finding) -> Iterator[Text]:
+        yield self.headline(finding)
+        yield self.indented(self.text(one_line(finding.summary)), 0)
+        yield from self.evidence(finding)
+        yield from self.causes(finding)
+        yield from self.fixes(finding)
+
+    def headline(self, finding: Finding) -> Text:
+        arrow, dot = (f" {_ARROW} ", " · ") if self.can(f"{_ARROW}·") else (" > ", " - ")
+        symptom = (words.name(finding.symptom), _COLOURS[finding.severity])
+        sure = f"{words.percent(finding.confidence)} sure"
+        place = words.where(finding)
+        return self.indented(
+            self.text(words.name(finding.stage), arrow, symptom, dot, place, dot, (sure, "bold")), 0
+        )
+
+    def evidence(self, finding: Finding) -> Iterator[Text]:
+        shown = finding.evidence if self.verbose else finding.evidence[:1]
+        left = len(finding.evidence) - len(shown)
+        for i, evidence in enumerate(shown):
+            more = f" (and {left:,} more, -v shows them)" if left and i == 0 else ""
+            yield from self.heading("Evidence", words.origin(evidence.event) + more)
+            yield from self.quote(evidence)
+
+    def quote(self, evidence: Evidence) -> Iterator[Text]:
+        bar = "│ " if self.can("│") else "| "
+        for content, style in self.quoted(evidence):
+            yield self.text((f"  {bar}", "dim"), (content, style))
+
+    def quoted(self, evidence: Evidence) -> list[tuple[str, str]]:
+        """The quoted line with its frames, folded to the screen; with -v its context, too."""
+        event = evidence.event
+        lines = [(printable(str(frame)), "dim") for frame in _frames(evidence)]
+        lines += [(line, "") for line in printable(event.text).rstrip("\n").split("\n")]
+        if self.verbose:
+            before = [(one_line(line), "dim") for line in evidence.before]
+            lines = before + lines + [(one_line(line), "dim") for line in evidence.after]
+        folded = [(piece, style) for line, style in lines for piece in _fold(line, self.width - 4)]
+        if self.verbose or len(folded) <= QUOTED_LINES:
+            return folded
+        if len(lines) > QUOTED_LINES:  # a traceback says what it means at its end
+            return [(crop(line, self.width - 4), style) for line, style in lines[-QUOTED_LINES:]]
+        last, style = folded[QUOTED_LINES - 1]
+        return [*folded[: QUOTED_LINES - 1], (crop(last, self.width - 5) + "…", style)]
+
+    def causes(self, finding: Finding) -> Iterator[Text]:
+        if not finding.causes:
+            return
+        ordered = words.by_probability(finding.causes)
+        shown = ordered if self.verbose else ordered[:CAUSES]
+        rows = [(words.name(c.id), c.probability, one_line(c.why) or self.known.cause(c.id)) for c in shown]
+        rest = words.unknown(tuple(shown))
+        if rest >= 0.005:
+            rows.append(("other or unknown", rest, ""))
+        column = max(len(title) for title, _, _ in rows)
+        yield from self.heading("Likely causes")
+        for title, share, why in rows:
+            bar = self.bar(share)
+            parts = (f"{words.percent(share):>5} ", (bar, "cyan"), f" {title:<{column}}  ", (why, "dim"))
+            yield self.row(self.text(*parts), 1)
+
+    def bar(self, share: float, cells: int = 8) -> str:
+        if not self.can("█▏"):
+            return f"{'#' * round(share * cells):<{cells}}"
+        full, eighths = divmod(math.ceil(min(share, 1) * cells * 8), 8)
+        return f"{'█' * full + ('▏▎▍▌▋▊▉'[eighths - 1] if eighths else ''):<{cells}}"
+
+    def fixes(self, finding: Finding) -> Iterator[Text]:
+        if not finding.fixes:
+            return
+        first, *rest = finding.fixes
+        yield from self.heading("Do this", _SAFETY[first.safety])
+        yield from self.fix(first)
+        for fix in rest if self.verbose else rest[:2]:
+            if self.verbose:
+                yield self.indented(self.text(("or: ", "dim"), one_line(fix.title)))
+                yield from self.action(fix)
+            else:
+                yield self.row(self.text(("or: ", "dim"), f"{one_line(fix.title)} ({fix.safety})"))
+
+    def fix(self, fix: Fix) -> Iterator[Text]:
+        yield self.indented(self.text(one_line(fix.title)))
+        yield from self.action(fix)
+
+    def action(self, fix: Fix) -> Iterator[Text]:
+        hint = fix.action.get("kind") == "code"
+        yield self.indented(self.text((f"{label(fix.action)}:", "dim")))
+        for line in copyable(fix.action).split("\n"):
+            shown = self.text((line, "" if hint else "bold green"))
+            yield self.indented(shown, 4) if hint else self.whole(shown)
+        if fix.verify:
+            yield self.indented(self.text(("then verify: ", "dim"), one_line(fix.verify)))
+
+    def followed(self, report: Report) -> Iterator[Text]:
+        if not report.cascades:
+            return
+        shown = report.cascades if self.verbose else report.cascades[:CASCADES]
+        yield from self.heading("What followed")
+        for cascade in shown:
+            yield self.row(self.text(words.followed(cascade)))
+        yield from self.more(len(report.cascades) - len(shown))
+
+    def also(self, findings: list[Finding], title: str) -> Iterator[Text]:
+        if not findings:
+            return
+        shown = findings if self.verbose else findings[:OTHERS]
+        yield from self.heading(title)
+        for finding in shown:
+            summary = (
+                f"{one_line(finding.summary)} ({words.where(finding)}, {words.percent(finding.confidence)})"
+            )
+            parts = (
+                (f"{finding.severity:<8}", _COLOURS[finding.severity]),
+                f"{one_line(finding.rule)}  ",
+                summary,
+            )
+            yield self.row(self.text(*parts))
+        yield from self.more(len(findings) - len(shown))
+
+    def nothing(self, report: Report) -> Iterator[Text]:
+        """No verdict: what was examined, and the candidates with their evidence and first fix."""
+        yield self.text((f"No verdict: {words.no_verdict(report)}", "bold"))
+        yield self.indented(self.text(f"Examined: {words.examined(report.run)}."), 0)
+        findings = words.others(report)
+        detailed = len(findings) if self.verbose else OTHERS
+        for finding in findings[:detailed]:
+            yield Text()
+            yield from self.candidate(finding)
+        yield from self.also(findings[detailed:], "Also found")
+
+    def candidate(self, finding: Finding) -> Iterator[Text]:
+        yield self.headline(finding)
+        yield self.indented(self.text(f"{one_line(finding.rule)}: {one_line(finding.summary)}"))
+        if finding.evidence:
+            event = finding.evidence[0].event
+            yield self.indented(self.text((words.origin(event), "dim")))
+            yield self.row(self.text(("│ " if self.can("│") else "| ", "dim"), _last_line(event.text)))
+        for fix in finding.fixes[:1]:
+            yield self.row(self.text(("do this: ", "dim"), one_line(fix.title)))
+            yield self.row(self.text(one_line(copyable(fix.action))), 4)
+
+    def left_out(self, report: Report) -> Iterator[Text]:
+        if report.skipped:
+            yield from self.heading("Not examined")
+            shown = report.skipped if self.verbose else report.skipped[:SKIPPED]
+            for skipped in shown:
+                yield self.row(self.text(f"{one_line(skipped.what)}: {one_line(skipped.why)}"))
+            yield from self.more(len(report.skipped) - len(shown))
+        if report.suppressed:
+            what = ", ".join(dict.fromkeys(one_line(left.rule) for left in report.suppressed))
+            yield from self.heading("Suppressed", what)
+
+    def more(self, left: int) -> Iterator[Text]:
+        if left > 0:
+            yield self.indented(self.text((f"and {left:,} more, -v shows them", "dim")))
+
+    def learn(self, report: Report) -> Iterator[Text]:
+        rule = report.verdict.rule if report.verdict else report.findings[0].rule if report.findings else None
+        if rule:
+            yield Text()
+            yield self.text(("learn more: ", "dim"), f"paramedic explain {one_line(rule)}")
+
+
+def _frames(evidence: Evidence) -> list[object]:
+    frames = evidence.event.fields.get("frames")
+    return list(frames[-2:]) if isinstance(frames, list | tuple) else []
+
+
+def _fold(line: str, width: int) -> list[str]:
+    return [line[i : i + width] for i in range(0, len(line), width)] or [""]
+
+
+def _last_line(text: str) -> str:
+    lines = [line for line in printable(text).split("\n") if line.strip()]
+    return lines[-1] if lines else ""

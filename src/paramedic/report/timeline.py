@@ -1,0 +1,299 @@
+"""All ranks side by side: who failed first, who followed, who fell silent. The template draws it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from paramedic.model import Event, Report
+from paramedic.report.axis import Axis, Tick, known_time, make_axis
+from paramedic.report.escape import crop, one_line
+from paramedic.report.words import count, name, place, when
+
+KINDS = {
+    "first": "first failure",
+    "error": "error",
+    "followed": "followed from it",
+    "exit": "process ended",
+    "last": "last sign of life",
+    "tick": "other event",
+}
+"""What a mark can mean, the most telling first; where marks would overlap, the most telling is drawn."""
+_ORDER = {kind: i for i, kind in enumerate(KINDS)}
+_ALARM = re.compile(
+    r"\b(\w*error|\w*exception|fatal|panic|abort(ed|ing)?|killed|timed[ -]?out|timeout|"
+    r"sig(abrt|bus|segv|kill|term))\b",
+    re.I,
+)
+
+WIDTH = 960
+LEFT, RIGHT = 150, 914
+TOP, ROW = 22, 22
+BIN = 7
+MOST_LANES = 20
+MOST_MARKS = 500
+MOST_ROWS = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    x: float
+    kind: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One rank, the launcher, or a group of ranks that do not have a lane of their own."""
+
+    label: str
+    detail: str
+    y: float
+    is_first: bool
+    is_group: bool
+    span: tuple[float, float] | None
+    ticks: str
+    marks: tuple[Mark, ...]
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of the text alternative."""
+
+    rank: str
+    what: str
+    time: str
+    place: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    lanes: tuple[Lane, ...]
+    ticks: tuple[Tick, ...]
+    caption: str
+    height: int
+    first_x: float | None
+    bend: float | None
+    kinds: tuple[str, ...]
+    rows: tuple[Row, ...]
+    rows_left: int
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Which events share a lane."""
+
+    label: str
+    detail: str
+    ranks: frozenset[int | None]
+    is_group: bool = False
+
+
+def timeline(report: Report) -> Timeline | None:
+    """None when there is nothing to draw."""
+    events = _all_events(report)
+    ranks = _all_ranks(report)
+    if not events or not (ranks or any(event.rank is None for event in events)):
+        return None
+    kinds = _classify(report, events)
+    first = _first_event(report, events, kinds)
+    axis = make_axis(events, first, LEFT + 8, RIGHT)
+    groups = _groups(report, ranks, events, kinds)
+    lanes = _lanes(groups, events, kinds, axis, report)
+    telling = [
+        (event, kind) for event, kind in zip(events, kinds, strict=True) if kind not in ("tick", "last")
+    ]
+    telling.sort(key=lambda pair: (axis.place(pair[0]), _ORDER[pair[1]], pair[0].seq))
+    present = {mark.kind for lane in lanes for mark in lane.marks} | ({"tick"} if "tick" in kinds else set())
+    return Timeline(
+        lanes=lanes,
+        ticks=axis.ticks,
+        caption=axis.caption,
+        height=TOP + ROW * len(lanes) + 30,
+        first_x=round(axis.place(first), 1) if first else None,
+        bend=axis.bend,
+        kinds=tuple(kind for kind in KINDS if kind in present),
+        rows=tuple(_row(event, kind) for event, kind in telling[:MOST_ROWS]),
+        rows_left=max(0, len(telling) - MOST_ROWS),
+        summary=f"{count(len(events), 'event')} on {count(len(ranks), 'rank')}, {axis.order}",
+    )
+
+
+def _all_events(report: Report) -> list[Event]:
+    """The run's events, and what the verdict quotes should the run not hold it."""
+    quoted = [evidence.event for evidence in report.verdict.evidence] if report.verdict else []
+    found = {(event.source, event.seq, event.kind): event for event in (*report.run.events, *quoted)}
+    return sorted(found.values(), key=lambda event: (event.source, event.seq))
+
+
+def _all_ranks(report: Report) -> list[int]:
+    run = report.run
+    named = report.verdict.ranks if report.verdict else ()
+    return sorted({*run.ranks_seen, *named, *range(min(run.world_size or 0, 1_000_000))})
+
+
+def _classify(report: Report, events: Sequence[Event]) -> list[str]:
+    first, quoted = _first_quotes(report), _quotes(report)
+    victims = {rank for cascade in report.cascades for rank in cascade.ranks}
+    return [_kind(event, first, quoted, victims) for event in events]
+
+
+def _kind(event: Event, first: set[tuple[str, int]], quoted: set[tuple[str, int]], victims: set[int]) -> str:
+    key = (event.source, event.seq)
+    if key in first:
+        return "first"
+    if event.kind in ("exit", "last"):
+        return event.kind
+    alarming = event.kind == "line" and _ALARM.search(event.text[:2000]) is not None
+    if key in quoted or event.kind == "traceback" or alarming:
+        return "followed" if event.rank in victims else "error"
+    return "tick"
+
+
+def _first_quotes(report: Report) -> set[tuple[str, int]]:
+    """For each rank that failed first the first event that shows it."""
+    if report.verdict is None or not report.verdict.evidence:
+        return set()
+    quoted = [evidence.event for evidence in report.verdict.evidence]
+    own = {event.rank: event for event in reversed(quoted) if event.rank in report.verdict.ranks}
+    chosen = own.values() if own else [] if report.verdict.ranks else quoted[:1]
+    return {(event.source, event.seq) for event in chosen}
+
+
+def _quotes(report: Report) -> set[tuple[str, int]]:
+    found = (report.verdict, *report.findings)
+    return {(e.event.source, e.event.seq) for f in found if f and f.severity == "error" for e in f.evidence}
+
+
+def _first_event(report: Report, events: Sequence[Event], kinds: Sequence[str]) -> Event | None:
+    """The first failure, or else the last sign of life of the rank that is named without having said so."""
+    marked = [event for event, kind in zip(events, kinds, strict=True) if kind == "first"]
+    if not marked and report.verdict:
+        silent = [event for event in events if event.rank in report.verdict.ranks]
+        marked = silent[-1:]
+    return min(marked, key=lambda event: known_time(event) or 0, default=None)
+
+
+def _groups(
+    report: Report, ranks: Sequence[int], events: Sequence[Event], kinds: Sequence[str]
+) -> list[_Group]:
+    """Ranks worth a lane of their own, by number; the others share lanes: with errors, quiet, silent."""
+    hosts = {s.rank: s.host for s in report.run.sources if s.host} | {
+        e.rank: e.host for e in events if e.host
+    }
+    heard = {event.rank for event in events}
+    loud = _loudness(report, events, kinds)
+    named = set(report.verdict.ranks) if report.verdict else set()
+    silent = [rank for rank in ranks if rank not in heard and rank not in named]
+    if len(silent) <= 3:
+        silent = []
+    own = sorted(set(ranks) - set(silent), key=lambda rank: (-loud[rank], rank))
+    shown = own if len(own) <= MOST_LANES else own[: MOST_LANES - 4]
+    rest = set(own) - set(shown)
+    groups = [_Group("launcher", "no rank", frozenset({None}))] if None in heard else []
+    groups += [_Group(f"rank {r}", one_line(hosts.get(r) or ""), frozenset({r})) for r in sorted(shown)]
+    shared = (
+        ("more with errors", {rank for rank in rest if loud[rank]}),
+        ("quiet ranks", {rank for rank in rest if not loud[rank]}),
+        ("silent ranks", set(silent)),
+    )
+    groups += [_Group(f"+ {len(some):,} {what}", "", frozenset(some), True) for what, some in shared if some]
+    return groups
+
+
+def _loudness(report: Report, events: Sequence[Event], kinds: Sequence[str]) -> Counter[int | None]:
+    """How much a rank deserves its own lane: named first, then by what it shows."""
+    loud = Counter[int | None]()
+    for event, kind in zip(events, kinds, strict=True):
+        loud[event.rank] += {"first": 10**6, "error": 100, "followed": 10, "exit": 1}.get(kind, 0)
+    for rank in report.verdict.ranks if report.verdict else ():
+        loud[rank] += 10**9
+    return loud
+
+
+def _lanes(
+    groups: Sequence[_Group], events: Sequence[Event], kinds: Sequence[str], axis: Axis, report: Report
+) -> tuple[Lane, ...]:
+    owner = {rank: i for i, group in enumerate(groups) for rank in group.ranks}
+    held: list[list[tuple[Event, str]]] = [[] for _ in groups]
+    for event, kind in zip(events, kinds, strict=True):
+        if event.rank in owner:
+            held[owner[event.rank]].append((event, kind))
+    named = set(report.verdict.ranks) if report.verdict else set()
+    most = max(3, MOST_MARKS // len(groups))
+    return tuple(
+        _lane(group, held[i], TOP + ROW * i + ROW / 2, axis, bool(named & group.ranks), most)
+        for i, group in enumerate(groups)
+    )
+
+
+def _lane(
+    group: _Group, held: Sequence[tuple[Event, str]], y: float, axis: Axis, named: bool, most: int
+) -> Lane:
+    bins: dict[int, list[tuple[Event, str, float]]] = {}
+    for event, kind in held:
+        x = axis.place(event)
+        bins.setdefault(round(x / BIN), []).append((event, kind, x))
+    best = [min(found, key=lambda item: _ORDER[item[1]]) for found in bins.values()]
+    marks = [
+        Mark(round(x, 1), kind, _title(event, kind, len(bins[round(x / BIN)])))
+        for event, kind, x in sorted(best, key=lambda item: (_ORDER[item[1]], item[2]))
+        if kind != "tick"
+    ][:most]
+    if named and held and not any(mark.kind == "first" for mark in marks):
+        marks = [*(m for m in marks if m.kind != "last"), _fell_silent(held, axis)]
+    xs = [x for found in bins.values() for _, _, x in found]
+    ticks = "".join(f"M{x:.0f} {y - 3:.0f}v6" for _, kind, x in best if kind == "tick")
+    note = "" if held else f"no output{': named as the first failure' if named else ''}"
+    span = (round(min(xs), 1), round(max(xs), 1)) if xs else None
+    ordered = tuple(
+        sorted(marks, key=lambda mark: -_ORDER[mark.kind])
+    )  # the most telling is drawn last, on top
+    return Lane(group.label, group.detail, y, named, group.is_group, span, ticks, ordered, note)
+
+
+def _fell_silent(held: Iterable[tuple[Event, str]], axis: Axis) -> Mark:
+    event = max((event for event, _ in held), key=axis.place)
+    return Mark(
+        round(axis.place(event), 1),
+        "first",
+        f"named as the first failure; its last sign of life: {_says(event)}",
+    )
+
+
+def _title(event: Event, kind: str, together: int) -> str:
+    more = f" (and {together - 1:,} more here)" if together > 1 else ""
+    return f"{KINDS[kind]}{more}: {_says(event)}"
+
+
+def _says(event: Event) -> str:
+    rank = "launcher" if event.rank is None else f"rank {event.rank}"
+    time = when(event)
+    return (
+        f"{rank}, {one_line(time) + ', ' if time else ''}{crop(place(event), 80)}: {crop(_text(event), 140)}"
+    )
+
+
+def _text(event: Event) -> str:
+    """Its last line that says something; a bare exit in words."""
+    lines = [line for line in event.text[-4000:].split("\n") if line.strip()]
+    if lines:
+        return one_line(lines[-1])
+    told = ", ".join(f"{name(str(k))} {one_line(str(v))}" for k, v in event.fields.items() if k != "frames")
+    return crop(told or name(event.kind), 200)
+
+
+def _row(event: Event, kind: str) -> Row:
+    time = when(event)
+    return Row(
+        rank="launcher" if event.rank is None else str(event.rank),
+        what=KINDS[kind],
+        time=one_line(time) if time else "",
+        place=crop(place(event), 100),
+        text=crop(_text(event), 200),
+    )

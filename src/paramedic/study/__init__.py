@@ -1,0 +1,1 @@
+"""The empirical studies behind the base rates."""
