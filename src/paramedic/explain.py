@@ -21,6 +21,12 @@ MAX_EVIDENCE = 6
 UNKNOWN = 0.1
 """The share of every cause distribution that is kept for causes nobody listed."""
 _UNLISTED = 0.05
+_LOCAL = frozenset(
+    "data-or-input-defect uneven-work-across-ranks cross-node-environment-skew hardware-fault host-resource-exhaustion "
+    "network-fabric-fault device-assignment-error storage-or-external-service-fault collective-order-divergence".split()
+)
+"""Causes that strike some ranks and spare others; code, model and versions are the same everywhere."""
+_OF_SOME_RANKS = 4.0
 _ORDER = {"never": 0, "possible": 1, "always": 2}
 
 
@@ -30,7 +36,7 @@ def explain(run: Run, found: Sequence[Finding], knowledge: Knowledge, setting: S
     errors = [f for f in alive if f.severity == "error"]
     notes = [f for f in alive if f.severity != "error"]
     last = max((f.attempt for f in errors), default=0)
-    first, echoes = _first_failure(run, [f for f in errors if f.attempt == last])
+    first, echoes = _first_failure(run, [f for f in errors if f.attempt == last], knowledge)
     earlier = _merged(f for f in errors if f.attempt != last and f.consequence == "never")
     findings = [_explained(run, f, knowledge, setting) for f in (*first, *earlier, *_merged(notes))]
     findings.sort(key=lambda f: (f.severity != "error", f.attempt != last))
@@ -48,16 +54,17 @@ def explain(run: Run, found: Sequence[Finding], knowledge: Knowledge, setting: S
 # -- who failed first ----------------------------------------------------------------------------------------------
 
 
-def _first_failure(run: Run, errors: Sequence[Finding]) -> tuple[list[Finding], list[Finding]]:
+def _first_failure(
+    run: Run, errors: Sequence[Finding], knowledge: Knowledge
+) -> tuple[list[Finding], list[Finding]]:
     """([the first failure, then rivals that cannot be told from it], the echoes)."""
     if not errors:
         return [], []
-    roots = _roots(errors)
-    merged = sorted(_merged(roots), key=lambda f: _preference(f))
+    merged = sorted(_merged(_roots(errors)), key=_preference)
     first = _earliest(merged)
-    everywhere = _everywhere(run, first, errors)
     rest = [f for f in errors if f.rule != first.rule or not set(f.ranks) <= set(first.ranks)]
-    if everywhere:
+    blamed = knowledge.rules[first.rule].blames_reporter or "accused" in first.fields
+    if not blamed or _everywhere(run, first, errors):
         first = replace(first, ranks=(), scope="job")
     rivals = [f for f in merged if f.rule != first.rule and f.consequence == "never" and first.consequence == "never"]
     if rivals:
@@ -76,8 +83,8 @@ def _roots(errors: Sequence[Finding]) -> list[Finding]:
         ranked = {f.rule for rank, found in by_rank.items() if rank is not None for f in found}
         by_rank[None] = [f for f in by_rank[None] if f.rule not in ranked]
     own = [min(found, key=_preference) for found in by_rank.values() if found]
-    least = min(_ORDER[f.consequence] for f in own)
-    return [f for f in own if _ORDER[f.consequence] == least]
+    least = min(_preference(f)[:2] for f in own)
+    return [f for f in own if _preference(f)[:2] == least]
 
 
 def _preference(one: Finding) -> tuple[int, bool, float]:
@@ -171,25 +178,33 @@ def _explained(run: Run, one: Finding, knowledge: Knowledge, setting: Setting) -
     rule = knowledge.rules[one.rule]
     prior = knowledge.priors.cause(one.symptom, setting)
     weights = rule.causes if one.symptom == rule.symptom else {}
-    return replace(one, causes=_causes(prior, weights, setting), summary=_summary(rule, one))
+    some_only = bool(one.ranks) and len(run.ranks_seen) > len(one.ranks)
+    return replace(one, causes=_causes(prior, weights, some_only, setting), summary=_summary(rule, one))
 
 
-def _causes(prior: Mapping[str, float], weights: Mapping[str, float], setting: str) -> tuple[Cause, ...]:
-    """Base rate × what this message says, normalised to leave a share for the unknown."""
-    likelihood = {cause: prior[cause] * (weights.get(cause, _UNLISTED) if weights else 1.0) for cause in prior}
+def _causes(
+    prior: Mapping[str, float], weights: Mapping[str, float], some_only: bool, setting: str
+) -> tuple[Cause, ...]:
+    """Base rate × what this message says × how many ranks have it, normalised to leave a share for the unknown."""
+    likelihood = {
+        cause: prior[cause]
+        * (weights.get(cause, _UNLISTED) if weights else 1.0)
+        * (_OF_SOME_RANKS if cause in _LOCAL and some_only else 1.0)
+        for cause in prior
+    }
     total = sum(likelihood.values())
     causes = [
-        Cause(cause, round((1 - UNKNOWN) * value / total, 3), _why(cause, prior[cause], weights, setting))
+        Cause(cause, round((1 - UNKNOWN) * value / total, 3), _why(cause, prior[cause], weights, some_only, setting))
         for cause, value in sorted(likelihood.items(), key=lambda item: -item[1])
     ]
     return tuple(c for c in causes if c.probability >= 0.02)
 
 
-def _why(cause: str, base: float, weights: Mapping[str, float], setting: str) -> str:
-    rate = f"base rate {base:.0%} for this symptom ({setting})"
-    if not weights:
-        return rate
-    return f"{rate}; this message points to it" if cause in weights else f"{rate}; this message does not point to it"
+def _why(cause: str, base: float, weights: Mapping[str, float], some_only: bool, setting: str) -> str:
+    reasons = ["this message points to it"] if cause in weights else []
+    if some_only and cause in _LOCAL:
+        reasons.append("only some ranks have it")
+    return "; ".join([*reasons, f"base rate {base:.0%} ({setting})"])
 
 
 def _summary(rule: Rule, one: Finding) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from paramedic.detect import exceptions, exits, hang, match, memory
+from paramedic.detect import collectives, exceptions, exits, hang, match, memory
 from paramedic.knowledge import Knowledge, Rule
 from paramedic.model import Finding, Run
 from paramedic.prefilter import Prefilter
 
 Detector = Callable[[Run, Rule, Sequence[Finding]], Iterable[Finding]]
 
-DETECTORS: dict[str, Detector] = {
+EVENT_DETECTORS: dict[str, Detector] = {
     "memory.exhausted": memory.exhausted,
     "memory.fragmented": memory.fragmented,
     "memory.shared": memory.shared,
@@ -20,17 +20,28 @@ DETECTORS: dict[str, Detector] = {
     "exits.terminated": exits.terminated,
     "exits.wordless": exits.wordless,
     "exceptions.unrecognised": exceptions.unrecognised,
+}
+"""They judge single events, in this order: each sees what was found before it."""
+
+RUN_DETECTORS: dict[str, Detector] = {
+    "collectives.fingerprints": collectives.fingerprints,
     "hang.rank_missing": hang.rank_missing,
     "hang.rank_lost": hang.rank_lost,
 }
-"""In the order in which they run: each sees what was found before it."""
+"""They compare ranks with each other, once every event has been judged."""
+
+DETECTORS = EVENT_DETECTORS | RUN_DETECTORS
 
 
 def detect(run: Run, knowledge: Knowledge, prefilter: Prefilter) -> list[Finding]:
     rules = knowledge.rules.values()
     by_detector = {rule.detector: rule for rule in rules if rule.detector}
     found = match.match(run, [rule for rule in rules if rule.match], prefilter)
-    for name, detector in DETECTORS.items():
+    for name, detector in EVENT_DETECTORS.items():
         if name in by_detector:
             found += detector(run, by_detector[name], tuple(found))
-    return match.most_specific(found)
+    found = match.most_specific(found)
+    for name, detector in RUN_DETECTORS.items():
+        if name in by_detector:
+            found += detector(run, by_detector[name], tuple(found))
+    return found

@@ -56,6 +56,8 @@ class Rule:
     unless: tuple[str, ...]
     detector: str
     consequence: Consequence
+    blames_reporter: bool
+    """Whether the rank that prints it is the one that failed; a timeout's reporter is a victim."""
     confidence: float
     fixes: tuple[Fix, ...]
     references: tuple[str, ...]
@@ -124,6 +126,7 @@ def parse_rule(text: str, path: str, taxonomy: Taxonomy) -> Rule:
         unless=tuple(front.get("unless", ())),
         detector=front.get("detector", ""),
         consequence=front.get("consequence", "never"),
+        blames_reporter=front.get("blames_reporter", front.get("consequence", "never") == "never"),
         confidence=front.get("confidence", 0.9),
         fixes=tuple(_fix(f) for f in front["fix"]),
         references=tuple(front["references"]),

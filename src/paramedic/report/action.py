@@ -27,24 +27,22 @@ def label(action: Mapping[str, Any]) -> str:
 
 
 def copyable(action: Mapping[str, Any]) -> str:
-    """Ready to paste; commands may have several lines, all else has one."""
+    """Ready to paste; commands and hints may have several lines, all else has one."""
     match action:
         case {"kind": "env", "name": name, "value": value}:
-            return f"export {one_line(str(name))}={shlex.quote(one_line(_plain(value)))}"
+            text = f"export {one_line(str(name))}={shlex.quote(one_line(_plain(value)))}"
         case {"kind": "config", "key": key, "value": value}:
-            return f"{one_line(str(key))} = {one_line(json.dumps(value, default=str, ensure_ascii=False))}"
+            text = f"{one_line(str(key))} = {one_line(json.dumps(value, default=str, ensure_ascii=False))}"
         case {"kind": "launch", "argument": argument}:
-            return one_line(str(argument))
+            text = one_line(str(argument))
         case {"kind": "package", "requirement": requirement}:
-            return f"pip install {shlex.quote(one_line(str(requirement)))}"
-        case {"kind": "command", "run": run}:
-            return printable(str(run)).strip("\n")
-        case {"kind": "code", "hint": hint}:
-            return printable(str(hint)).strip("\n")
-    pairs = (
-        f"{one_line(str(key))} = {one_line(_plain(value))}" for key, value in action.items() if key != "kind"
-    )
-    return "\n".join(pairs)
+            text = f"pip install {shlex.quote(one_line(str(requirement)))}"
+        case {"kind": "command", "run": lines} | {"kind": "code", "hint": lines}:
+            text = printable(str(lines)).strip("\n")
+        case _:
+            rest = {str(key): _plain(value) for key, value in action.items() if key != "kind"}
+            text = "\n".join(f"{one_line(key)} = {one_line(value)}" for key, value in rest.items())
+    return text
 
 
 def _plain(value: Any) -> str:

@@ -59,9 +59,7 @@ def make_axis(events: Sequence[Event], first: Event | None, left: float, right: 
     return _order_axis(events, left, right)
 
 
-def _time_axis(
-    events: Sequence[Event], times: list[int], first: int | None, left: float, right: float
-) -> Axis:
+def _time_axis(events: Sequence[Event], times: list[int], first: int | None, left: float, right: float) -> Axis:
     knots = _knots(times[0], times[-1], first, left, right)
     neighbours = _neighbours(events)
 

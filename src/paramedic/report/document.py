@@ -33,9 +33,7 @@ def document(report: Report) -> dict[str, Any]:
         "findings": [_finding(finding) for finding in report.findings],
         "cascades": [_cascade(cascade) for cascade in report.cascades],
         "skipped": [{"what": skipped.what, "why": skipped.why} for skipped in report.skipped],
-        "suppressed": [
-            {"rule": left.rule, "why": left.why, "ranks": list(left.ranks)} for left in report.suppressed
-        ],
+        "suppressed": [{"rule": left.rule, "why": left.why, "ranks": list(left.ranks)} for left in report.suppressed],
     }
     plain: dict[str, Any] = _plain(made)
     return plain

@@ -6,7 +6,7 @@ import re
 
 from paramedic.model import Event, Finding, Report
 from paramedic.report.action import copyable
-from paramedic.report.escape import one_line, printable
+from paramedic.report.escape import crop, one_line, printable
 from paramedic.report.words import by_probability, examined, name, no_verdict, origin, others, percent, where
 
 _COMMANDS = {"error": "error", "warning": "warning", "info": "notice"}
@@ -41,10 +41,10 @@ def _location(event: Event) -> dict[str, str]:
 
 
 def _message(finding: Finding) -> str:
-    lines = [f"{one_line(finding.summary)} ({percent(finding.confidence)} sure)"]
+    lines = [f"{crop(one_line(finding.summary), 1000)} ({percent(finding.confidence)} sure)"]
     if finding.evidence:
         event = finding.evidence[0].event
-        lines.append(f"Evidence ({origin(event)}): {one_line(event.text)[:600]}")
+        lines.append(f"Evidence ({origin(event)}): {crop(one_line(event.text), 600)}")
     if finding.causes:
         cause = by_probability(finding.causes)[0]
         lines.append(f"Most likely cause: {name(cause.id)}, {percent(cause.probability)}")

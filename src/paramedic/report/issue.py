@@ -27,9 +27,7 @@ def markdown(report: Report) -> str:
         )
         parts += ["**Also found**", listed]
     if report.skipped:
-        listed = "\n".join(
-            f"- {_inline(skipped.what)}: {_inline(skipped.why)}" for skipped in report.skipped[:10]
-        )
+        listed = "\n".join(f"- {_inline(skipped.what)}: {_inline(skipped.why)}" for skipped in report.skipped[:10])
         parts += ["**Not examined**", listed]
     parts.append(f"**Examined** {_inline(words.examined(report.run))}, run {_code(report.run.id)}")
     parts.append(f"_Diagnosed by Paramedic {tool_version()}._")
@@ -54,12 +52,8 @@ def _verdict(finding: Finding) -> Iterator[str]:
         yield "\n".join(_cause(finding))
     for fix in finding.fixes[:1]:
         yield f"**Fix** ({fix.safety}): {_inline(fix.title)}"
-        yield _fenced(
-            copyable(fix.action), "sh" if fix.action.get("kind") in ("env", "package", "command") else "text"
-        )
-        yield f"{_inline(label(fix.action).capitalize())}." + (
-            f" Verify: {_inline(fix.verify)}" if fix.verify else ""
-        )
+        yield _fenced(copyable(fix.action), "sh" if fix.action.get("kind") in ("env", "package", "command") else "text")
+        yield f"{_inline(label(fix.action).capitalize())}." + (f" Verify: {_inline(fix.verify)}" if fix.verify else "")
 
 
 def _cause(finding: Finding) -> Iterator[str]:

@@ -92,7 +92,7 @@ def _result(finding: Finding, rules: list[str], is_verdict: bool) -> dict[str, A
 
 def _message(finding: Finding) -> str:
     """What viewers would read as a link is broken up; braces are doubled, as SARIF asks."""
-    lines = [f"{one_line(finding.summary)} ({where(finding)}, {percent(finding.confidence)} sure)"]
+    lines = [f"{shorten(one_line(finding.summary), _SNIPPET)} ({where(finding)}, {percent(finding.confidence)} sure)"]
     if finding.causes:
         lines.append(f"Most likely cause: {name(max(finding.causes, key=lambda c: c.probability).id)}.")
     if finding.fixes:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len, chop_cells
 from rich.text import Text
 
 from paramedic.model import Evidence, Finding, Fix, Report
@@ -34,11 +35,9 @@ _SAFETY = {
 }
 
 
-def render(
-    report: Report, console: Console, verbose: bool = False, *, knowledge: Knowledge | None = None
-) -> None:
+def render(report: Report, console: Console, verbose: bool = False, *, knowledge: Knowledge | None = None) -> None:
     for block in blocks(report, console, verbose, knowledge=knowledge):
-        console.print(block, crop=False)  # a command that is longer than the screen is still copied whole
+        console.print(block, soft_wrap=True)  # all is wrapped but commands, which are to be copied whole
 
 
 def blocks(
@@ -100,6 +99,10 @@ class _Screen:
         line.rstrip()
         return self.indented(line, by)
 
+    def brief(self, text: str) -> str:
+        """A sentence that keeps the verdict on one screen."""
+        return one_line(text) if self.verbose else crop(one_line(text), 400)
+
     def can(self, characters: str) -> bool:
         """Whether this terminal can show them."""
         try:
@@ -110,7 +113,7 @@ class _Screen:
 
     def verdict(self, finding: Finding) -> Iterator[Text]:
         yield self.headline(finding)
-        yield self.indented(self.text(one_line(finding.summary)), 0)
+        yield self.indented(self.text(self.brief(finding.summary)), 0)
         yield from self.evidence(finding)
         yield from self.causes(finding)
         yield from self.fixes(finding)
@@ -120,9 +123,7 @@ class _Screen:
         symptom = (words.name(finding.symptom), _COLOURS[finding.severity])
         sure = f"{words.percent(finding.confidence)} sure"
         place = words.where(finding)
-        return self.indented(
-            self.text(words.name(finding.stage), arrow, symptom, dot, place, dot, (sure, "bold")), 0
-        )
+        return self.indented(self.text(words.name(finding.stage), arrow, symptom, dot, place, dot, (sure, "bold")), 0)
 
     def evidence(self, finding: Finding) -> Iterator[Text]:
         shown = finding.evidence if self.verbose else finding.evidence[:1]
@@ -149,9 +150,9 @@ class _Screen:
         if self.verbose or len(folded) <= QUOTED_LINES:
             return folded
         if len(lines) > QUOTED_LINES:  # a traceback says what it means at its end
-            return [(crop(line, self.width - 4), style) for line, style in lines[-QUOTED_LINES:]]
+            return [(_cut(line, self.width - 4), style) for line, style in lines[-QUOTED_LINES:]]
         last, style = folded[QUOTED_LINES - 1]
-        return [*folded[: QUOTED_LINES - 1], (crop(last, self.width - 5) + "…", style)]
+        return [*folded[: QUOTED_LINES - 1], (_cut(last + " " * self.width, self.width - 4), style)]
 
     def causes(self, finding: Finding) -> Iterator[Text]:
         if not finding.causes:
@@ -166,8 +167,11 @@ class _Screen:
         yield from self.heading("Likely causes")
         for title, share, why in rows:
             bar = self.bar(share)
-            parts = (f"{words.percent(share):>5} ", (bar, "cyan"), f" {title:<{column}}  ", (why, "dim"))
+            aside = "" if self.verbose else why
+            parts = (f"{words.percent(share):>5} ", (bar, "cyan"), f" {title:<{column}}  ", (aside, "dim"))
             yield self.row(self.text(*parts), 1)
+            if self.verbose and why:
+                yield self.indented(self.text((why, "dim")), 16)
 
     def bar(self, share: float, cells: int = 8) -> str:
         if not self.can("█▏"):
@@ -189,7 +193,7 @@ class _Screen:
                 yield self.row(self.text(("or: ", "dim"), f"{one_line(fix.title)} ({fix.safety})"))
 
     def fix(self, fix: Fix) -> Iterator[Text]:
-        yield self.indented(self.text(one_line(fix.title)))
+        yield self.indented(self.text(self.brief(fix.title)))
         yield from self.action(fix)
 
     def action(self, fix: Fix) -> Iterator[Text]:
@@ -199,7 +203,7 @@ class _Screen:
             shown = self.text((line, "" if hint else "bold green"))
             yield self.indented(shown, 4) if hint else self.whole(shown)
         if fix.verify:
-            yield self.indented(self.text(("then verify: ", "dim"), one_line(fix.verify)))
+            yield self.indented(self.text(("then verify: ", "dim"), self.brief(fix.verify)))
 
     def followed(self, report: Report) -> Iterator[Text]:
         if not report.cascades:
@@ -216,9 +220,7 @@ class _Screen:
         shown = findings if self.verbose else findings[:OTHERS]
         yield from self.heading(title)
         for finding in shown:
-            summary = (
-                f"{one_line(finding.summary)} ({words.where(finding)}, {words.percent(finding.confidence)})"
-            )
+            summary = f"{one_line(finding.summary)} ({words.where(finding)}, {words.percent(finding.confidence)})"
             parts = (
                 (f"{finding.severity:<8}", _COLOURS[finding.severity]),
                 f"{one_line(finding.rule)}  ",
@@ -240,7 +242,7 @@ class _Screen:
 
     def candidate(self, finding: Finding) -> Iterator[Text]:
         yield self.headline(finding)
-        yield self.indented(self.text(f"{one_line(finding.rule)}: {one_line(finding.summary)}"))
+        yield self.indented(self.text(f"{one_line(finding.rule)}: {self.brief(finding.summary)}"))
         if finding.evidence:
             event = finding.evidence[0].event
             yield self.indented(self.text((words.origin(event), "dim")))
@@ -277,7 +279,11 @@ def _frames(evidence: Evidence) -> list[object]:
 
 
 def _fold(line: str, width: int) -> list[str]:
-    return [line[i : i + width] for i in range(0, len(line), width)] or [""]
+    return chop_cells(line, max(width, 8)) or [""]
+
+
+def _cut(line: str, width: int) -> str:
+    return line if cell_len(line) <= width else _fold(line, width - 1)[0].rstrip() + "…"
 
 
 def _last_line(text: str) -> str:

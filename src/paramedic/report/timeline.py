@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from paramedic.model import Event, Report
@@ -92,6 +92,7 @@ class _Group:
     detail: str
     ranks: frozenset[int | None]
     is_group: bool = False
+    has_output: bool = False
 
 
 def timeline(report: Report) -> Timeline | None:
@@ -101,13 +102,11 @@ def timeline(report: Report) -> Timeline | None:
     if not events or not (ranks or any(event.rank is None for event in events)):
         return None
     kinds = _classify(report, events)
-    first = _first_event(report, events, kinds)
+    first = _first_event(events, kinds)
     axis = make_axis(events, first, LEFT + 8, RIGHT)
     groups = _groups(report, ranks, events, kinds)
     lanes = _lanes(groups, events, kinds, axis, report)
-    telling = [
-        (event, kind) for event, kind in zip(events, kinds, strict=True) if kind not in ("tick", "last")
-    ]
+    telling = [(event, kind) for event, kind in zip(events, kinds, strict=True) if kind not in ("tick", "last")]
     telling.sort(key=lambda pair: (axis.place(pair[0]), _ORDER[pair[1]], pair[0].seq))
     present = {mark.kind for lane in lanes for mark in lane.marks} | ({"tick"} if "tick" in kinds else set())
     return Timeline(
@@ -138,7 +137,7 @@ def _all_ranks(report: Report) -> list[int]:
 
 
 def _classify(report: Report, events: Sequence[Event]) -> list[str]:
-    first, quoted = _first_quotes(report), _quotes(report)
+    first, quoted = _first_quotes(report, events), _quotes(report)
     victims = {rank for cascade in report.cascades for rank in cascade.ranks}
     return [_kind(event, first, quoted, victims) for event in events]
 
@@ -155,14 +154,19 @@ def _kind(event: Event, first: set[tuple[str, int]], quoted: set[tuple[str, int]
     return "tick"
 
 
-def _first_quotes(report: Report) -> set[tuple[str, int]]:
-    """For each rank that failed first the first event that shows it."""
-    if report.verdict is None or not report.verdict.evidence:
+def _first_quotes(report: Report, events: Sequence[Event]) -> set[tuple[str, int]]:
+    """For each rank that failed first the event that shows it, or else its last sign of life."""
+    if report.verdict is None:
         return set()
     quoted = [evidence.event for evidence in report.verdict.evidence]
-    own = {event.rank: event for event in reversed(quoted) if event.rank in report.verdict.ranks}
-    chosen = own.values() if own else [] if report.verdict.ranks else quoted[:1]
-    return {(event.source, event.seq) for event in chosen}
+    if not report.verdict.ranks:
+        return {(event.source, event.seq) for event in quoted[:1]}
+    named = set(report.verdict.ranks)
+    alive = sorted(
+        (e for e in events if e.rank in named and e.kind != "exit"), key=lambda e: (known_time(e) or 0, e.seq)
+    )
+    chosen = {event.rank: event for event in (*alive, *(e for e in reversed(quoted) if e.rank in named))}
+    return {(event.source, event.seq) for event in chosen.values()}
 
 
 def _quotes(report: Report) -> set[tuple[str, int]]:
@@ -170,22 +174,14 @@ def _quotes(report: Report) -> set[tuple[str, int]]:
     return {(e.event.source, e.event.seq) for f in found if f and f.severity == "error" for e in f.evidence}
 
 
-def _first_event(report: Report, events: Sequence[Event], kinds: Sequence[str]) -> Event | None:
-    """The first failure, or else the last sign of life of the rank that is named without having said so."""
+def _first_event(events: Sequence[Event], kinds: Sequence[str]) -> Event | None:
     marked = [event for event, kind in zip(events, kinds, strict=True) if kind == "first"]
-    if not marked and report.verdict:
-        silent = [event for event in events if event.rank in report.verdict.ranks]
-        marked = silent[-1:]
     return min(marked, key=lambda event: known_time(event) or 0, default=None)
 
 
-def _groups(
-    report: Report, ranks: Sequence[int], events: Sequence[Event], kinds: Sequence[str]
-) -> list[_Group]:
+def _groups(report: Report, ranks: Sequence[int], events: Sequence[Event], kinds: Sequence[str]) -> list[_Group]:
     """Ranks worth a lane of their own, by number; the others share lanes: with errors, quiet, silent."""
-    hosts = {s.rank: s.host for s in report.run.sources if s.host} | {
-        e.rank: e.host for e in events if e.host
-    }
+    hosts = {s.rank: s.host for s in report.run.sources if s.host} | {e.rank: e.host for e in events if e.host}
     heard = {event.rank for event in events}
     loud = _loudness(report, events, kinds)
     named = set(report.verdict.ranks) if report.verdict else set()
@@ -195,14 +191,21 @@ def _groups(
     own = sorted(set(ranks) - set(silent), key=lambda rank: (-loud[rank], rank))
     shown = own if len(own) <= MOST_LANES else own[: MOST_LANES - 4]
     rest = set(own) - set(shown)
+    written = {source.rank for source in report.run.sources if source.lines}
     groups = [_Group("launcher", "no rank", frozenset({None}))] if None in heard else []
-    groups += [_Group(f"rank {r}", one_line(hosts.get(r) or ""), frozenset({r})) for r in sorted(shown)]
+    groups += [
+        _Group(f"rank {r}", one_line(hosts.get(r) or ""), frozenset({r}), False, r in written) for r in sorted(shown)
+    ]
     shared = (
         ("more with errors", {rank for rank in rest if loud[rank]}),
         ("quiet ranks", {rank for rank in rest if not loud[rank]}),
-        ("silent ranks", set(silent)),
+        ("ranks without events", set(silent)),
     )
-    groups += [_Group(f"+ {len(some):,} {what}", "", frozenset(some), True) for what, some in shared if some]
+    groups += [
+        _Group(f"+ {len(some):,} {what}", "", frozenset(some), True, bool(some & written))
+        for what, some in shared
+        if some
+    ]
     return groups
 
 
@@ -227,14 +230,12 @@ def _lanes(
     named = set(report.verdict.ranks) if report.verdict else set()
     most = max(3, MOST_MARKS // len(groups))
     return tuple(
-        _lane(group, held[i], TOP + ROW * i + ROW / 2, axis, bool(named & group.ranks), most)
+        _lane(group, held[i], axis, y=TOP + ROW * i + ROW / 2, named=bool(named & group.ranks), most=most)
         for i, group in enumerate(groups)
     )
 
 
-def _lane(
-    group: _Group, held: Sequence[tuple[Event, str]], y: float, axis: Axis, named: bool, most: int
-) -> Lane:
+def _lane(group: _Group, held: Sequence[tuple[Event, str]], axis: Axis, *, y: float, named: bool, most: int) -> Lane:
     bins: dict[int, list[tuple[Event, str, float]]] = {}
     for event, kind in held:
         x = axis.place(event)
@@ -245,25 +246,13 @@ def _lane(
         for event, kind, x in sorted(best, key=lambda item: (_ORDER[item[1]], item[2]))
         if kind != "tick"
     ][:most]
-    if named and held and not any(mark.kind == "first" for mark in marks):
-        marks = [*(m for m in marks if m.kind != "last"), _fell_silent(held, axis)]
     xs = [x for found in bins.values() for _, _, x in found]
     ticks = "".join(f"M{x:.0f} {y - 3:.0f}v6" for _, kind, x in best if kind == "tick")
-    note = "" if held else f"no output{': named as the first failure' if named else ''}"
+    silence = "no event" if group.has_output else "no output"
+    note = "" if held else f"{silence}: named as the first failure" if named else silence
     span = (round(min(xs), 1), round(max(xs), 1)) if xs else None
-    ordered = tuple(
-        sorted(marks, key=lambda mark: -_ORDER[mark.kind])
-    )  # the most telling is drawn last, on top
+    ordered = tuple(sorted(marks, key=lambda mark: -_ORDER[mark.kind]))  # the most telling is drawn last, on top
     return Lane(group.label, group.detail, y, named, group.is_group, span, ticks, ordered, note)
-
-
-def _fell_silent(held: Iterable[tuple[Event, str]], axis: Axis) -> Mark:
-    event = max((event for event, _ in held), key=axis.place)
-    return Mark(
-        round(axis.place(event), 1),
-        "first",
-        f"named as the first failure; its last sign of life: {_says(event)}",
-    )
 
 
 def _title(event: Event, kind: str, together: int) -> str:
@@ -274,9 +263,7 @@ def _title(event: Event, kind: str, together: int) -> str:
 def _says(event: Event) -> str:
     rank = "launcher" if event.rank is None else f"rank {event.rank}"
     time = when(event)
-    return (
-        f"{rank}, {one_line(time) + ', ' if time else ''}{crop(place(event), 80)}: {crop(_text(event), 140)}"
-    )
+    return f"{rank}, {one_line(time) + ', ' if time else ''}{crop(place(event), 80)}: {crop(_text(event), 140)}"
 
 
 def _text(event: Event) -> str:

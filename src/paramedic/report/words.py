@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from paramedic.model import Cascade, Cause, Event, Finding, Report, Run
-from paramedic.report.escape import one_line
+from paramedic.report.escape import crop, one_line
 
 MOST_GROUPS = 8
 
@@ -65,7 +65,7 @@ def where(finding: Finding) -> str:
 
 
 def _hosts(hosts: tuple[str, ...]) -> str:
-    shown = ", ".join(one_line(host) for host in hosts[:3])
+    shown = ", ".join(crop(one_line(host), 48) for host in hosts[:3])
     return f"{shown} and {len(hosts) - 3:,} more" if len(hosts) > 3 else shown
 
 
@@ -92,9 +92,7 @@ def origin(event: Event) -> str:
 
 def followed(cascade: Cascade) -> str:
     noun = "message" if cascade.count == 1 else "messages"
-    return (
-        f"{cascade.count:,} {noun} on {on_ranks(cascade.ranks)} followed from this ({name(cascade.symptom)})"
-    )
+    return f"{cascade.count:,} {noun} on {on_ranks(cascade.ranks)} followed from this ({name(cascade.symptom)})"
 
 
 def unknown(causes: tuple[Cause, ...]) -> float:
@@ -123,7 +121,7 @@ def examined(run: Run) -> str:
         parts.append(on_ranks(seen))
     if run.world_size is not None and len(seen) < run.world_size:
         parts.append(f"{len(seen):,} of {count(run.world_size, 'rank')} left output")
-    parts += [one_line(framework) for framework in run.frameworks]
+    parts += [crop(one_line(framework), 32) for framework in run.frameworks[:8]]
     return ", ".join(parts)
 
 

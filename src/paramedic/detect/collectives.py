@@ -1,0 +1,36 @@
+"""Collectives that differ between ranks, as TORCH_DISTRIBUTED_DEBUG=DETAIL reports them: the minority is the culprit."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from paramedic.detect.match import on_events
+from paramedic.knowledge import Rule
+from paramedic.model import Finding, Run
+
+_MISMATCH = "Detected mismatch between collectives on ranks"
+_FINGERPRINT = re.compile(
+    r"Rank (?P<rank>\d{1,6}) is running (?:collective: )?CollectiveFingerPrint\("
+    r"(?:SequenceNumber=(?P<sequence>\d+), )?OpType=(?P<op>\w+)"
+    r"(?:, TensorShape=(?P<shape>\[[^\]]{0,200}\]))?(?:, TensorDtypes=(?P<dtype>\w+))?"
+)
+
+
+def fingerprints(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Each rank says what it runs and what another one runs; whoever runs what the fewest run is named."""
+    for attempt in sorted({e.attempt for e in run.events if _MISMATCH in e.text}):
+        events = [e for e in run.events if e.attempt == attempt and _MISMATCH in e.text]
+        runs: dict[int, str] = {}
+        for event in events:
+            for one in _FINGERPRINT.finditer(event.text):
+                runs[int(one["rank"])] = " ".join(one[part] for part in ("op", "shape", "dtype") if one[part])
+        votes = Counter(runs.values()).most_common()
+        decided = len(votes) > 1 and votes[0][1] > votes[1][1]
+        usual = votes[0][0] if decided else ""
+        odd = sorted(rank for rank, what in runs.items() if decided and what != usual)
+        fields = {"odd": " and ".join(sorted({runs[r] for r in odd})), "usual": usual} if odd else {}
+        one_finding = on_events(rule, events[:4], odd, fields)
+        yield one_finding if odd else replace(one_finding, confidence=rule.confidence * 0.95)

@@ -1,0 +1,131 @@
+"""One screen, at any width, and nothing in a log can steer the terminal."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from io import BytesIO, StringIO, TextIOWrapper
+
+import pytest
+import reports
+from rich.cells import cell_len
+from rich.console import Console
+
+from paramedic.model import Fix, Report, Run
+from paramedic.report import ShownReport, render
+from paramedic.report.escape import encodable, one_line, printable
+from paramedic.report.text import render as render_text
+from paramedic.report.words import compact, on_ranks, percent
+
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@pytest.mark.parametrize("name", ["typical", "silent_rank", "undecided", "empty", "many_ranks"])
+def test_a_verdict_is_one_screen(name: str) -> None:
+    assert len(render(reports.ALL[name](), "text", width=100).splitlines()) <= 40
+
+
+def test_it_says_what_happened_why_what_to_do_and_where_to_learn_more() -> None:
+    lines = render(reports.typical(), "text").splitlines()
+    arrow = "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}"
+    assert lines[0] == f"communication {arrow} collective hang · rank 3 on node-01 · 93 % sure"
+    text = "\n".join(lines)
+    order = [
+        "Evidence",
+        "skipping gradient sync",
+        "Likely causes",
+        "71 %",
+        "Do this",
+        "What followed",
+        "VER004",
+    ]
+    places = [text.index(words) for words in order]
+    assert places == sorted(places)
+    assert "61 messages on ranks 0-2 followed from this" in text
+    assert lines[-1] == "learn more: paramedic explain COL003"
+
+
+def test_without_a_verdict_it_says_what_was_examined_and_what_was_not() -> None:
+    text = render(reports.undecided(), "text")
+    assert text.startswith("No verdict: 1 finding, no first failure named\nExamined: 2 sources, 3,680 lines")
+    assert "2 of 8 ranks left output" in text
+    assert "logs/rank7.log.zst: truncated" in text
+    assert "VER004" in text
+    assert "pip install nvidia-nccl-cu12==2.27.3" in text
+    assert render(reports.empty(), "text").startswith("No verdict: nothing could be examined")
+
+
+@pytest.mark.parametrize("name", reports.ALL)
+@pytest.mark.parametrize("width", [60, 61, 80, 100, 137, 200])
+def test_no_line_is_wider_than_the_screen(name: str, width: int) -> None:
+    shown = ShownReport.of(reports.ALL[name]())
+    page = StringIO()
+    Console(file=page, width=width).print(shown)
+    assert max(map(cell_len, page.getvalue().splitlines())) <= width
+    assert not any(line != line.rstrip() for line in page.getvalue().splitlines())
+
+
+def test_a_long_command_is_not_broken() -> None:
+    fix = Fix("version-and-dependency-management", "Do", "safe", {"kind": "command", "run": "a " * 99 + "b"})
+    verdict = replace(reports.mismatch(), fixes=(fix,))
+    assert "    " + "a " * 99 + "b\n" in render(Report(Run("r"), verdict), "text", width=60)
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+@pytest.mark.parametrize("terminal", [False, True])
+def test_hostile_text_is_shown_and_not_obeyed(verbose: bool, terminal: bool) -> None:
+    page = StringIO()
+    console = Console(file=page, width=100, force_terminal=terminal, color_system="truecolor" if terminal else None)
+    render_text(reports.hostile(), console, verbose)
+    text = COLOUR.sub("", page.getvalue()) if terminal else page.getvalue()
+    assert all(character.isprintable() or character == "\n" for character in text)
+    whole = text.replace("\n", "")
+    assert "[red]markup" in whole or not verbose
+    assert r"\x1b]8;;" in whole or not verbose
+    assert "<script>document.title" in whole
+
+
+def test_a_terminal_without_unicode_gets_escapes() -> None:
+    raw = BytesIO()
+    console = Console(file=TextIOWrapper(raw, "ascii"), width=80)
+    render_text(reports.typical(), console)
+    console.file.flush()
+    assert b"communication > collective hang - rank 3" in raw.getvalue()
+
+
+def test_verbose_shows_all_quotes_with_context() -> None:
+    text = render(reports.typical(), "text", verbose=True)
+    assert "step 1351 loss 2.3120" in text
+    assert text.count("Watchdog caught") == 2
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [
+        ("plain", "plain"),
+        ("a\x1b[1;31mb\x1b[0mc", "abc"),
+        ("\x1b\x1b[0m[31m", r"\x1b[31m"),
+        ("\x1b]0;t\x07", r"\x1b]0;t\x07"),
+        ("a\r\nb\rc", "a\nb\\rc"),
+        ("\x9b\x7f\x00", r"\x9b\x7f\x00"),
+        ("\u202e\u2066\u200f\ufeff\u2028", r"\u202e\u2066\u200f\ufeff\u2028"),
+        ("\ud800\udcff\U000e0041", r"\ud800\xff\U000e0041"),
+        ("größe → 日本 \xa0", "größe → 日本 \xa0"),
+    ],
+)
+def test_printable(raw: str, shown: str) -> None:
+    assert printable(raw) == shown
+
+
+def test_one_line_and_encodable() -> None:
+    assert one_line(" a\n\tb ") == "a b"
+    assert encodable("\x1b\udc80\ud83d") == "\x1b\\x80\\ud83d"
+
+
+def test_numbers_in_words() -> None:
+    assert compact([0, 1, 2, 3, 7]) == "0-3,7"
+    assert compact([]) == ""
+    assert compact(range(0, 100, 2), 2) == "0,2 and 48 more"
+    assert on_ranks((5,)) == "rank 5"
+    assert on_ranks(tuple(range(0, 100, 2))) == "50 ranks (0,2 and 48 more)"
+    assert [percent(p) for p in (0, 0.001, 0.5, 0.996, 1)] == ["0 %", "<1 %", "50 %", ">99 %", "100 %"]

@@ -1,0 +1,216 @@
+"""The knowledge base is itself checked: vocabulary, base rates, and every rule with its own cases."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import resources
+from typing import Any
+
+import jsonschema
+import pytest
+
+from paramedic.collect import collect
+from paramedic.detect import DETECTORS, detect
+from paramedic.errors import ParamedicError
+from paramedic.knowledge import Rule, load, parse_rule
+from paramedic.knowledge.rules import HEADINGS
+from paramedic.knowledge.schema import problems
+from paramedic.knowledge.taxonomy import load_taxonomy, parse_taxonomy
+from paramedic.pipeline import compile_prefilter
+
+KNOWLEDGE = load()
+PREFILTER = compile_prefilter(KNOWLEDGE)
+RULES = list(KNOWLEDGE.rules.values())
+SCHEMA: dict[str, Any] = json.loads(resources.files("paramedic.knowledge").joinpath("rule.schema.json").read_text())
+every_rule = pytest.mark.parametrize("rule", RULES, ids=lambda r: r.id)
+
+
+def front_matter(rule: Rule) -> dict[str, Any]:
+    text = resources.files("paramedic.knowledge").joinpath("signatures", rule.path).read_text("utf-8")
+    return tomllib.loads(text.split("+++\n", 2)[1])
+
+
+# -- the vocabulary ------------------------------------------------------------------------------------------------
+
+
+def test_the_vocabulary_is_closed() -> None:
+    taxonomy = load_taxonomy()
+    sizes = [len(x) for x in (taxonomy.stages, taxonomy.symptoms, taxonomy.causes, taxonomy.fix_patterns)]
+    assert sizes == [6, 34, 28, 6]
+
+
+def test_every_cause_and_fix_pattern_is_used_by_some_symptom() -> None:
+    taxonomy = load_taxonomy()
+    assert {c for s in taxonomy.symptoms.values() for c in s.causes} == set(taxonomy.causes)
+    assert {f for s in taxonomy.symptoms.values() for f in s.fixes} == set(taxonomy.fix_patterns)
+
+
+@pytest.mark.parametrize("broken", ["stage", "causes", "fixes"])
+def test_a_taxonomy_that_names_something_unknown_is_refused(broken: str) -> None:
+    data = tomllib.loads(resources.files("paramedic.knowledge").joinpath("taxonomy.toml").read_text("utf-8"))
+    data["symptom"][3][broken] = "nowhere" if broken == "stage" else ["nowhere"]
+    with pytest.raises(ParamedicError, match="nowhere"):
+        parse_taxonomy(data)
+
+
+# -- base rates ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("setting", ["lab", "cluster"])
+def test_base_rates_cover_every_symptom_and_sum_to_one(setting: str) -> None:
+    for id, entry in load_taxonomy().symptoms.items():
+        prior = KNOWLEDGE.priors.causes[setting][id]
+        assert set(prior) == set(entry.causes)
+        assert sum(prior.values()) == pytest.approx(1, abs=0.001)
+
+
+def test_a_cluster_suspects_hardware_more_than_a_lab_does() -> None:
+    for symptom in ("accelerator-fault", "worker-or-node-loss", "collective-hang"):
+        lab, cluster = (KNOWLEDGE.priors.causes[s][symptom]["hardware-fault"] for s in ("lab", "cluster"))
+        assert cluster > lab
+
+
+def test_base_rates_name_their_source_and_its_hash() -> None:
+    assert re.fullmatch(r"[0-9a-f]{64}", KNOWLEDGE.priors.source_sha256)
+    assert "TOSEM23-DistributedTraining" in KNOWLEDGE.priors.source
+    assert sum(KNOWLEDGE.priors.fixes["collective-hang"].values()) > 0
+
+
+# -- rules ---------------------------------------------------------------------------------------------------------
+
+
+def test_there_are_forty_first_class_signatures_over_the_whole_chain() -> None:
+    stable = [rule for rule in RULES if rule.status == "stable"]
+    assert len(stable) >= 40
+    assert {rule.symptom.stage for rule in stable} == set(load_taxonomy().stages)
+
+
+@every_rule
+def test_front_matter_keeps_the_schema_by_both_validators(rule: Rule) -> None:
+    front = front_matter(rule)
+    jsonschema.validate(front, SCHEMA)
+    assert list(problems(front, SCHEMA)) == []
+
+
+def test_our_validator_refuses_what_jsonschema_refuses() -> None:
+    good = front_matter(RULES[0])
+    changes: list[dict[str, Any]] = [
+        {"id": "XYZ1"}, {"severity": "fatal"}, {"causes": {}}, {"causes": {"x": 2}}, {"confidence": 0}, {"confidence": True},
+        {"systems": []}, {"systems": "pytorch"}, {"references": ["http://x"]}, {"colour": "red"}, {"title": "short"},
+        {"fix": [{"pattern": "x"}]}, {"title": "x" * 200}, {"fix": [{**good["fix"][0], "action": {"kind": "pray"}}]},
+    ]  # fmt: skip
+    for change in changes:
+        changed = good | change
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(changed, SCHEMA)
+        assert list(problems(changed, SCHEMA)), change
+    without = {k: v for k, v in good.items() if k != "symptom"}
+    assert list(problems(without, SCHEMA)) == ["symptom: missing"]
+
+
+@every_rule
+def test_a_rule_has_all_headings_and_both_kinds_of_case(rule: Rule) -> None:
+    assert all(rule.section(heading) for heading in HEADINGS)
+    kinds = {case.expect for case in rule.cases()}
+    assert {"fires", "silent"} <= kinds
+
+
+@every_rule
+def test_a_rule_fires_on_its_own_cases_and_stays_silent_on_the_others(rule: Rule, tmp_path: Any) -> None:
+    for number, case in enumerate(rule.cases()):
+        log = tmp_path / f"case{number}.txt"
+        log.write_text(case.text, "utf-8")
+        found = detect(collect([str(log)], PREFILTER), KNOWLEDGE, PREFILTER)
+        fired = [f.rule for f in found]
+        if case.expect == "silent":
+            assert rule.id not in fired, case.text
+        elif case.expect == "fires":
+            assert rule.id in fired, f"{case.text}\nfound instead: {fired}"
+            if "rank" in case.options:
+                assert int(case.options["rank"]) in {r for f in found if f.rule == rule.id for r in f.ranks}
+
+
+@every_rule
+def test_a_rule_says_which_detector_or_which_text(rule: Rule) -> None:
+    assert bool(rule.match) != bool(rule.detector)
+    if rule.detector:
+        assert rule.detector in DETECTORS
+    for keyword in rule.keywords:
+        assert keyword.isprintable()
+
+
+def test_every_detector_has_its_rule() -> None:
+    assert {rule.detector for rule in RULES if rule.detector} == set(DETECTORS)
+
+
+class TooSlow(Exception):
+    pass
+
+
+@contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    def stop(*_: object) -> None:
+        raise TooSlow
+
+    previous = signal.signal(signal.SIGALRM, stop)  # the regex engine looks for signals while it backtracks
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+
+
+def hostile_texts(rule: Rule) -> Iterator[str]:
+    """Long repetitions of what the pattern itself looks for: where backtracking would explode."""
+    for case in rule.cases():
+        yield (case.text.replace("\n", " ")[:300] * 60)[:16_000]
+    for piece in ("a", "0", " ", "[rank0]: ", "1,", "a.b", "/x", "'a' ", "(", "Error: "):
+        for keyword in rule.keywords[:3]:
+            yield keyword + piece * (16_000 // len(piece))
+            yield piece * (8_000 // len(piece)) + keyword + piece * (8_000 // len(piece))
+
+
+@every_rule
+def test_no_pattern_backtracks_catastrophically(rule: Rule) -> None:
+    with at_most(5):
+        for text in hostile_texts(rule):
+            for pattern in (*rule.patterns, *rule.unless_patterns, *filter(None, [rule.stack_pattern])):
+                pattern.search(text)
+
+
+def test_the_time_limit_catches_a_catastrophic_pattern() -> None:
+    with pytest.raises(TooSlow), at_most(0.3):
+        re.compile(r"(a+)+$").search("a" * 40 + "b")
+
+
+# -- broken rule files ---------------------------------------------------------------------------------------------
+
+GOOD = resources.files("paramedic.knowledge").joinpath("signatures", "COL001-gloo-receive-timeout.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("+++\n", "---\n", "front matter"),
+        ('id = "COL001"', 'id = "COL001', "no TOML"),
+        ('id = "COL001"', 'id = "COL002"', "must be called"),
+        ('symptom = "collective-hang"', 'symptom = "sadness"', "not of the taxonomy"),
+        ("network-fabric-fault = 0.1", "data-or-input-defect = 0.1", "not among those of collective-hang"),
+        ("## Not this", "## Nothing", "heading '## Not this' is missing"),
+        ("'Application timeout caused pair closure'", "'Application (timeout'", "does not compile"),
+        ('keywords = ["Timed out waiting", "Application timeout caused pair closure"]', "", "needs keywords"),
+        ('action = { kind = "code", hint =', 'action = { kind = "code", file =', "needs 'hint'"),
+        ('pattern = "code-model-and-data-correction"', 'pattern = "luck"', "'luck' is not of the taxonomy"),
+    ],
+)  # fmt: skip
+def test_a_broken_rule_is_refused_with_its_file_and_its_problem(old: str, new: str, complaint: str) -> None:
+    assert old in GOOD
+    with pytest.raises(ParamedicError, match="COL001-gloo-receive-timeout.md") as refused:
+        parse_rule(GOOD.replace(old, new, 1), "COL001-gloo-receive-timeout.md", load_taxonomy())
+    assert complaint in str(refused.value)
