@@ -22,6 +22,8 @@ class Recording:
     cause: str
     ranks: tuple[int, ...]
     fix: str
+    also: tuple[str, ...]
+    """Symptoms that describe it as well."""
 
     @property
     def name(self) -> str:
@@ -32,7 +34,8 @@ def recordings() -> list[Recording]:
     found = []
     for file in sorted(RECORDINGS.glob("*/*/case.toml")):
         truth = tomllib.loads(file.read_text("utf-8"))["truth"]
-        found.append(Recording(file.parent, truth["symptom"], truth["cause"], tuple(truth["ranks"]), truth["fix"]))
+        ranks, also = tuple(truth["ranks"]), tuple(truth.get("also", ()))
+        found.append(Recording(file.parent, truth["symptom"], truth["cause"], ranks, truth["fix"], also))
     return found
 
 

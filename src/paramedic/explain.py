@@ -21,6 +21,8 @@ MAX_EVIDENCE = 6
 UNKNOWN = 0.1
 """The share of every cause distribution that is kept for causes nobody listed."""
 _UNLISTED = 0.05
+_TEMPER = 0.5
+"""Whoever weighed a rule's causes knew the base rate already, so it counts by its square root beside them."""
 _LOCAL = frozenset(
     "data-or-input-defect uneven-work-across-ranks cross-node-environment-skew hardware-fault host-resource-exhaustion "
     "network-fabric-fault device-assignment-error storage-or-external-service-fault collective-order-divergence".split()
@@ -106,7 +108,9 @@ def _merge(group: Sequence[Finding]) -> Finding:
     for one in ordered:
         for item in one.evidence:
             evidence.setdefault((item.event.source, item.event.seq), item)
-    ranks = tuple(sorted({rank for one in group for rank in one.ranks}))
+    named = [one for one in group if "accused" in one.fields]
+    ordered = named or ordered
+    ranks = tuple(sorted({rank for one in ordered for rank in one.ranks}))
     hosts = tuple(sorted({host for one in group for host in one.hosts}))
     chosen = tuple(evidence.values())[:MAX_EVIDENCE]
     return replace(ordered[0], ranks=ranks, hosts=hosts, evidence=chosen, scope="rank" if ranks else "job")
@@ -187,8 +191,7 @@ def _causes(
 ) -> tuple[Cause, ...]:
     """Base rate × what this message says × how many ranks have it, normalised to leave a share for the unknown."""
     likelihood = {
-        cause: prior[cause]
-        * (weights.get(cause, _UNLISTED) if weights else 1.0)
+        cause: (prior[cause] ** _TEMPER * weights.get(cause, _UNLISTED) if weights else prior[cause])
         * (_OF_SOME_RANKS if cause in _LOCAL and some_only else 1.0)
         for cause in prior
     }

@@ -15,6 +15,7 @@ EVENT_DETECTORS: dict[str, Detector] = {
     "memory.exhausted": memory.exhausted,
     "memory.fragmented": memory.fragmented,
     "memory.shared": memory.shared,
+    "collectives.fingerprints": collectives.fingerprints,
     "exits.killed": exits.killed,
     "exits.crashed": exits.crashed,
     "exits.terminated": exits.terminated,
@@ -24,7 +25,6 @@ EVENT_DETECTORS: dict[str, Detector] = {
 """They judge single events, in this order: each sees what was found before it."""
 
 RUN_DETECTORS: dict[str, Detector] = {
-    "collectives.fingerprints": collectives.fingerprints,
     "hang.rank_missing": hang.rank_missing,
     "hang.rank_lost": hang.rank_lost,
 }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from paramedic.detect.match import on_events
 from paramedic.knowledge import Rule
@@ -13,7 +12,7 @@ from paramedic.model import Finding, Run
 
 _MISMATCH = "Detected mismatch between collectives on ranks"
 _FINGERPRINT = re.compile(
-    r"Rank (?P<rank>\d{1,6}) is running (?:collective: )?CollectiveFingerPrint\("
+    r"Rank (?P<rank>\d{1,6}) is running (?:inconsistent )?(?:collective: )?CollectiveFingerPrint\("
     r"(?:SequenceNumber=(?P<sequence>\d+), )?OpType=(?P<op>\w+)"
     r"(?:, TensorShape=(?P<shape>\[[^\]]{0,200}\]))?(?:, TensorDtypes=(?P<dtype>\w+))?"
 )
@@ -32,5 +31,4 @@ def fingerprints(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
         usual = votes[0][0] if decided else ""
         odd = sorted(rank for rank, what in runs.items() if decided and what != usual)
         fields = {"odd": " and ".join(sorted({runs[r] for r in odd})), "usual": usual} if odd else {}
-        one_finding = on_events(rule, events[:4], odd, fields)
-        yield one_finding if odd else replace(one_finding, confidence=rule.confidence * 0.95)
+        yield on_events(rule, events, odd, fields)

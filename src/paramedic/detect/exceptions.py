@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from paramedic.detect.match import on_events
+from paramedic.detect.match import on_events, own_frame
 from paramedic.knowledge import Rule, load_taxonomy
 from paramedic.model import Event, Finding, Run
 
@@ -34,7 +34,7 @@ def unrecognised(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
         if name in _LAUNCHER or name in _QUIET:
             continue
         symptom, confidence = _symptom(event, name)
-        where = _own_frame(event)
+        where = own_frame(event)
         fields = {"exception": event.text.split("\n")[-1][:200], "where": where}
         ranks = () if event.rank is None else (event.rank,)
         one = on_events(rule, (event,), ranks, fields)
@@ -50,9 +50,3 @@ def _symptom(event: Event, name: str) -> tuple[str, float]:
         return "unsupported-api-or-attribute", 0.6
     return "step-execution-error", 0.6
 
-
-def _own_frame(event: Event) -> str:
-    """The innermost frame of the user's own code."""
-    frames: list[str] = list(event.fields.get("frames", ()))
-    own = [f for f in frames if "site-packages" not in f and "/lib/python" not in f and not f.startswith("<")]
-    return (own or frames or ["?"])[-1]

@@ -1,37 +1,61 @@
-"""Who is missing: when most ranks say that they waited, the one that says nothing is the suspect."""
+"""Who is missing: when ranks say that they waited, the one that says nothing, or waited elsewhere, is the suspect."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from paramedic.detect.match import on_events
+from paramedic.detect.match import on_events, own_frame
 from paramedic.knowledge import Rule
-from paramedic.model import Finding, Run
+from paramedic.model import Event, Finding, Run
 
 
 def rank_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Ranks that did not wait in the collective in which the others waited until their timeout."""
-    return _suspects(run, rule, found, [f for f in found if f.symptom == "collective-hang" and not f.fields.get("accused")])
+    for victims in _victims(found, "collective-hang"):
+        waiting = {rank for one in victims for rank in one.ranks}
+        missing = _expected(run) - waiting
+        events = [one.evidence[0].event for one in victims]
+        if waiting and 0 < len(missing) <= len(waiting):
+            yield on_events(rule, events[:4], sorted(missing), {"waiting": _listed(waiting)})
+        elif not missing and (odd := _elsewhere(events)):
+            others = [e for e in events if e.rank not in odd]
+            theirs = [e for e in events if e.rank in odd]
+            yield on_events(rule, [*theirs, *others][:4], sorted(odd), {"waiting": _listed(waiting - odd)})
 
 
 def rank_lost(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Ranks that said nothing while all others lost the connection to a peer."""
-    if any(f.symptom == "collective-hang" for f in found):
-        return iter(())
-    return _suspects(run, rule, found, [f for f in found if f.symptom == "communication-runtime-error"])
+    if any(one.symptom == "collective-hang" for one in found):
+        return
+    for victims in _victims(found, "communication-runtime-error"):
+        lost = {rank for one in victims for rank in one.ranks}
+        missing = _expected(run) - lost
+        if lost and 0 < len(missing) <= len(lost):
+            events = [one.evidence[0].event for one in victims]
+            yield on_events(rule, events[:4], sorted(missing), {"waiting": _listed(lost)})
 
 
-def _suspects(run: Run, rule: Rule, found: Sequence[Finding], victims: Sequence[Finding]) -> Iterator[Finding]:
-    for attempt in sorted({f.attempt for f in victims}):
-        if any(f.consequence == "never" and f.severity == "error" and f.attempt == attempt for f in found):
-            continue  # somebody has said what went wrong: nobody needs to be suspected
-        waiting = {r for f in victims if f.attempt == attempt and f.consequence == "possible" for r in f.ranks}
-        missing = _expected(run) - waiting
-        if waiting and 0 < len(missing) <= len(waiting):
-            events = [f.evidence[0].event for f in victims if f.attempt == attempt][:4]
-            fields = {"waiting": ", ".join(map(str, sorted(waiting)))}
-            yield on_events(rule, events, sorted(missing), fields)
+def _victims(found: Sequence[Finding], symptom: str) -> Iterator[list[Finding]]:
+    """By attempt; none where somebody has said what went wrong, or whom he waited for: nobody needs to be suspected."""
+    for attempt in sorted({one.attempt for one in found}):
+        errors = [one for one in found if one.attempt == attempt and one.severity == "error"]
+        if not any(one.consequence == "never" or "accused" in one.fields for one in errors):
+            yield [one for one in errors if one.symptom == symptom and one.consequence == "possible"]
+
+
+def _elsewhere(events: Sequence[Event]) -> set[int]:
+    """Ranks whose own code stood at another line than that of the clear majority."""
+    places = {e.rank: own_frame(e) for e in events if e.rank is not None and e.fields.get("frames")}
+    votes = Counter(places.values()).most_common(2)
+    if len(votes) < 2 or votes[0][1] <= len(places) / 2:
+        return set()
+    return {rank for rank, place in places.items() if place != votes[0][0]}
 
 
 def _expected(run: Run) -> set[int]:
     return set(range(run.world_size)) if run.world_size and run.world_size <= 1 << 20 else set(run.ranks_seen)
+
+
+def _listed(ranks: set[int]) -> str:
+    return ", ".join(map(str, sorted(ranks)[:16])) + (" …" if len(ranks) > 16 else "")

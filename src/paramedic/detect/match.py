@@ -81,6 +81,13 @@ def _evidence(event: Event) -> Evidence:
     return Evidence(event, tuple(event.fields.get("before", ())), tuple(event.fields.get("after", ())))
 
 
+def own_frame(event: Event) -> str:
+    """The innermost frame of the user's own code."""
+    frames: list[str] = list(event.fields.get("frames", ()))
+    own = [f for f in frames if f.startswith("/") and "site-packages" not in f and "/lib/python" not in f]
+    return (own or frames or ["?"])[-1]
+
+
 def most_specific(found: Sequence[Finding]) -> list[Finding]:
     """One finding for each event: the rule that is surest of its symptom."""
     best: dict[tuple[str, int, str], Finding] = {}
