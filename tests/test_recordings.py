@@ -22,6 +22,7 @@ ANOTHER_FIX_FIRST = {
     "batch-arithmetic": "another layout is offered before another number of ranks",
     "rendezvous-timeout": "whether the nodes reach each other is asked before whether all were started",
     "segfault-faulthandler": "most native crashes are binaries that do not fit; this one is a planted bug in own code",
+    "gpu-illegal-access": "a kernel that writes out of bounds looks like a failing device; both are offered",
     "unused-parameter": "using all parameters in the loss is offered before find_unused_parameters",
 }
 """Cases whose true fix is offered, but not as the first one, and why."""

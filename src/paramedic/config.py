@@ -18,6 +18,8 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "setting": ("lab", "cluster"),
 }
 LISTS = ("select", "ignore", "rules")
+KEYS = (*CHOICES, *LISTS)
+_PREFIX = "PARAMEDIC_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,28 +34,43 @@ class Config:
 
 def load_config(start: Path, environment: Mapping[str, str] = os.environ) -> Config:
     """Raises ParamedicError for an unknown key (with the nearest match), a wrong type or a wrong value."""
-    found = _nearest(start)
-    values: dict[str, Any] = {}
-    if found:
-        file, table = found
-        for key, value in table.items():
-            values[key.replace("-", "_")] = _checked(key, value, str(file), file.parent)
-    for name, text in environment.items():
-        key = name.removeprefix("PARAMEDIC_").lower()
-        if name.startswith("PARAMEDIC_") and text:
-            values[key] = _checked(key, text.split(",") if key in LISTS else text, name, start)
+    values = _from_file(start) | _from_environment(environment, start)
     return Config(**values)
+
+
+def _from_file(start: Path) -> dict[str, Any]:
+    found = _nearest(start)
+    if found is None:
+        return {}
+    file, table = found
+    return {key.replace("-", "_"): _checked(key, value, str(file), file.parent) for key, value in table.items()}
+
+
+def _from_environment(environment: Mapping[str, str], start: Path) -> dict[str, Any]:
+    """Only the keys known here are settings: other PARAMEDIC_* names belong to other features. A near miss is an error."""
+    values: dict[str, Any] = {}
+    for name, text in environment.items():
+        key = name.removeprefix(_PREFIX).lower()
+        if not name.startswith(_PREFIX) or not text.strip():
+            continue
+        if key not in KEYS:
+            if near := difflib.get_close_matches(key, KEYS, n=1, cutoff=0.8):
+                raise ParamedicError(f"{name}: no such setting; did you mean {_PREFIX}{near[0].upper()}?")
+            continue
+        parts = [part.strip() for part in text.split(",") if part.strip()]
+        values[key] = _checked(key, parts if key in LISTS else text.strip(), name, start)
+    return values
 
 
 def _nearest(start: Path) -> tuple[Path, Mapping[str, Any]] | None:
     for folder in (start, *start.parents):
         for name in ("paramedic.toml", "pyproject.toml"):
             file = folder / name
-            if not file.is_file():
+            if not os.path.isfile(file):
                 continue
             try:
                 table: Any = tomllib.loads(file.read_text("utf-8"))
-            except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
                 if name == "paramedic.toml":
                     raise ParamedicError(f"{file}: no TOML: {error}") from None
                 continue  # somebody else's broken pyproject.toml is not our business
@@ -72,8 +89,8 @@ def _checked(key: str, value: Any, where: str, folder: Path) -> Any:
             raise ParamedicError(f"{where}: {key} is a list of texts")
         return tuple(str(folder / item) for item in value) if name == "rules" else tuple(value)
     if name not in CHOICES:
-        near = difflib.get_close_matches(name, [*CHOICES, *LISTS], n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join([*CHOICES, *LISTS])}"
+        near = difflib.get_close_matches(name, KEYS, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(KEYS)}"
         raise ParamedicError(f"{where}: unknown key {key!r}{hint}")
     if value not in CHOICES[name]:
         raise ParamedicError(f"{where}: {key} is one of {', '.join(CHOICES[name])}, not {value!r}")

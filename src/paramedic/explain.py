@@ -39,6 +39,9 @@ def explain(run: Run, found: Sequence[Finding], knowledge: Knowledge, setting: S
     notes = [f for f in alive if f.severity != "error"]
     last = max((f.attempt for f in errors), default=0)
     first, echoes = _first_failure(run, [f for f in errors if f.attempt == last], knowledge)
+    if first:
+        echoes += [f for f in notes if f.consequence == "always"]
+        notes = [f for f in notes if f.consequence != "always"]
     earlier = _merged(f for f in errors if f.attempt != last and f.consequence == "never")
     findings = [_explained(run, f, knowledge, setting) for f in (*first, *earlier, *_merged(notes))]
     findings.sort(key=lambda f: (f.severity != "error", f.attempt != last))
@@ -170,6 +173,7 @@ def _cascades(echoes: Sequence[Finding], because: str) -> tuple[Cascade, ...]:
             ranks=tuple(sorted({rank for one in group for rank in one.ranks})),
             because=because,
             count=sum(len(one.evidence) for one in group),
+            events=tuple(item.event for one in group for item in one.evidence),
         )
         for group in sorted(by_symptom.values(), key=len, reverse=True)
     )
@@ -183,7 +187,25 @@ def _explained(run: Run, one: Finding, knowledge: Knowledge, setting: Setting) -
     prior = knowledge.priors.cause(one.symptom, setting)
     weights = rule.causes if one.symptom == rule.symptom else {}
     some_only = bool(one.ranks) and len(run.ranks_seen) > len(one.ranks)
-    return replace(one, causes=_causes(prior, weights, some_only, setting), summary=_summary(rule, one))
+    return replace(
+        one,
+        hosts=tuple(sorted({*one.hosts, *(host for rank, host in _hosts(run).items() if rank in one.ranks)})),
+        causes=_causes(prior, weights, some_only, setting),
+        summary=_summary(rule, one) + _misled(run, one),
+    )
+
+
+def _hosts(run: Run) -> dict[int | None, str]:
+    """Which rank was where, as the launcher's table says."""
+    return {e.rank: str(e.fields["host"]) for e in run.events if e.kind == "exit" and e.fields.get("host")}
+
+
+def _misled(run: Run, one: Finding) -> str:
+    """torchrun names the rank whose end its agent saw first, which is often a mere victim."""
+    blamed = {e.rank for e in run.events if e.kind == "exit" and e.fields.get("first_observed")}
+    if not one.ranks or len(blamed) != 1 or blamed <= set(one.ranks) or one.severity != "error":
+        return ""
+    return f" (torchrun's table blames rank {blamed.pop()}, whose end it merely saw first.)"
 
 
 def _causes(

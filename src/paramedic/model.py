@@ -68,9 +68,12 @@ class Event:
     @property
     def time(self) -> str | None:
         """For people: ISO time where the clock is known, else the text found, else None."""
-        if self.utc_ns is not None:
+        if self.utc_ns is None:
+            return self.time_text or None
+        try:
             return datetime.fromtimestamp(self.utc_ns / 1e9, UTC).isoformat(timespec="milliseconds")
-        return self.time_text or None
+        except (OverflowError, ValueError, OSError):  # a stranger's recording may say anything
+            return self.time_text or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +174,7 @@ class Cascade:
     ranks: tuple[int, ...]
     because: str
     count: int
+    events: tuple[Event, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

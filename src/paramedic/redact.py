@@ -2,77 +2,158 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 _MARK = "[redacted]"
+Redactor = Callable[[str], str]
 
-# Each pattern keeps what comes before the secret (group 1) so that the line stays readable.
-_SECRETS = tuple(
-    re.compile(pattern)
-    for pattern in (
-        r"()\b(?:hf|api_org)_[A-Za-z0-9]{20,}",
-        r"()\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_[A-Za-z0-9_]{20,}",
-        r"()\bsk-[A-Za-z0-9_-]{20,}",
-        r"()\b(?:AKIA|ASIA)[A-Z0-9]{16}\b",
-        r"()\bAIza[A-Za-z0-9_-]{30,}",
-        r"()\bxox[abprs]-[A-Za-z0-9-]{10,}",
-        r"()\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{5,}",
-        r"()\bnpm_[A-Za-z0-9]{30,}|\bpypi-[A-Za-z0-9_-]{30,}|\bglpat-[A-Za-z0-9_-]{15,}",
-        r"()-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----[^\0]{0,8000}?(?:-----END [A-Z ]{0,20}PRIVATE KEY-----|\Z)",
-        r"(?i)(\bauthorization['\"]?\s{0,3}[:=]\s{0,3}['\"]?(?:bearer|basic|token)?\s{0,3})[^\s'\",]{6,}",
-        r"(?i)(\bbearer\s{1,3})[A-Za-z0-9._~+/=-]{12,}",
-        r"(?i)(\b[a-z0-9_.-]{0,40}(?:passwd|password|secret|token|api_?key|access_?key|private_?key|credential)s?"
-        r"(?:_?id)?['\"]?\s{0,3}[=:]\s{0,3}['\"]?)(?!None\b|null\b|True\b|False\b|true\b|false\b|\[redacted\])"
-        r"(?=[^\s'\",;&)]{0,200}[A-Za-z])[^\s'\",;&)]{6,200}",
-        r"(\b[a-z][a-z0-9+.-]{1,15}://[^\s/:@]{1,64}:)[^\s/@]{1,128}(?=@)",
-        r"([?&](?:sig|signature|X-Amz-Signature|X-Amz-Credential|X-Goog-Signature|token|key)=)[^&\s\"']{8,}",
+_PRIVATE_KEY = re.compile(
+    r"()-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----[^\0]{0,16000}?(?:-----END [A-Z ]{0,20}PRIVATE KEY-----|\Z)"
+)
+_END = r"(?![A-Za-z0-9_-])"
+_VALUE = r"[^\s'\",;&)]"
+_NOTHING = r"(?!(?:None|null|True|False|true|false|\*+)\b|\[redacted\])"
+
+# Each pattern keeps what comes before the secret (group 1) so that the line stays readable. The words before it say,
+# in lower case, whether a line can have it at all. Every repetition is bounded: hostile lines cost linear time.
+_SECRETS: tuple[tuple[tuple[str, ...], re.Pattern[str]], ...] = tuple(
+    (words, re.compile(pattern))
+    for words, pattern in (
+        (("hf_", "api_org_"), r"()\b(?:hf|api_org)_[A-Za-z0-9]{20,200}"),
+        (("gh", "github_pat_"), r"()\bgh[pousr]_[A-Za-z0-9]{20,255}|\bgithub_pat_[A-Za-z0-9_]{20,255}"),
+        (("sk-",), rf"()\bsk-(?=[A-Za-z_-]{{0,60}}[0-9])[A-Za-z0-9_-]{{20,255}}{_END}"),
+        (("akia", "asia"), r"()\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),
+        (("aiza", "ya29."), r"()\bAIza[A-Za-z0-9_-]{30,100}|\bya29\.[A-Za-z0-9_-]{20,400}"),
+        (("xox",), r"()\bxox[abeprs]-[A-Za-z0-9-]{10,255}"),
+        (("hooks.slack.com",), r"(hooks\.slack\.com/(?:services|workflows)/)[A-Za-z0-9/_-]{10,200}"),
+        (("eyj",), r"()\beyJ[A-Za-z0-9_-]{10,4000}\.[A-Za-z0-9_-]{10,8000}\.[A-Za-z0-9_-]{5,2000}"),
+        (("npm_", "pypi-", "glpat-"), r"()\bnpm_[A-Za-z0-9]{30,100}|\b(?:pypi|glpat)-[A-Za-z0-9_-]{15,400}"),
+        (
+            ("authorization",),
+            r"(?i)(\bauthorization['\"]?\s{0,3}[:=]\s{0,3}['\"]?(?:(?:bearer|basic|token|digest)\s{1,3})?)[^\s'\",]{6,8000}",
+        ),
+        (("bearer",), r"(?i)(\bbearer\s{1,3})[A-Za-z0-9._~+/=-]{12,8000}"),
+        (
+            ("passw", "secret", "credential"),
+            r"(?i)((?:passwd|password|passwort|secret|secret_?key|credential)s?['\"]?\s{0,3}[=:]\s{0,3}['\"]?)"
+            rf"{_NOTHING}(?![~./<\[])(?={_VALUE}{{0,200}}[A-Za-z0-9]){_VALUE}{{4,400}}",
+        ),
+        (
+            ("key",),
+            r"(?i)((?:api|access|private|account|secret|encryption|signing)[_ -]?(?:access[_ -]?)?key(?:[_ -]?id)?['\"]?"
+            rf"\s{{0,3}}[=:]\s{{0,3}}['\"]?){_NOTHING}(?![~./<\[])(?={_VALUE}{{0,200}}[A-Za-z]){_VALUE}{{6,400}}",
+        ),
+        (  # `token` is also what a model reads: only a value that looks made by a machine is a secret
+            ("token",),
+            rf"(?i)(token['\"]?\s{{0,3}}[=:]\s{{0,3}}['\"]?){_NOTHING}"
+            r"(?=[A-Za-z0-9_./+=~-]{0,60}[0-9])(?=[0-9_./+=~-]{0,60}[A-Za-z])(?![0-9.]{1,12}(?:e[+-]?[0-9]{1,3}|[KMBTkmbt])\b)"
+            rf"[A-Za-z0-9_./+=~-]{{8,4000}}{_END}",
+        ),
+        (("://",), r"(\b[A-Za-z][A-Za-z0-9+.-]{1,15}://[^\s/:@]{0,64}:)[^\s/@]{1,256}(?=@)"),
+        (
+            ("sig", "token=", "key="),
+            r"(?i)([?&](?:sig|signature|x-amz-signature|x-amz-credential|x-amz-security-token|x-goog-signature"
+            r"|x-goog-credential|access_token|token|key)=)[^&\s\"']{8,4000}",
+        ),
     )
 )
-_GATE = re.compile(
-    r"(?i)hf_|api_org_|gh[pousr]_|github_pat|sk-|AKIA|ASIA|AIza|xox|eyJ|npm_|pypi-|glpat|PRIVATE KEY|authorization"
-    r"|bearer|passw|secret|token|api_?key|access_?key|private_?key|credential|://[^\s/]{1,64}:[^\s]{1,128}@|[?&](?:sig|key|x-)"
-)
+# The middle of a private key whose first line is elsewhere: nothing but base64, as wide as PEM writes it.
+_KEY_BODY = re.compile(r"\s{0,4}(?=[A-Za-z0-9+/]{0,70}[a-z])(?=[A-Za-z0-9+/]{0,70}[A-Z0-9+/])[A-Za-z0-9+/]{64,76}={0,2}\s{0,4}")
 
 
 def redact(text: str) -> str:
     """Replaces tokens, keys and passwords by `[redacted]`; everything else stays as it is."""
-    if not _GATE.search(text):
-        return text
-    for pattern in _SECRETS:
-        text = pattern.sub(lambda m: (m.group(1) or "") + _MARK, text)
-    return text
+    if "PRIVATE KEY" in text:
+        text = _PRIVATE_KEY.sub(_MARK, text)
+    return "\n".join(map(_redact_line, text.split("\n"))) if "\n" in text else _redact_line(text)
+
+
+def _redact_line(line: str) -> str:
+    low = line.lower()
+    for words, pattern in _SECRETS:
+        if any(word in low for word in words):
+            line = pattern.sub(_keep_front, line)
+    if 64 <= len(line) <= 90 and _KEY_BODY.fullmatch(line):
+        return _MARK
+    return line
+
+
+def _keep_front(found: re.Match[str]) -> str:
+    return (found[1] or "") + _MARK
 
 
 class Anonymizer:
-    """Also replaces users, hosts and addresses, each always by the same stand-in, so that a bundle stays readable."""
+    """Also replaces users, hosts and addresses, each always by the same stand-in of the same shape, so that a bundle
+    stays readable and every rule still recognises its lines."""
 
-    def __init__(self, hosts: tuple[str, ...] = ()) -> None:
+    def __init__(self, hosts: Iterable[str] = ()) -> None:
         self._names: dict[tuple[str, str], str] = {}
-        known = sorted((re.escape(h) for h in hosts if len(h) > 1), key=len, reverse=True)
+        self._counts: dict[str, int] = {}
+        known = sorted((re.escape(h) for h in set(hosts) if len(h) > 1), key=lambda name: (-len(name), name))
         self._hosts = re.compile(rf"(?<![\w.-])(?:{'|'.join(known)})(?![\w-])") if known else None
 
     def __call__(self, text: str) -> str:
         text = redact(text)
-        if self._hosts:
-            text = self._hosts.sub(lambda m: self._name("host", m.group()), text)
-        text = _HOME.sub(lambda m: m.group(1) + self._name("user", m.group(2)), text)
-        text = _MAIL.sub(lambda m: self._name("mail", m.group()), text)
-        text = _IPV4.sub(self._address, text)
-        return _IPV6.sub(self._address, text)
+        if "@" in text:
+            text = _MAIL.sub(lambda m: f"{self._name('user', m[1])}@example.com", text)
+        if "/" in text or "\\" in text:
+            text = _HOME.sub(lambda m: m[1] + self._name("user", m[2]), text)
+        text = _USER.sub(lambda m: m[1] + self._name("user", m[2]), text)
+        text = _IPV4.sub(self._ipv4, text)
+        if "::" in text or text.count(":") >= 7:
+            text = _IPV6.sub(self._ipv6, text)
+        return self._hosts.sub(lambda m: self._name("host", m[0]), text) if self._hosts else text
 
     def _name(self, kind: str, value: str) -> str:
-        number = sum(k == kind for k, _ in self._names) + 1
-        return self._names.setdefault((kind, value), f"{kind}-{number}")
+        return value if value.startswith(f"{kind}-") else self._stand_in(kind, value, lambda n: f"{kind}-{n}")
 
-    def _address(self, found: re.Match[str]) -> str:
-        address = found.group()
-        return address if address in ("127.0.0.1", "0.0.0.0", "::1") else self._name("address", address)
+    def _ipv4(self, found: re.Match[str]) -> str:
+        address = _address(found[0])
+        if address is None or address.is_loopback or address.is_unspecified or int(address) in _BENCHMARK_NET:
+            return found[0]
+        first = _BENCHMARK_NET.start
+        return self._stand_in("ipv4", found[0], lambda n: str(ipaddress.IPv4Address(first + n % len(_BENCHMARK_NET))))
+
+    def _ipv6(self, found: re.Match[str]) -> str:
+        address = _address(found[0])
+        if address is None or address.is_loopback or address.is_unspecified or found[0].startswith("2001:db8:"):
+            return found[0]
+        return self._stand_in("ipv6", found[0], lambda n: f"2001:db8::{n:x}")
+
+    def _stand_in(self, kind: str, value: str, make: Callable[[int], str]) -> str:
+        if (kind, value) not in self._names:
+            self._counts[kind] = self._counts.get(kind, 0) + 1
+            self._names[kind, value] = make(self._counts[kind])
+        return self._names[kind, value]
 
 
-Redactor = Callable[[str], str]
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:  # 17:48:01 is a time
+        return None
 
-_HOME = re.compile(r"(/(?:home|Users|users|export/home)/)([^/\s:'\"]{1,64})")
-_MAIL = re.compile(r"\b[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,6}\b")
-_IPV4 = re.compile(r"(?<![\d.])(?:\d{1,3}\.){3}\d{1,3}(?![\d.])")
-_IPV6 = re.compile(r"(?<![\w:])(?=[0-9a-fA-F:.]{3,45}(?![\w:]))(?:[0-9a-fA-F]{1,4}:){2,7}(?::|[0-9a-fA-F]{1,4}){1,7}")
+
+def hosts_in(texts: Iterable[str]) -> set[str]:
+    """Names that stand where a host's name stands and look like one: a common word is left alone."""
+    found = {next(filter(None, m.groups())) for text in texts for m in _HOST.finditer(text)}
+    return {name for name in found if _LIKE_A_HOST.match(name)}
+
+
+_BENCHMARK_NET = range(int(ipaddress.IPv4Address("198.18.0.0")), int(ipaddress.IPv4Address("198.20.0.0")))
+_HOME = re.compile(r"([/\\](?:home|Users|users|export/home)[/\\])([^/\\\s:'\"]{1,64})")
+_USER = re.compile(r"(\b(?:USER|LOGNAME|user|username)['\"]?[=:] ?['\"]?)([a-z_][a-z0-9_.-]{1,31})\b")
+_MAIL = re.compile(r"\b([A-Za-z0-9._%+-]{1,64})@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,6}\b")
+_IPV4 = re.compile(r"(?<![\w.-])(?<!==)(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?![\w-]|\.[0-9])")
+_IPV6 = re.compile(r"(?<![\w:.])(?=[0-9a-fA-F]{0,4}:)[0-9a-fA-F:]{2,39}(?![\w:.])")
+_NAME = r"([A-Za-z0-9][A-Za-z0-9.-]{1,253}[A-Za-z0-9])"
+_HOST = re.compile(
+    rf"^\W{{0,3}}{_NAME}:[0-9]{{1,9}}:[0-9]{{1,9}} \[[0-9]{{1,3}}\]"  # NCCL: host:pid:tid [device]
+    rf"|\b(?:host|hostname|node|MASTER_ADDR)['\"]?\s{{0,6}}[=:] ?['\"]?{_NAME}"
+    rf"|\bsrun: error: {_NAME}: task|\bSTEP \S{{1,40}} ON {_NAME} CANCELLED"
+    r"|\b(ip(?:-[0-9]{1,3}){4}(?:\.[a-z0-9.-]{1,80})?)\b",
+    re.M,
+)
+_LIKE_A_HOST = re.compile(r"(?=.*[A-Za-z]).*[0-9.-]")

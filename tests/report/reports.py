@@ -178,7 +178,7 @@ def typical() -> Report:
         verdict=verdict,
         findings=(verdict, mismatch()),
         cascades=(
-            Cascade(symptom("collective-hang"), (0, 1, 2), "COL003", 61),
+            Cascade(symptom("collective-hang"), (0, 1, 2), "COL003", 61, tuple(timeouts)),
             Cascade(symptom("worker-or-node-loss"), (0, 1, 2, 3), "COL003", 9),
         ),
         skipped=(
@@ -241,7 +241,7 @@ def many_ranks(size: int = 1024) -> Report:
     )
     victims = tuple(rank for rank in range(size) if rank % 43 and rank != 517)
     run = Run("many", tuple(source(rank) for rank in range(size)), (*events, oom), (), (), size, ("pytorch",))
-    cascade = Cascade(symptom("communication-runtime-error"), victims, "MEM001", 4 * len(victims))
+    cascade = Cascade(symptom("communication-runtime-error"), victims, "MEM001", 4 * len(victims), tuple(e for e in events if e.rank in victims))
     return Report(run, verdict, (verdict,), (cascade,))
 
 

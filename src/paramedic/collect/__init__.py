@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from paramedic.collect.elastic import read_error_file
 from paramedic.collect.identity import frameworks_in, world_size
 from paramedic.collect.inputs import Input, open_inputs
-from paramedic.collect.layouts import place_of
-from paramedic.collect.logs import LITERALS, BinaryInput, LogRead, read_log
-from paramedic.model import Event, Fact, Run, Skipped, Source
+from paramedic.collect.layouts import Place, place_of
+from paramedic.collect.logs import LITERALS, MAX_TRACE, BinaryInput, LogRead, read_log
+from paramedic.collect.tracebacks import Traceback
+from paramedic.model import Event, Run, Skipped, Source
 from paramedic.prefilter import Prefilter
 from paramedic.redact import redact
 
-__all__ = ["LITERALS", "collect"]
+__all__ = ["LITERALS", "Progress", "collect"]
 
 Progress = Callable[[str, int], None]
 """Called with each source's name and its size in bytes once it has been read."""
@@ -23,73 +24,108 @@ Progress = Callable[[str, int], None]
 _MAX_ERROR_FILE = 4 << 20
 
 
+@dataclass(frozen=True, slots=True)
+class _Read:
+    place: Place
+    log: LogRead
+
+
 def collect(paths: Iterable[str], prefilter: Prefilter, progress: Progress | None = None) -> Run:
     """Reads logs, folders, archives and standard input into one Run."""
-    sources: list[Source] = []
-    events: list[Event] = []
-    facts: list[Fact] = []
     skipped: list[Skipped] = []
+    reads: list[_Read] = []
     for item in open_inputs(paths, skipped):
         read = _read(item, prefilter)
-        skipped += read.skipped
-        if read.source.lines:
-            sources.append(read.source)
-            events += read.events
-            facts += read.facts
+        skipped += read.log.skipped
+        if read.log.source.lines or read.place.rank is not None and not read.log.skipped:
+            reads.append(read)
+        elif not read.log.skipped:
+            skipped.append(Skipped(item.name, "empty"))
         if progress:
-            progress(item.name, read.source.bytes)
+            progress(item.name, read.log.source.bytes)
+    return _run(_with_global_ranks(reads), skipped)
+
+
+def _run(reads: Sequence[LogRead], skipped: list[Skipped]) -> Run:
+    """A rank's empty file is a source, too: that rank said nothing. But when nobody said anything there is no Run."""
+    if not any(read.source.lines for read in reads):
+        skipped += [Skipped(read.source.id, "empty") for read in reads]
+        reads = ()
+    sources = tuple(read.source for read in reads)
+    events = _heard([event for read in reads for event in read.events])
+    facts = tuple(fact for read in reads for fact in read.facts)
     return Run(
         id=_run_id(sources, events),
-        sources=tuple(sources),
-        events=tuple(events),
-        facts=tuple(facts),
+        sources=sources,
+        events=events,
+        facts=facts,
         skipped=tuple(skipped),
         world_size=world_size(sources, facts),
         frameworks=frameworks_in(events, facts),
     )
 
 
-def _read(item: Input, prefilter: Prefilter) -> LogRead:
+def _read(item: Input, prefilter: Prefilter) -> _Read:
     place = place_of(item.name)
     source = Source(item.name, "log", place.rank, None, place.attempt)
-    if item.name.endswith("error.json"):
-        return _read_error_file(item, replace(source, kind="error-file"))
     try:
-        read = read_log(item.stream, source, prefilter)
+        if item.name.rsplit("/", 1)[-1] == "error.json":
+            return _Read(place, _read_error_file(item, replace(source, kind="error-file")))
+        return _Read(place, read_log(item.stream, source, prefilter))
     except BinaryInput as why:
-        return LogRead(source, skipped=[Skipped(item.name, str(why))])
-    if not read.source.lines and not read.skipped and source.rank is None:
-        read.skipped.append(Skipped(item.name, "empty"))
-    return read
+        return _Read(place, LogRead(source, skipped=[Skipped(item.name, str(why))]))
 
 
 def _read_error_file(item: Input, source: Source) -> LogRead:
     data = item.stream.read(_MAX_ERROR_FILE)
     error = read_error_file(data)
-    if error is None:
+    if error is None or not error.message:
         return LogRead(source, skipped=[Skipped(item.name, "not an error file as torchrun writes it")])
+    trace = Traceback(1, uncaught=True)
+    for number, line in enumerate([*error.callstack.split("\n")[1:], error.message.split("\n")[0]], 1):
+        if not trace.closed and not trace.exceptions:
+            trace.feed(line, number, by_torch=False)
     event = Event(
         source=source.id,
         seq=1,
         kind="traceback",
-        text=redact(error.message)[:16_000],
+        text=redact(error.message)[:MAX_TRACE],
         line=1,
         rank=source.rank,
         attempt=source.attempt,
         utc_ns=error.epoch_seconds * 1_000_000_000 if error.epoch_seconds else None,
         uncertainty_ns=1_000_000_000,
-        fields={"frames": _frames(error.callstack), "types": [error.message.split(":")[0]], "uncaught": True},
+        fields={"frames": [redact(frame) for frame in trace.frames], "types": trace.types[:1], "uncaught": True},
     )
     return LogRead(replace(source, lines=1, bytes=len(data)), [event])
 
 
-def _frames(callstack: str) -> list[str]:
-    from paramedic.collect.tracebacks import Traceback
+def _with_global_ranks(reads: Sequence[_Read]) -> list[LogRead]:
+    """torchrun names its folders after local ranks; where torch has named one rank of a node, the others follow."""
+    offsets: dict[str, set[int]] = {}
+    for read in reads:
+        if read.place.run is not None and read.place.rank is not None and read.log.rank_is_sure:
+            offsets.setdefault(read.place.run, set()).add((read.log.source.rank or 0) - read.place.rank)
+    return [_moved(read, offsets.get(read.place.run or "", set())) for read in reads]
 
-    trace = Traceback(1, uncaught=True)
-    for number, line in enumerate(callstack.split("\n")[1:], 1):
-        trace.feed(line, number, by_torch=False)
-    return [redact(frame) for frame in trace.frames]
+
+def _moved(read: _Read, offsets: set[int]) -> LogRead:
+    log, local = read.log, read.place.rank
+    if len(offsets) != 1 or offsets == {0} or local is None or log.rank_is_sure:
+        return log
+    rank = local + next(iter(offsets))
+    return replace(
+        log,
+        source=replace(log.source, rank=rank),
+        events=[replace(event, rank=rank) if event.rank == local else event for event in log.events],
+        facts=[replace(fact, rank=rank) for fact in log.facts],
+    )
+
+
+def _heard(events: Sequence[Event]) -> tuple[Event, ...]:
+    """Without the tracebacks that torchrun's table quotes of ranks that were heard themselves."""
+    own = {(e.attempt, e.rank) for e in events if e.kind == "traceback" and not e.fields.get("quoted")}
+    return tuple(e for e in events if not e.fields.get("quoted") or (e.attempt, e.rank) not in own)
 
 
 def _run_id(sources: Iterable[Source], events: Iterable[Event]) -> str:

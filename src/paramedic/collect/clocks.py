@@ -10,18 +10,19 @@ _HOUR = 3_600_000_000_000
 UNKNOWN_ZONE_NS = 14 * _HOUR
 """Local time without a zone may be this far from UTC; between lines of one host only the resolution counts."""
 
+_CLOCK = r"(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2}):(?P<second>[0-9]{2})"
 _ISO = re.compile(
-    r"(?P<year>(?:19|20)\d\d)[-/](?P<month>\d\d)[-/](?P<day>\d\d)[T _](?P<clock>\d\d:\d\d:\d\d)"
-    r"(?:[.,](?P<fraction>\d{1,9}))?\s?(?P<zone>Z|UTC|[+-]\d\d:?\d\d)?"
+    r"(?<![0-9])(?P<year>(?:19|20)[0-9]{2})[-/](?P<month>[0-9]{2})[-/](?P<day>[0-9]{2})[T _]"
+    + _CLOCK
+    + r"(?:[.,](?P<fraction>[0-9]{1,9}))?(?:\s?(?P<zone>Z\b|UTC\b|[+-][0-9]{2}:?[0-9]{2}\b))?"
 )
 _GLOG = re.compile(
-    r"\b[IWEFDV](?P<month>\d{1,2})(?P<day>\d\d) (?P<clock>\d\d:\d\d:\d\d)\.(?P<fraction>\d{1,9})\b"
-)
-_SYSLOG = re.compile(
-    r"\b(?P<name>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\s{1,2}(?P<day>\d{1,2}) (?P<clock>\d\d:\d\d:\d\d)\b"
+    r"\b[IWEFDV](?P<month>[0-9]{1,2})(?P<day>[0-9]{2}) " + _CLOCK + r"\.(?P<fraction>[0-9]{1,9})\b"
 )
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_SYSLOG = re.compile(rf"\b(?P<name>{'|'.join(_MONTHS)})\s{{1,2}}(?P<day>[0-9]{{1,2}}) {_CLOCK}\b")
 _SEARCH = 160  # a timestamp stands near the start of its line
+_LEAP_YEAR = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,38 +35,31 @@ class Stamp:
 def find_stamp(line: str) -> Stamp | None:
     """The first timestamp near the start of a line; `utc_ns` is None when the year is not written."""
     head = line[:_SEARCH]
-    if (found := _ISO.search(head)) is not None:
-        return _stamp(found, int(found["year"]), int(found["month"]), found["zone"])
-    if (found := _GLOG.search(head)) is not None:
-        month = int(found["month"])
-        return Stamp(found.group(), None, UNKNOWN_ZONE_NS) if 1 <= month <= 12 else None
-    if (found := _SYSLOG.search(head)) is not None:
-        return Stamp(found.group(), None, UNKNOWN_ZONE_NS)
-    return None
-
-
-def order_key(time_text: str) -> tuple[int, int, int, int] | None:
-    """(month, day, seconds, ns) of any stamp: enough to order lines of one host where the year is not written."""
     for pattern in (_ISO, _GLOG, _SYSLOG):
-        if (found := pattern.search(time_text)) is not None:
-            parts = found.groupdict()
-            month = _MONTHS.index(parts["name"]) + 1 if "name" in parts else int(parts["month"])
-            hour, minute, second = map(int, parts["clock"].split(":"))
-            fraction = int((parts.get("fraction") or "0").ljust(9, "0"))
-            return month, int(parts["day"]), hour * 3600 + minute * 60 + second, fraction
+        if (found := pattern.search(head)) is not None and (moment := _moment(found)) is not None:
+            return _stamp(found, moment)
     return None
 
 
-def _stamp(found: re.Match[str], year: int, month: int, zone: str | None) -> Stamp | None:
-    hour, minute, second = map(int, found["clock"].split(":"))
-    fraction = found["fraction"] or ""
-    try:
-        moment = datetime(year, month, int(found["day"]), hour, minute, second, tzinfo=_zone(zone))
-    except ValueError:  # 2026-13-45 is no date
-        return None
+def _stamp(found: re.Match[str], moment: datetime) -> Stamp:
+    parts = found.groupdict()
+    if "year" not in parts:
+        return Stamp(found.group(), None, UNKNOWN_ZONE_NS)
+    fraction = parts["fraction"] or ""
     nanoseconds = int(moment.timestamp()) * 1_000_000_000 + int(fraction.ljust(9, "0"))
     resolution = int(10 ** (9 - len(fraction)))
-    return Stamp(found.group().rstrip(), nanoseconds, resolution if zone else UNKNOWN_ZONE_NS)
+    return Stamp(found.group(), nanoseconds, resolution if parts["zone"] else UNKNOWN_ZONE_NS)
+
+
+def _moment(found: re.Match[str]) -> datetime | None:
+    parts = found.groupdict()
+    month = _MONTHS.index(parts["name"]) + 1 if "name" in parts else int(parts["month"])
+    day, hour, minute, second = (int(parts[key]) for key in ("day", "hour", "minute", "second"))
+    try:
+        zone = _zone(parts.get("zone"))
+        return datetime(int(parts.get("year", _LEAP_YEAR)), month, day, hour, minute, second, tzinfo=zone)
+    except ValueError:  # 2026-13-45 is no date
+        return None
 
 
 def _zone(zone: str | None) -> timezone:

@@ -21,27 +21,37 @@ _FRAMEWORKS = {
     "nccl": ("NCCL", "nccl"),
     "gloo": ("gloo",),
 }
-_WORLD = re.compile(r"\bworld[_ -]?size['\"]?\W{1,4}(\d{1,6})\b|\bnranks (\d{1,6})\b", re.I)
+MAX_WORLD_SIZE = 1_000_000
+_WORLD = re.compile(r"\bworld[_ -]?size['\"]?\W{1,4}([0-9]{1,7})\b|\bnranks ([0-9]{1,7})\b", re.I)
 _VERSION = re.compile(
     r"\b(?P<name>torch|pytorch|deepspeed|transformers|accelerate|nccl|cuda|tensorflow|horovod|lightning|megatron-core|python)"
-    r"(?:[ _-]?version)?(?: ?[=:] ?|==| )v?(?P<value>\d{1,4}\.\d{1,4}(?:\.\d{1,4})?(?:[+.\w-]{0,24}))",
+    r"(?:[ _-]?version)?(?: ?[=:] ?|==| )v?(?P<value>[0-9]{1,4}\.[0-9]{1,4}(?:\.[0-9]{1,4})?(?:[+.\w-]{0,24}))",
     re.I,
 )
+_SAME = {"pytorch": "torch", "megatron-core": "megatron"}
 
 
 def facts_in(lines: Sequence[str], source: Source) -> Iterator[Fact]:
-    """Versions and world size as a log's first lines state them."""
+    """Versions and world size as a log's first lines state them, each once."""
+    stated: set[tuple[str, object]] = set()
     for number, line in enumerate(lines, 1):
-        if (found := _WORLD.search(line)) is not None:
-            yield Fact("world_size", int(found[1] or found[2]), source.id, number, source.rank, source.host)
-        for version in _VERSION.finditer(line[:500]):
-            name = version["name"].lower().replace("pytorch", "torch")
-            yield Fact(f"version {name}", version["value"], source.id, number, source.rank, source.host)
+        for name, value in _stated(line[:500]):
+            if (name, value) not in stated:
+                stated.add((name, value))
+                yield Fact(name, value, source.id, number, source.rank, source.host)
+
+
+def _stated(line: str) -> Iterator[tuple[str, int | str]]:
+    if (found := _WORLD.search(line)) is not None and 0 < int(found[1] or found[2]) <= MAX_WORLD_SIZE:
+        yield "world_size", int(found[1] or found[2])
+    for version in _VERSION.finditer(line):
+        name = version["name"].lower()
+        yield f"version {_SAME.get(name, name)}", version["value"].rstrip(".-")
 
 
 def frameworks_in(events: Iterable[Event], facts: Iterable[Fact]) -> tuple[str, ...]:
     """The frameworks named in what was kept, the most specific first."""
-    named = {fact.name.removeprefix("version ") for fact in facts}
+    named = {fact.name.removeprefix("version ").replace("torch", "pytorch") for fact in facts}
     texts = [" ".join((event.text, *event.fields.get("frames", ())[-12:])) for event in events]
     found = [
         name

@@ -4,62 +4,118 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a file says it comes from. A torchrun folder is named after the local rank; a prefix may correct it."""
+    """Where a file says it comes from. In a torchrun folder `run` the rank is only the local one: a prefix may know."""
 
     rank: int | None = None
     attempt: int = 0
+    run: str | None = None
 
 
+_PACKED = r"(?:\.(?:gz|zst|bz2|xz))?$"
 _PATHS = (
-    re.compile(r"(?:^|/)attempt_(?P<attempt>\d+)/(?P<rank>\d+)/(?:stdout\.log|stderr\.log|error\.json)(?:\.gz|\.zst)?$"),
-    re.compile(r"(?:^|[/._-])rank[._-]?(?P<rank>\d+)(?=[^/\d]|$)[^/]*$", re.I),
-    re.compile(r"(?:^|/)(?:(?:task|proc|process|worker|log)[._-])?(?P<rank>\d{1,5})\.(?:log|out|err|txt|stdout|stderr)(?:\.gz|\.zst)?$"),
+    re.compile(
+        r"^(?P<run>(?:.*/)?)attempt_(?P<attempt>\d{1,5})/(?P<rank>\d{1,6})/(?:stdout\.log|stderr\.log|error\.json)"
+        + _PACKED
+    ),
+    re.compile(r"(?:^|[/._-])rank[._-]?(?P<rank>\d{1,6})(?:$|[^/\d][^/]*$)", re.I),
+    re.compile(r"(?:^|/)rank[._-]?(?P<rank>\d{1,6})/[^/]+$", re.I),
+    # A bare number is a rank, but from four digits on rather a job's id (`sbatch --output=%j.out`).
+    re.compile(
+        r"(?:^|/)(?:(?:task|proc|process|worker|log)[._-])?(?P<rank>0\d{1,4}|\d{1,3})"
+        r"\.(?:log|out|err|txt|stdout|stderr)" + _PACKED
+    ),
 )
 
 
 def place_of(path: str) -> Place:
     for pattern in _PATHS:
         if (found := pattern.search(path)) is not None:
-            attempt = found.groupdict().get("attempt")
-            return Place(int(found["rank"]), int(attempt) if attempt else 0)
+            parts = found.groupdict()
+            return Place(int(parts["rank"]), int(parts.get("attempt") or 0), parts.get("run"))
     return Place()
+
+
+By = Literal["torch", "tee", "launcher", ""]
+
+
+class Peeled(NamedTuple):
+    """A line without its prefixes, whose it is, and which prefix says so: only torch's own is always the global rank."""
+
+    rank: int | None
+    by: By
+    text: str
 
 
 _TORCH = re.compile(r"\[rank(\d{1,6})\]:[ \t]?")
 _TEE = re.compile(r"\[(?:default|trainer|worker)(\d{1,5})\]:")
-_MPIRUN = re.compile(r"\[\d+,(\d{1,6})\]<(?:stdout|stderr|stddiag)>:[ \t]?")
-_SRUN = re.compile(r"[ \t]{0,6}(\d{1,6}): ?")
+_MPIRUN = re.compile(r"\[\d{1,9},(\d{1,6})\]<(?:stdout|stderr|stddiag)>:[ \t]?")
+_SRUN = re.compile(r"[ \t]{0,6}(\d{1,6}):(?: |$)")
+_SLURM_ITSELF = ("srun: ", "slurmstepd: ")
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_ENOUGH = 64
 
 
 @dataclass(slots=True)
 class Prefixes:
-    """Peels rank prefixes off a line, layer by layer. `srun -l` is only recognised when the whole file has it."""
+    """Peels rank prefixes off lines, layer by layer, and learns from lines with two of them what the outer one counts."""
 
     srun: bool = False
+    ranks: set[int] = field(default_factory=set)
+    """Those that prefixes named, up to a few."""
+    torch_ranks: set[int] = field(default_factory=set)
+    _offsets: dict[str, set[int]] = field(default_factory=lambda: {"tee": set(), "launcher": set()})
 
     @classmethod
     def of(cls, sample: Sequence[str]) -> Prefixes:
-        lines = [line for line in sample if line.strip()]
-        labelled = [m.group(1) for line in lines if (m := _SRUN.match(line)) and line[m.end() - 1] == " "]
-        return cls(srun=len(lines) >= 3 and len(labelled) >= 0.9 * len(lines) and len(set(labelled)) < 0.6 * len(lines))
+        """`srun -l` labels every line. Numbered text looks like it, but its numbers only ever grow."""
+        lines = [line for raw in sample if (line := plain(raw)).strip() and not line.startswith(_SLURM_ITSELF)]
+        labels = [int(found[1]) for line in lines if (found := _SRUN.match(line))]
+        numbered = all(a < b for a, b in zip(labels, labels[1:], strict=False))
+        return cls(srun=len(lines) >= 3 and len(labels) >= 0.9 * len(lines) and not numbered)
 
-    def peel(self, line: str) -> tuple[int | None, str, bool]:
-        """(rank or None, the line without its prefixes, whether torch itself wrote `[rankN]:`)."""
-        rank: int | None = None
-        by_torch = False
+    def peel(self, line: str) -> Peeled:
+        rank, by = None, ""
         if self.srun and (found := _SRUN.match(line)):
-            rank, line = int(found.group(1)), line[found.end() :]
-        for pattern in (_MPIRUN, _TORCH, _TEE, _TORCH):
-            if line.startswith("[") and (found := pattern.match(line)):
-                rank, line = int(found.group(1)), line[found.end() :]
-                by_torch = pattern is _TORCH
-        return rank, line, by_torch
+            rank, by, line = int(found[1]), "launcher", line[found.end() :]
+        if not line.startswith("["):
+            return self._seen(rank, by, line)
+        if found := _MPIRUN.match(line):
+            rank, by, line = int(found[1]), "launcher", line[found.end() :]
+        if found := _TEE.match(line):
+            rank, by, line = int(found[1]), "tee", line[found.end() :]
+        if found := _TORCH.match(line):
+            if by and rank is not None and len(self._offsets[by]) < _ENOUGH:
+                self._offsets[by].add(int(found[1]) - rank)
+            rank, by, line = int(found[1]), "torch", line[found.end() :]
+        return self._seen(rank, by, line)
+
+    def _seen(self, rank: int | None, by: str, line: str) -> Peeled:
+        if rank is not None and len(self.ranks) < _ENOUGH:
+            self.ranks.add(rank)
+            if by == "torch":
+                self.torch_ranks.add(rank)
+        return Peeled(rank, by, line)  # type: ignore[arg-type]
+
+    def global_rank(self, rank: int | None, by: By) -> int | None:
+        """`[default3]:` counts ranks of one node, `srun -l torchrun` counts nodes: believed as far as torch agrees."""
+        offsets = self._offsets.get(by)
+        if rank is None or not offsets or offsets == {0}:
+            return rank
+        if by != "tee" or len(offsets) > 1:
+            return None
+        return max(rank + next(iter(offsets)), 0)
+
+    def rank_of_file(self, rank: int | None) -> int | None:
+        """The rank that a path names, unless the lines know better: one other rank, or several, so that it is nobody's."""
+        if rank is None or len(self.ranks) > 1:
+            return None
+        return next(iter(self.torch_ranks)) if self.torch_ranks else rank
 
 
 def plain(line: str) -> str:

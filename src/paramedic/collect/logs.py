@@ -6,31 +6,31 @@ Bytes are read once, in big blocks. The prefilter says where to look; between it
 from __future__ import annotations
 
 import re
-from collections import deque
-from collections.abc import Iterator
+from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO
 
 from paramedic.collect import elastic, tracebacks
+from paramedic.collect.blocks import MAX_LINE, NEWLINE, Block, blocks, context, piece_end, piece_start
 from paramedic.collect.clocks import find_stamp
 from paramedic.collect.identity import facts_in
-from paramedic.collect.inputs import BROKEN, reason
-from paramedic.collect.layouts import Prefixes, plain
+from paramedic.collect.layouts import By, Peeled, Prefixes, plain
 from paramedic.collect.tracebacks import Traceback
 from paramedic.model import Event, Fact, Skipped, Source
 from paramedic.prefilter import Prefilter
 from paramedic.redact import redact
 
-BLOCK = 4 << 20
-MAX_LINE = 1 << 20
 MAX_TEXT = 4_000
+MAX_TRACE = 16_000
+MAX_CONTEXT = 400
 HEAD = 64 << 10
 TAIL = 64 << 10
-CONTEXT = 3
 LITERALS = (*tracebacks.LITERALS, *elastic.LITERALS)
 
+_MAX_RAW = 16_000
 _BINARY_SHARE = 0.05
-_MAX_TRACES = 200  # of one source: so many first ones, and so many last ones
+_MAX_OPEN = 4_096
+_SILENCE = 20_000  # lines after which a traceback or a table that was never finished is given up
 _NO_PROGRESS = re.compile(r"error|fail|exception|abort|killed|traceback|timed? ?out|fatal", re.I)
 _PROGRESS = re.compile(
     r"\b(?:step|iter|iteration|epoch|batch|global_step)s?\b[^\w\n]{0,6}\d|\bloss\b[^\w\n]{0,6}-?\d|it/s\b|\b\d+%\|"
@@ -39,16 +39,17 @@ _PROGRESS = re.compile(
 )
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Quota:
-    """How many lines with one literal are kept from one source: the first ones and the last ones."""
+    """How much is kept from one source, the first ones and the last ones: lines with one literal, and tracebacks."""
 
     first: int
     last: int
+    traces: int
 
     @classmethod
     def of(cls, source: Source) -> Quota:
-        return cls(8, 8) if source.rank is not None else cls(400, 100)
+        return cls(8, 8, 40) if source.rank is not None else cls(400, 100, 200)
 
 
 @dataclass(slots=True)
@@ -57,6 +58,8 @@ class LogRead:
     events: list[Event] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     facts: list[Fact] = field(default_factory=list)
+    rank_is_sure: bool = False
+    """torch itself has named the rank; a path may name the local one."""
 
 
 class BinaryInput(Exception):
@@ -65,170 +68,202 @@ class BinaryInput(Exception):
 
 def read_log(stream: BinaryIO, source: Source, prefilter: Prefilter) -> LogRead:
     """Raises BinaryInput when the head is no text; everything else is survived and said in `skipped`."""
-    scan = _Scan(source, prefilter)
-    try:
-        for block, cut in _blocks(stream):
-            if not scan.bytes:
-                scan.look_at_head(block[:HEAD])
-            scan.block(block)
-            scan.cut_lines += cut
-    except BROKEN as error:
-        why = f"damaged or truncated after line {scan.lines}: {reason(error)}; what came before was used"
-        scan.skipped.append(Skipped(source.id, why))
+    head = stream.read(HEAD)
+    scan = _Scan(source, prefilter, head)
+    for block in blocks(head, stream):
+        scan.block(block)
     return scan.finish()
 
 
-def _blocks(stream: BinaryIO) -> Iterator[tuple[bytes, bool]]:
-    """Blocks that end at a line's end. A line over MAX_LINE is cut there and the rest of it dropped (True)."""
-    carry = b""
-    dropping = False
-    while chunk := stream.read(BLOCK):
-        if dropping:
-            end = chunk.find(b"\n")
-            if end < 0:
-                continue
-            chunk, dropping = chunk[end + 1 :], False
-        data = carry + chunk
-        end = data.rfind(b"\n") + 1
-        rest = data[end:]
-        if len(rest) > MAX_LINE:
-            yield data[: end + MAX_LINE] + b"\n", True
-            carry, dropping = b"", True
-        else:
-            if end:
-                yield data[:end], False
-            carry = rest
-    if carry:
-        yield carry, False
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line, or a piece of it between carriage returns, where it stands in its block."""
+
+    raw: bytes
+    numbers: list[int]
+    block: Block
+    start: int
+    end: int
 
 
 class _Scan:
-    def __init__(self, source: Source, prefilter: Prefilter) -> None:
+    def __init__(self, source: Source, prefilter: Prefilter, head: bytes) -> None:
         self.source = source
         self.prefilter = prefilter
         self.quota = Quota.of(source)
-        self.prefixes = Prefixes()
-        self.events: list[Event] = []
-        self.skipped: list[Skipped] = []
-        self.facts: list[Fact] = []
-        self.line = 1  # number of the line at `at`
-        self.lines = 0
+        self.made: list[tuple[Event, By]] = []
+        self.line = 1
         self.bytes = 0
-        self.open: dict[int | None, Traceback] = {}
-        self.table: elastic.FailureTable | None = None
-        self.seen: dict[int, int] = {}
-        self.late: dict[int, deque[tuple[int, bytes]]] = {}
         self.tail = b""
-        self.torch_rank: int | None = None
         self.cut_lines = 0
-        self.traces = 0
-        self.last_traces: deque[Event] = deque(maxlen=_MAX_TRACES)
-        self.exempt = {n for n, literal in enumerate(prefilter.literals) if literal in LITERALS}
+        self.traces: dict[tuple[By, int | None], Traceback] = {}
+        self.tables: dict[tuple[By, int | None], elastic.FailureTable] = {}
+        self.look_again = 0
+        self.seen: Counter[int] = Counter()
+        self.late: dict[int, deque[tuple[int, bytes]]] = {}
+        self.traces_made = 0
+        self.traced: set[int | None] = set()
+        self.last_traces: deque[tuple[Event, By]] = deque(maxlen=self.quota.traces)
+        self.own = {n for n, literal in enumerate(prefilter.literals) if literal in LITERALS}
+        lines = _head_lines(head)
+        self.prefixes = Prefixes.of(lines[:400])
+        for line in lines:
+            self.prefixes.peel(plain(line))
+        self.facts = list(facts_in(lines, source))
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
-    def look_at_head(self, head: bytes) -> None:
-        if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-            raise BinaryInput("UTF-16 text; convert it with iconv -f UTF-16 -t UTF-8")
-        odd = sum(head.count(bytes([c])) for c in range(32) if c not in (7, 8, 9, 10, 12, 13, 27))
-        if odd > _BINARY_SHARE * len(head):
-            raise BinaryInput("binary file")
-        lines = head.decode("utf-8", "replace").split("\n")
-        self.prefixes = Prefixes.of(lines[:400])
-        self.facts = list(facts_in(lines, self.source))
-
-    def block(self, block: bytes) -> None:
-        hits = self.prefilter.scan(block)
-        at, next_hit = 0, 0
-        while True:
-            if not self.open and self.table is None:  # nothing under way: jump to the next hit's line
-                while next_hit < len(hits) and hits[next_hit][0] <= at:
-                    next_hit += 1
-                if next_hit == len(hits):
+    def block(self, block: Block) -> None:
+        lines, hits = block.lines, self.prefilter.scan(block.lines)
+        at, hit = 0, 0
+        while at < len(lines):
+            if not self.traces and not self.tables:  # nothing under way: jump to the next hit's line
+                while hit < len(hits) and hits[hit][0] <= at:
+                    hit += 1
+                if hit == len(hits):
                     break
-                start = block.rfind(b"\n", 0, hits[next_hit][0] - 1) + 1
-                if start > at:
-                    self.line += block.count(b"\n", at, start)
-                    at = start
-            elif at >= len(block):
-                break
-            end = block.find(b"\n", at)
-            end = len(block) if end < 0 else end
+                start = piece_start(lines, at, hits[hit][0] - 1)
+                self.line += lines.count(b"\n", at, start)
+                at = start
+            end, following = piece_end(lines, at)
             numbers = []
-            while next_hit < len(hits) and hits[next_hit][0] <= end:
-                if hits[next_hit][0] > at:
-                    numbers.append(hits[next_hit][1])
-                next_hit += 1
-            self.take(block, at, end, numbers)
-            self.line += 1
-            at = end + 1
-        newlines = block.count(b"\n", min(at, len(block)))
-        self.line += newlines
-        self.lines += block.count(b"\n") + (not block.endswith(b"\n"))
-        self.bytes += len(block)
-        self.tail = (self.tail + block[-TAIL:])[-TAIL:]
+            while hit < len(hits) and hits[hit][0] <= end:
+                if hits[hit][0] > at:
+                    numbers.append(hits[hit][1])
+                hit += 1
+            whole = following <= len(lines) and lines[following - 1] == NEWLINE
+            if end > at or whole:
+                self._take(_Line(lines[at:end], numbers, block, at, end))
+            self.line += whole
+            at = following
+        self.line += lines.count(b"\n", at)
+        self.bytes += len(lines)
+        self.cut_lines += block.cut
+        self.tail = (self.tail + lines[-TAIL:])[-TAIL:]
 
-    def take(self, block: bytes, start: int, end: int, numbers: list[int]) -> None:
+    def _take(self, line: _Line) -> None:
         """One line: give it to what is open, open something, or keep it."""
-        under_way = bool(self.open) or self.table is not None
-        if not under_way and self._over_quota(numbers, block[start : min(end, start + MAX_TEXT)]):
+        under_way = self.traces or self.tables
+        if not under_way and self.own.isdisjoint(line.numbers) and self._is_over(line.numbers):
+            self._wait(line.raw, line.numbers)
             return
-        raw = block[start : min(end, start + 4 * MAX_TEXT)].decode("utf-8", "replace")
-        for part in raw.rstrip("\r").split("\r") if "\r" in raw else (raw,):
-            self._line(part, numbers, (block, start, end))
-
-    def _over_quota(self, numbers: list[int], raw: bytes) -> bool:
-        """Counts the line for each literal in it; over all quotas it waits among the last ones."""
-        if not numbers:
-            return True
-        over = True
-        for number in numbers:
-            count = self.seen[number] = self.seen.get(number, 0) + 1
-            if count <= self.quota.first or number in self.exempt:
-                over = False
-        if over:
-            rarest = min(numbers, key=lambda n: self.seen[n])
-            self.late.setdefault(rarest, deque(maxlen=self.quota.last)).append((self.line, raw))
-        return over
-
-    def _line(self, raw: str, numbers: list[int], where: tuple[bytes, int, int]) -> None:
-        rank, text, by_torch = self.prefixes.peel(plain(raw))
-        if by_torch:
-            self.torch_rank = rank
-        if self.table is not None:
-            self.table.feed(text, self.line)
-            if self.table.closed:
-                self._close_table()
+        text = _decoded(line.raw)
+        peeled = self.prefixes.peel(plain(text))
+        if under_way and self._belongs(peeled) or not line.numbers:
             return
-        if (trace := self.open.get(rank)) is not None:
-            consumed = trace.feed(text, self.line, by_torch)
-            if trace.closed:
-                self._close_trace(rank)
-            if consumed:
-                return
-        if not numbers:
-            return
-        if tracebacks.LITERALS[0] in text:
-            self.open[rank] = Traceback(self.line, uncaught=by_torch)
-        elif text.strip().startswith(elastic.TABLE_STARTS):
-            self.table = elastic.FailureTable()
-            self.table.feed(text, self.line)
-        elif (failure := elastic.agent_line(text, self.line)) is not None:
+        if tracebacks.START in peeled.text:
+            self._open_trace(peeled)
+        elif elastic.starts_table(peeled.text):
+            table = self.tables.setdefault((peeled.by, peeled.rank), elastic.FailureTable())
+            table.feed(peeled.text, self.line)
+        elif (failure := elastic.agent_line(peeled.text, self.line)) is not None:
             self._exit(failure)
-        else:
-            self._keep(raw, rank, text, *_context(*where))
+        elif wanted := [n for n in line.numbers if n not in self.own]:
+            if self._is_over(wanted):
+                self._wait(line.raw, wanted)
+            else:
+                self.seen.update(wanted)
+                before, after = context(line.block, line.start, line.end)
+                self._event("line", peeled, self.line, text, before=_shown(before), after=_shown(after))
+
+    def _is_over(self, numbers: list[int]) -> bool:
+        return all(self.seen[number] >= self.quota.first for number in numbers)
+
+    def _wait(self, raw: bytes, numbers: list[int]) -> None:
+        """Over every quota: the line waits among the last ones with its rarest literal."""
+        self.seen.update(numbers)
+        rarest = min(numbers, key=lambda number: self.seen[number])
+        self.late.setdefault(rarest, deque(maxlen=self.quota.last)).append((self.line, raw[: _MAX_RAW + 1]))
+
+    # -- what spans lines ------------------------------------------------------------------------------------------
+
+    def _belongs(self, peeled: Peeled) -> bool:
+        """Whether an open table or traceback of the same process takes the line."""
+        if self.line >= self.look_again:
+            self._give_up_silent_ones()
+        who = peeled.by, peeled.rank
+        if (table := self.tables.get(who)) is not None:
+            consumed = table.feed(peeled.text, self.line)
+            if table.closed:
+                self._close_table(who)
+            if consumed:
+                return True
+        if (trace := self.traces.get(who)) is not None:
+            consumed = trace.feed(peeled.text, self.line, peeled.by == "torch")
+            if trace.closed:
+                self._close_trace(who)
+            return consumed
+        return False
+
+    def _open_trace(self, peeled: Peeled) -> None:
+        if len(self.traces) >= _MAX_OPEN:
+            self._close_trace(next(iter(self.traces)))
+        self.traces[peeled.by, peeled.rank] = Traceback.opened_by(peeled.text, self.line, peeled.by == "torch")
+
+    def _close_trace(self, who: tuple[By, int | None]) -> None:
+        trace = self.traces.pop(who)
+        if trace.frames or trace.exceptions:
+            self._traceback(trace, Peeled(who[1], who[0], trace.text))
+
+    def _traceback(self, trace: Traceback, peeled: Peeled, stamp_in: str = "", **more: bool) -> None:
+        frames = [redact(frame) for frame in trace.frames]
+        self._event(
+            "traceback", peeled, trace.line, stamp_in,
+            frames=frames, types=trace.types, uncaught=trace.uncaught, first_line=trace.first_line, **more,
+        )  # fmt: skip
+        self.traced.add(peeled.rank)
+        self.traces_made += 1
+        if self.traces_made > self.quota.traces:
+            self.last_traces.append(self.made.pop())
+
+    def _close_table(self, who: tuple[By, int | None]) -> None:
+        for failure in self.tables.pop(who).rows:
+            self._exit(failure)
+
+    def _exit(self, failure: elastic.Failure) -> None:
+        rank = failure.rank
+        text = f"rank {'?' if rank is None else rank} ended with exit code {failure.exitcode} (pid {failure.pid})"
+        peeled = Peeled(rank, "" if rank is None else "torch", text)
+        self._event(
+            "exit", peeled, failure.line, failure.time,
+            exitcode=failure.exitcode, pid=failure.pid, local_rank=failure.local_rank, host=redact(failure.host),
+            first_observed=failure.first_observed, traceback=redact(failure.traceback)[:MAX_TRACE],
+        )  # fmt: skip
+        if failure.traceback.startswith(tracebacks.START) and rank not in self.traced:
+            self._recorded(failure)
+
+    def _recorded(self, failure: elastic.Failure) -> None:
+        """With `@record` the table quotes the traceback; it counts where the rank itself was not heard."""
+        first, *lines = failure.traceback.split("\n")
+        trace = Traceback.opened_by(first, failure.traceback_line, by_torch=True)
+        for line in lines:
+            if not trace.closed:
+                trace.feed(line.removeprefix("  "), failure.traceback_line, by_torch=True)
+        if trace.exceptions:
+            self._traceback(trace, Peeled(failure.rank, "torch", trace.text), failure.time, quoted=True)
+
+    def _give_up_silent_ones(self) -> None:
+        self.look_again = self.line + 1_000
+        for who in [who for who, trace in self.traces.items() if self.line - trace.last_line > _SILENCE]:
+            self._close_trace(who)
+        for who in [who for who, table in self.tables.items() if self.line - table.last_line > _SILENCE]:
+            self._end_table(who)
+
+    def _end_table(self, who: tuple[By, int | None]) -> None:
+        self.tables[who].close()
+        self._close_table(who)
 
     # -- making events ---------------------------------------------------------------------------------------------
 
-    def _event(self, kind: str, text: str, line: int, rank: int | None, stamp_in: str, **fields: Any) -> Event:
+    def _event(self, kind: str, peeled: Peeled, line: int, stamp_in: str, **fields: Any) -> None:
         stamp = find_stamp(stamp_in)
         event = Event(
             source=self.source.id,
             seq=line,
             kind=kind,
-            text=redact(text),
+            text=redact(peeled.text.strip())[: MAX_TRACE if kind == "traceback" else MAX_TEXT],
             line=line,
-            rank=self.source.rank if rank is None else rank,
+            rank=peeled.rank,
             host=self.source.host,
             attempt=self.source.attempt,
             utc_ns=stamp.utc_ns if stamp else None,
@@ -236,108 +271,81 @@ class _Scan:
             time_text=stamp.text if stamp else "",
             fields=fields,
         )
-        self.events.append(event)
-        return event
-
-    def _keep(self, raw: str, rank: int | None, text: str, before: list[str], after: list[str]) -> None:
-        text = text.strip()[:MAX_TEXT]
-        self._event("line", text, self.line, rank, raw, before=before, after=after)
-
-    def _close_trace(self, rank: int | None) -> None:
-        trace = self.open.pop(rank)
-        if not trace.exceptions:
-            return
-        self._event(
-            "traceback",
-            trace.text,
-            trace.line,
-            rank,
-            "",
-            frames=[redact(f) for f in trace.frames],
-            types=trace.types,
-            uncaught=trace.uncaught,
-            first_line=trace.first_line,
-        )
-        self.traces += 1
-        if self.traces > _MAX_TRACES:
-            self.last_traces.append(self.events.pop())
-
-    def _close_table(self) -> None:
-        table, self.table = self.table, None
-        for failure in table.rows if table else ():
-            self._exit(failure)
-
-    def _exit(self, failure: elastic.Failure) -> None:
-        rank = failure.rank
-        self._event(
-            "exit",
-            f"rank {'?' if rank is None else rank} ended with exit code {failure.exitcode} (pid {failure.pid})",
-            failure.line,
-            rank,
-            failure.time,
-            exitcode=failure.exitcode,
-            pid=failure.pid,
-            local_rank=failure.local_rank,
-            host=failure.host,
-            first_observed=failure.first_observed,
-            traceback=redact(failure.traceback),
-        )
+        self.made.append((event, peeled.by))
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def finish(self) -> LogRead:
-        for rank in tuple(self.open):
-            self._close_trace(rank)
-        if self.table is not None:
-            self.table.feed("=====", self.line)
-            self._close_table()
-        for waiting in self.late.values():
-            for line, raw in waiting:
-                whole = raw.decode("utf-8", "replace")
-                rank, text, _ = self.prefixes.peel(plain(whole))
-                self._event("line", text.strip()[:MAX_TEXT], line, rank, whole)
-        self.events += self.last_traces
+        for who in tuple(self.traces):
+            self._close_trace(who)
+        for who in tuple(self.tables):
+            self._end_table(who)
+        for line, raw in (item for waiting in self.late.values() for item in waiting):
+            text = _decoded(raw)
+            self._event("line", self.prefixes.peel(plain(text)), line, text)
+        self.made += self.last_traces
         self._last_activity()
-        if self.cut_lines:
-            why = f"{self.cut_lines} line(s) longer than {MAX_LINE >> 20} MiB: only their beginning was read"
-            self.skipped.append(Skipped(self.source.id, why))
-        return LogRead(*self._with_global_rank(), self.skipped, self.facts)
+        return self._placed()
 
     def _last_activity(self) -> None:
         """From the tail: each rank's last line, and its last line that shows training going on."""
         lines = self.tail.decode("utf-8", "replace").split("\n")
         if lines and not lines[-1]:
             lines.pop()
-        first = self.lines - len(lines) + 1
-        last: dict[int | None, tuple[int, str]] = {}
-        progress: dict[int | None, tuple[int, str]] = {}
-        for number, raw in enumerate(lines, first):
-            rank, text, _ = self.prefixes.peel(plain(raw.rstrip("\r").rsplit("\r", 1)[-1]))
-            if text.strip():
-                last[rank] = number, raw
-                if _PROGRESS.search(text) and not _NO_PROGRESS.search(text):
-                    progress[rank] = number, raw
-        for kind, found in (("progress", progress), ("last", last)):
-            for rank, (number, raw) in found.items():
-                self._event(kind, self.prefixes.peel(plain(raw))[1].strip()[:MAX_TEXT], number, rank, raw)
+        found: dict[tuple[str, int | None], tuple[int, str, Peeled]] = {}
+        for number, raw, peeled in self._tail_lines(lines, self._line_count() - len(lines) + 1):
+            rank = self.prefixes.global_rank(peeled.rank, peeled.by)
+            found["last", rank] = number, raw, peeled
+            if _PROGRESS.search(peeled.text) and not _NO_PROGRESS.search(peeled.text):
+                found["progress", rank] = number, raw, peeled
+        for (kind, _), (number, raw, peeled) in found.items():
+            self._event(kind, peeled, number, raw)
 
-    def _with_global_rank(self) -> tuple[Source, list[Event]]:
-        """A torchrun folder is named after the local rank; torch's own `[rankN]:` inside it knows better."""
-        source = replace(self.source, lines=self.lines, bytes=self.bytes)
-        events = sorted(self.events, key=lambda e: e.seq)
-        local, known = self.source.rank, self.torch_rank
-        if local is None or known is None or local == known:
-            return source, events
-        events = [replace(e, rank=known) if e.rank == local else e for e in events]
-        return replace(source, rank=known), events
+    def _tail_lines(self, lines: list[str], first: int) -> list[tuple[int, str, Peeled]]:
+        """Those that say something, with their numbers; of the very first perhaps only a part is left."""
+        part = self.bytes > TAIL and len(lines) > 1
+        last_pieces = [line.rstrip("\r").rsplit("\r", 1)[-1][:_MAX_RAW] for line in lines[part:]]
+        peeled = [(number, raw, self.prefixes.peel(plain(raw))) for number, raw in enumerate(last_pieces, first + part)]
+        return [item for item in peeled if item[2].text.strip()]
+
+    def _line_count(self) -> int:
+        return self.line - 1 if self.tail.endswith(b"\n") or not self.tail else self.line
+
+    def _placed(self) -> LogRead:
+        """Only now it is known whose lines the prefixes and the path meant."""
+        rank = self.prefixes.rank_of_file(self.source.rank)
+        events = [
+            replace(event, rank=self.prefixes.global_rank(event.rank, by) if by else rank) for event, by in self.made
+        ]
+        source = replace(self.source, rank=rank, lines=self._line_count(), bytes=self.bytes)
+        skipped = []
+        if self.cut_lines:
+            why = f"{self.cut_lines} line(s) longer than {MAX_LINE >> 20} MiB: only their beginning was read"
+            skipped.append(Skipped(self.source.id, why))
+        facts = [replace(fact, rank=rank) for fact in self.facts]
+        sure = len(self.prefixes.torch_ranks) == 1
+        return LogRead(source, sorted(events, key=lambda event: event.seq), skipped, facts, sure)
 
 
-def _context(block: bytes, start: int, end: int) -> tuple[list[str], list[str]]:
-    """The lines before and after a kept one, as they stand in the file."""
-    before = block[max(0, start - 2_000) : start].split(b"\n")[:-1][-CONTEXT:]
-    after = block[end + 1 : end + 2_001].split(b"\n")[:CONTEXT]
-    return [_shown(raw) for raw in before], [_shown(raw) for raw in after if raw]
+def _head_lines(head: bytes) -> list[str]:
+    """Raises BinaryInput when it is no text. The last line is left out where only a part of it was read."""
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise BinaryInput("UTF-16 text; convert it with iconv -f UTF-16 -t UTF-8")
+    odd = sum(head.count(bytes([code])) for code in range(32) if code not in (7, 8, 9, 10, 12, 13, 27))
+    if odd > _BINARY_SHARE * len(head):
+        raise BinaryInput("binary file")
+    lines = head.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace").split("\n")
+    return lines[:-1] if len(head) == HEAD and len(lines) > 1 else lines
 
 
-def _shown(raw: bytes) -> str:
-    return redact(plain(raw[:400].decode("utf-8", "replace").rstrip("\r")))
+def _decoded(raw: bytes) -> str:
+    text = raw[:_MAX_RAW].decode("utf-8", "replace")
+    if len(raw) > _MAX_RAW:
+        text = text.rpartition(" ")[0] or text  # half a word might be half a secret, and not be known as one
+    return text
+
+
+def _shown(lines: list[bytes]) -> list[str]:
+    """Secrets may span lines, so they are taken out of all at once."""
+    texts = [plain(line.decode("utf-8", "replace").rstrip("\r").rsplit("\r", 1)[-1]) for line in lines]
+    return [text[:MAX_CONTEXT] for text in redact("\n".join(texts)).split("\n")] if texts else []

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-LITERALS = ("Traceback (most recent call last)",)
-MAX_LINES = 600
+START = "Traceback (most recent call last)"
+LITERALS = (START,)
+MAX_LINES = 10_000
 MAX_TEXT = 16_000
 MAX_FRAMES = 60
 _FOREIGN_ALLOWED = 20
+_BETWEEN_FRAMES = 40  # source and marker lines that may stand between two frames
 
-_START = "Traceback (most recent call last)"
 _CHAIN = ("During handling of the above exception", "The above exception was the direct cause")
-_FRAME = re.compile(r'^\s*File "([^"]{1,500})", line (\d+)(?:, in (.{1,200}))?')
-_EXCEPTION = re.compile(r"^(?P<type>[A-Za-z_][\w.]{0,200})(?::(?P<message>.*)|$)")
-_USUAL_NAME = re.compile(r"(?:Error|Exception|Warning|Interrupt|Exit|Iteration|Timeout|Failed|Failure|Fault|Group)$")
+_SPAWNED = "-- Process "  # torch.multiprocessing quotes the child's traceback after this line
+_FRAME = re.compile(r'^\s*File "([^"]{1,500})", line (\d{1,9})(?:, in (.{1,200}))?')
+_EXCEPTION = re.compile(
+    r"^(?P<type>[A-Za-z_][\w.]{0,200}(?:\([\w., ]{1,200}\))?)(?::(?P<message>(?: .*)?)$|$)", re.DOTALL
+)
+_USUAL_NAME = re.compile(r"(?:Error|Exception|\wWarning|Interrupt|Exit|StopIteration|Failed|Failure|Fault|Group)$")
 _LOG_LINE = re.compile(r"^\[?(?:[EWIFDV]\d{3,4} \d\d:|\[?20\d\d[-/]\d\d|(?:ERROR|WARNING|INFO|DEBUG|CRITICAL)\b)")
+_GROUP = re.compile(r"^\s*\+ Exception Group " + re.escape(START))
+_MARGIN = re.compile(r"^\s*(?:\| ?|\+[-+])")
 
 
 @dataclass(slots=True)
@@ -26,15 +33,22 @@ class Traceback:
     first_line: int
     uncaught: bool
     """torch's own excepthook wrote it, so nobody caught it."""
+    group: bool = False
     exceptions: list[str] = field(default_factory=list)
     types: list[str] = field(default_factory=list)
     frames: list[str] = field(default_factory=list)
     line: int = 0
+    last_line: int = 0
     closed: bool = False
     _state: str = "frames"
     _lines: int = 0
     _foreign: int = 0
+    _since_frame: int = 0
     _size: int = 0
+
+    @classmethod
+    def opened_by(cls, text: str, number: int, by_torch: bool) -> Traceback:
+        return cls(number, by_torch, _GROUP.match(text) is not None, line=number, last_line=number)
 
     def feed(self, text: str, number: int, by_torch: bool) -> bool:
         """True when the line belongs to this traceback; sets `closed` when it has ended."""
@@ -42,67 +56,89 @@ class Traceback:
         if self._lines > MAX_LINES or self._size > MAX_TEXT:
             self.closed = True
             return False
-        return getattr(self, f"_in_{self._state}")(text, number, by_torch)  # type: ignore[no-any-return]
+        self.last_line = number
+        if self.group:
+            return self._in_group(text, number)
+        take: Callable[[str, int, bool], bool] = getattr(self, f"_in_{self._state}")
+        return take(text, number, by_torch)
 
     def _in_frames(self, text: str, number: int, by_torch: bool) -> bool:
         if text[:1] in (" ", "\t") or not text.strip():
-            self._frame(text)
-            return True
-        if _START in text:
+            self._since_frame = 0 if self._frame(text) else self._since_frame + 1
+            if self._since_frame <= _BETWEEN_FRAMES:
+                return True
+        elif START in text:
             self.closed = True
             return False
-        found = _EXCEPTION.match(text)
-        if found and self._is_exception(found["type"]):
-            self._add(text)
-            self.types.append(found["type"])
-            self.line = number
+        elif self._exception(text, number):
             self._state = "message"
             return True
         self._foreign += 1
         self.closed = self._foreign > _FOREIGN_ALLOWED
         return False
 
-    def _is_exception(self, name: str) -> bool:
-        last = name.rsplit(".", 1)[-1]
-        if _USUAL_NAME.search(last):
-            return True
-        return last[:1].isupper() and last != last.upper() and not self._foreign
-
     def _in_message(self, text: str, number: int, by_torch: bool) -> bool:
-        if text.startswith("Original " + _START):  # a DataLoader worker's traceback, quoted inside the message
+        if text.startswith("Original " + START):  # a DataLoader worker's traceback, quoted inside the message
             self._state = "frames"
-            return True
-        if not text.strip():
+        elif not text.strip():
             self._state = "gap"
-            return True
-        if text[0] in " \t" or (by_torch and not _LOG_LINE.match(text)):
+        elif text.startswith((*_CHAIN, _SPAWNED)):
+            self._state = "chain"
+        elif text[0] in " \t" or (by_torch and START not in text and not _LOG_LINE.match(text)):
             if not self._frame(text):
                 self._add(text)
-            return True
-        return self._marker(text)
+        else:
+            self.closed = True
+        return not self.closed
 
     def _in_gap(self, text: str, number: int, by_torch: bool) -> bool:
+        """After an empty line a chain may go on, and torch's prefix may show that the message does."""
         if not text.strip():
             return True
-        if self._marker(text):
+        if text.startswith((*_CHAIN, _SPAWNED)):
+            self._state = "chain"
             return True
-        if by_torch and not _LOG_LINE.match(text) and _START not in text:
-            self.closed = False
+        if by_torch and START not in text and not _LOG_LINE.match(text):
             self._state = "message"
             return self._in_message(text, number, by_torch)
+        self.closed = True
         return False
 
     def _in_chain(self, text: str, number: int, by_torch: bool) -> bool:
-        if _START in text:
+        if START in text:
             self._state = "frames"
-        else:
-            self.closed = bool(text.strip())
+            self.group = _GROUP.match(text) is not None
+        elif text.strip():
+            self.closed = True
         return not self.closed
 
-    def _marker(self, text: str) -> bool:
-        self.closed = not text.startswith(_CHAIN)
-        self._state = "chain"
-        return not self.closed
+    def _in_group(self, text: str, number: int) -> bool:
+        """An exception group draws a margin of `|` before every line; each exception in it counts."""
+        margin = _MARGIN.match(text)
+        if margin is None:
+            self.closed = True
+            return False
+        inner = text[margin.end() :]
+        if not self._frame(inner):
+            self._exception(inner, number)
+        return True
+
+    def _exception(self, text: str, number: int) -> bool:
+        found = _EXCEPTION.match(text)
+        if found is None or not self._is_exception(found["type"], found["message"] or ""):
+            return False
+        self._add(text)
+        self.types.append(found["type"])
+        self.line = number
+        return True
+
+    def _is_exception(self, type: str, message: str) -> bool:
+        """Names of the usual kind; others only where nothing foreign came between and it is no `Epoch: 3`."""
+        name = type.split("(", 1)[0].rsplit(".", 1)[-1]
+        if _USUAL_NAME.search(name):
+            return True
+        counts = message.strip()[:1].isdigit() and "." not in type
+        return name[:1].isupper() and name != name.upper() and bool(self.frames) and not self._foreign and not counts
 
     def _frame(self, text: str) -> bool:
         if (found := _FRAME.match(text)) is None:
@@ -118,4 +154,6 @@ class Traceback:
 
     @property
     def text(self) -> str:
-        return "\n".join(self.exceptions)[:MAX_TEXT]
+        if not self.exceptions and self.frames:
+            return f"Traceback cut off in {self.frames[-1]}"
+        return "\n".join(self.exceptions)

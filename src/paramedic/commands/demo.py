@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import chdir
 from importlib import resources
+from pathlib import Path
 
 from paramedic.commands import flags
 
@@ -20,10 +22,11 @@ def run(args: argparse.Namespace) -> int:
     from paramedic.report import render
     from paramedic.report.text import render as render_text
 
-    with resources.as_file(resources.files("paramedic").joinpath("demo")) as folder:
-        report = diagnose([str(folder)])
+    target = Path(args.output).absolute()
+    with resources.as_file(resources.files("paramedic").joinpath("demo")) as folder, chdir(folder):
+        report = diagnose(["."])
     console = Console()
     render_text(report, console if console.is_terminal else Console(width=100))
-    flags.write_file(args.output, render(report, "html"))
+    flags.write_file(str(target), render(report, "html"))
     print(f"paramedic: wrote {args.output}", file=sys.stderr)
     return 0

@@ -15,6 +15,7 @@ EVENT_DETECTORS: dict[str, Detector] = {
     "memory.exhausted": memory.exhausted,
     "memory.fragmented": memory.fragmented,
     "memory.shared": memory.shared,
+    "memory.limited": memory.limited,
     "collectives.fingerprints": collectives.fingerprints,
     "exits.killed": exits.killed,
     "exits.crashed": exits.crashed,

@@ -1,4 +1,4 @@
-"""A CUDA out-of-memory message taken apart: too big, fragmented, or shared with another process."""
+"""A CUDA out-of-memory message taken apart: too big, fragmented, shared with another process, or limited on purpose."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ _CLAUSES = {
     "allocated": re.compile(rf"{_SIZE} is allocated by PyTorch|{_SIZE} already allocated"),
     "unused": re.compile(rf"{_SIZE} is reserved by PyTorch but unallocated"),
     "reserved": re.compile(rf"{_SIZE} reserved in total by PyTorch"),
+    "allowed": re.compile(rf"{_SIZE} allowed;"),
 }
 _OTHERS = re.compile(rf"Process \d+ has {_SIZE} memory in use")
 
@@ -36,10 +37,13 @@ class DeviceOom:
     used: int | None = None
     allocated: int | None = None
     unused: int | None = None
+    allowed: int | None = None
     others: int = 0
 
     @property
     def kind(self) -> str:
+        if self.allowed is not None and (self.free or 0) > (self.request or 0):
+            return "limited"
         if self.unused and self.request and self.unused >= max(self.request, (self.allocated or 0) // 10):
             return "fragmented"
         if self.total and self.others > 0.2 * self.total:
@@ -73,6 +77,10 @@ def fragmented(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findi
     return _ooms(run, rule, "fragmented")
 
 
+def limited(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    return _ooms(run, rule, "limited")
+
+
 def shared(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     return _ooms(run, rule, "shared")
 
@@ -86,7 +94,7 @@ def _ooms(run: Run, rule: Rule, kind: str) -> Iterator[Finding]:
 
 def _fields(oom: DeviceOom, event: Event) -> dict[str, str]:
     sizes = {"request": oom.request, "total": oom.total, "free": oom.free, "used": oom.used,
-             "allocated": oom.allocated, "unused": oom.unused, "others": oom.others or None}  # fmt: skip
+             "allocated": oom.allocated, "unused": oom.unused, "allowed": oom.allowed, "others": oom.others or None}  # fmt: skip
     return {name: human(size) for name, size in sizes.items() if size is not None}
 
 

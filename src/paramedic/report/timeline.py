@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,12 +21,6 @@ KINDS = {
 }
 """What a mark can mean, the most telling first; where marks would overlap, the most telling is drawn."""
 _ORDER = {kind: i for i, kind in enumerate(KINDS)}
-_ALARM = re.compile(
-    r"\b(\w*error|\w*exception|fatal|panic|abort(ed|ing)?|killed|timed[ -]?out|timeout|"
-    r"sig(abrt|bus|segv|kill|term))\b",
-    re.I,
-)
-
 WIDTH = 960
 LEFT, RIGHT = 150, 914
 TOP, ROW = 22, 22
@@ -138,20 +131,22 @@ def _all_ranks(report: Report) -> list[int]:
 
 def _classify(report: Report, events: Sequence[Event]) -> list[str]:
     first, quoted = _first_quotes(report, events), _quotes(report)
-    victims = {rank for cascade in report.cascades for rank in cascade.ranks}
-    return [_kind(event, first, quoted, victims) for event in events]
+    folded = {(event.source, event.seq) for cascade in report.cascades for event in cascade.events}
+    if report.verdict and report.verdict.ranks:  # a missing rank is shown by those that waited for it
+        victims = (e.event for e in report.verdict.evidence if e.event.rank not in report.verdict.ranks)
+        folded |= {(event.source, event.seq) for event in victims}
+    return [_kind(event, first, quoted, folded) for event in events]
 
 
-def _kind(event: Event, first: set[tuple[str, int]], quoted: set[tuple[str, int]], victims: set[int]) -> str:
+def _kind(event: Event, first: set[tuple[str, int]], quoted: set[tuple[str, int]], folded: set[tuple[str, int]]) -> str:
     key = (event.source, event.seq)
     if key in first:
         return "first"
     if event.kind in ("exit", "last"):
         return event.kind
-    alarming = event.kind == "line" and _ALARM.search(event.text[:2000]) is not None
-    if key in quoted or event.kind == "traceback" or alarming:
-        return "followed" if event.rank in victims else "error"
-    return "tick"
+    if key in folded:
+        return "followed"
+    return "error" if key in quoted or event.kind == "traceback" else "tick"
 
 
 def _first_quotes(report: Report, events: Sequence[Event]) -> set[tuple[str, int]]:

@@ -1,0 +1,246 @@
+"""Archives → the logs in them, read in place. Nothing is ever unpacked to disk, and no name leads out of the archive."""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+import tarfile
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any, BinaryIO
+
+from paramedic.collect.streams import BROKEN, Budget, SafeStream, is_tar, is_zip, open_tar, reason, unpacker
+from paramedic.model import Skipped
+
+MAX_FILES = 100_000
+_MAX_NAME = 500
+_CHUNK = 1 << 16
+
+_NOT_LOGS = frozenset(
+    ".py .pyc .ipynb .md .rst .html .css .js .ts .c .cc .cpp .cu .h .hpp .so .o .a .toml .ini .cfg .yaml .yml .csv .tsv "
+    ".pt .pth .ckpt .bin .safetensors .onnx .npy .npz .pkl .pickle .arrow .parquet .png .jpg .jpeg .gif .svg .pdf .whl "
+    ".lock .db .sqlite .tfevents .sh".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """An opened stream and its name for people: the path, `a.tar!/x`, or `-`."""
+
+    name: str
+    stream: BinaryIO
+
+
+@dataclass(slots=True)
+class Chosen:
+    """Which files of a folder or an archive are logs by their names; the others are counted, and said in one line."""
+
+    where: str
+    skipped: list[Skipped]
+    _count: int = 0
+    _passed_over: Counter[str] = field(default_factory=Counter)
+
+    def wants(self, name: str) -> bool:
+        base = name.rsplit("/", 1)[-1]
+        suffix = PurePosixPath(base).suffix.lower()
+        if base.startswith("."):
+            self._passed_over["hidden"] += 1
+        elif suffix in _NOT_LOGS or (suffix == ".json" and base != "error.json"):
+            self._passed_over[suffix] += 1
+        elif ".tfevents." in base:
+            self._passed_over[".tfevents"] += 1
+        else:
+            self._count += 1
+            return self._count <= MAX_FILES
+        return False
+
+    @property
+    def full(self) -> bool:
+        return self._count > MAX_FILES
+
+    def done(self) -> None:
+        if self.full:
+            self.skipped.append(Skipped(self.where, f"more than {MAX_FILES} files: the rest was not read"))
+        if self._passed_over:
+            kinds = ", ".join(f"{n} × {kind}" for kind, n in sorted(self._passed_over.items()))
+            self.skipped.append(Skipped(self.where, f"not logs by their names: {kinds}"))
+
+
+def unpack(name: str, raw: Any, skipped: list[Skipped]) -> Iterator[Input]:
+    """Looks at the first bytes, not at the name: compressed streams are unwrapped, archives are walked."""
+    stream = SafeStream(raw)
+    head = stream.peek()
+    if is_zip(head):
+        yield from _zip(name, raw, stream, skipped)
+    elif is_tar(head):
+        yield from _tar(name, stream.buffered(), None, skipped)
+    elif (opener := unpacker(head)) is not None:
+        budget = Budget(lambda: stream.count)
+        unpacked = SafeStream(opener(stream.buffered()), budget)
+        if is_tar(unpacked.peek()):
+            yield from _tar(name, unpacked.buffered(), budget, skipped)
+        else:
+            yield Input(name, unpacked.buffered())
+        _say_if_broken(name, unpacked, skipped)
+    else:
+        yield Input(name, stream.buffered())
+    _say_if_broken(name, stream, skipped)
+
+
+def _tar(name: str, stream: BinaryIO, budget: Budget | None, skipped: list[Skipped]) -> Iterator[Input]:
+    chosen = Chosen(name, skipped)
+    try:
+        with open_tar(stream) as archive:
+            while not chosen.full and (member := archive.next()) is not None:
+                archive.members = []  # type: ignore[attr-defined]  # a stream is never read again: forget what passed
+                shown = f"{name}!/{member.name[:_MAX_NAME]}"
+                if member.isdir() or _leads_out(shown, member.name, skipped) or not chosen.wants(member.name):
+                    continue
+                if member.isreg():
+                    inner = archive.extractfile(member) if member.issparse() else _TarMember(archive, member.size)
+                    yield from _member(shown, inner, budget, skipped)
+                else:
+                    what = "a link" if member.issym() or member.islnk() else "a device"
+                    skipped.append(Skipped(shown, f"{what} inside an archive is not followed"))
+    except (*BROKEN, ValueError, OverflowError, RecursionError) as error:
+        skipped.append(_damaged(name, reason(error)))
+    chosen.done()
+
+
+def _zip(name: str, raw: Any, stream: SafeStream, skipped: list[Skipped]) -> Iterator[Input]:
+    if not raw.seekable():
+        skipped.append(Skipped(name, "a zip archive cannot be read from a pipe: name the file"))
+        return
+    size = raw.seek(0, os.SEEK_END)
+    raw.seek(0)
+    budget = Budget(lambda: size)
+    chosen = Chosen(name, skipped)
+    try:
+        archive = zipfile.ZipFile(raw)
+    except (*BROKEN, ValueError, NotImplementedError) as error:
+        skipped.append(_damaged(name, reason(error)))
+        yield from _salvaged(name, raw, budget, chosen)
+    else:
+        with archive:
+            for info in archive.infolist():
+                shown = f"{name}!/{info.filename[:_MAX_NAME]}"
+                if info.is_dir() or _leads_out(shown, info.filename, skipped) or not chosen.wants(info.filename):
+                    continue
+                try:
+                    inner = archive.open(info)
+                except (*BROKEN, RuntimeError, ValueError) as error:  # encrypted, or a method Python lacks
+                    skipped.append(Skipped(shown, f"cannot be unpacked: {reason(error)}"))
+                else:
+                    yield from _member(shown, inner, budget, skipped)
+    chosen.done()
+
+
+_LOCAL_HEADER = struct.Struct("<4s2xHH8xLLHH")  # mark, flags, method, packed size, size, length of name, of extra
+
+
+def _salvaged(name: str, raw: BinaryIO, budget: Budget, chosen: Chosen) -> Iterator[Input]:
+    """A zip archive has its list at the end. Where that was cut off, the members' own headers still tell."""
+    raw.seek(0)
+    while len(head := raw.read(_LOCAL_HEADER.size)) == _LOCAL_HEADER.size:
+        mark, flags, method, packed, _, name_size, extra_size = _LOCAL_HEADER.unpack(head)
+        if mark != b"PK\x03\x04":
+            return
+        member = raw.read(name_size).decode("utf-8", "replace")
+        start = raw.seek(extra_size, os.SEEK_CUR)
+        if flags & 0b1000 or packed == 0xFFFFFFFF:  # sizes stand behind the data: the next member cannot be found
+            packed = None
+        shown = f"{name}!/{member[:_MAX_NAME]}"
+        if method in (0, 8) and not flags & 1 and not _leads_out(shown, member, chosen.skipped):
+            if not member.endswith("/") and chosen.wants(member):
+                yield from _member(shown, _Inflated(raw, packed, method == 8), budget, chosen.skipped)
+        if packed is None:
+            return
+        raw.seek(start + packed)
+
+
+class _Inflated(io.BufferedIOBase):
+    """The data of one zip member that starts where the file stands."""
+
+    def __init__(self, raw: BinaryIO, packed: int | None, deflated: bool) -> None:
+        self._raw, self._left = raw, packed
+        self._inflate = zlib.decompressobj(-zlib.MAX_WBITS) if deflated else None
+
+    def readable(self) -> bool:
+        return True
+
+    def read1(self, size: int | None = -1, /) -> bytes:
+        most = _CHUNK if size is None or size < 0 else min(size, _CHUNK)
+        if self._inflate is None:
+            return self._packed(most)
+        data = b""
+        while not data and not self._inflate.eof and (packed := self._inflate.unconsumed_tail or self._packed(4096)):
+            data = self._inflate.decompress(packed, most)
+        return data
+
+    def _packed(self, most: int) -> bytes:
+        piece = self._raw.read(most if self._left is None else min(self._left, most))
+        if self._left is not None:
+            self._left -= len(piece)
+        return piece
+
+
+class _TarMember(io.BufferedIOBase):
+    """As tarfile's own, but when the archive is cut off it still gives what is there."""
+
+    def __init__(self, archive: tarfile.TarFile, size: int) -> None:
+        self._stream: Any = archive.fileobj
+        self._left = size
+
+    def readable(self) -> bool:
+        return True
+
+    def read1(self, size: int | None = -1, /) -> bytes:
+        most = _CHUNK if size is None or size < 0 else min(size, _CHUNK)
+        piece: bytes = self._stream.read(min(most, self._left))
+        self._left -= len(piece)
+        if self._left and not piece:
+            raise EOFError("cut off before its end")
+        return piece
+
+
+def _member(name: str, inner: Any, budget: Budget | None, skipped: list[Skipped]) -> Iterator[Input]:
+    """A file in an archive; it may be compressed once more by itself."""
+    stream = SafeStream(inner, budget)
+    head = stream.peek()
+    opener = unpacker(head)
+    if is_zip(head) or is_tar(head):
+        skipped.append(Skipped(name, "an archive inside an archive is not opened"))
+    elif opener is None:
+        yield Input(name, stream.buffered())
+    else:
+        unpacked = SafeStream(opener(stream.buffered()), budget or Budget(lambda: stream.count))
+        if is_tar(unpacked.peek()):
+            skipped.append(Skipped(name, "an archive inside an archive is not opened"))
+        else:
+            yield Input(name, unpacked.buffered())
+            _say_if_broken(name, unpacked, skipped)
+    _say_if_broken(name, stream, skipped)
+
+
+def _leads_out(shown: str, member: str, skipped: list[Skipped]) -> bool:
+    plain = member.replace("\\", "/")
+    if not plain.startswith("/") and ".." not in plain.split("/"):
+        return False
+    skipped.append(Skipped(shown, "the name points out of the archive: not read"))
+    return True
+
+
+def _say_if_broken(name: str, stream: SafeStream, skipped: list[Skipped]) -> None:
+    if stream.broken:
+        skipped.append(_damaged(name, stream.broken))
+
+
+def _damaged(name: str, why: str) -> Skipped:
+    return Skipped(name, f"damaged or truncated: {why}; what could be read was used")
+
+

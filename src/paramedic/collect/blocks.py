@@ -1,0 +1,97 @@
+"""A stream in big blocks of whole lines. What is read from it does not depend on where a block happens to end.
+
+A line ends at `\\n`. A progress bar overwrites its line with `\\r`; such a piece is read by itself, under the same number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import BinaryIO, NamedTuple
+
+BLOCK = 4 << 20
+MAX_LINE = 1 << 20
+WINDOW = 4_000
+"""So many bytes of what stands before and after are kept, for context."""
+CONTEXT = 3
+NEWLINE = 10
+
+
+class Block(NamedTuple):
+    before: bytes
+    lines: bytes
+    after: bytes
+    cut: bool = False
+    """The last line was too long: the rest of it is not there."""
+
+
+def blocks(head: bytes, stream: BinaryIO) -> Iterator[Block]:
+    data, start, dropping = b"", 0, False  # data[:start] was given out and is only context now
+    for chunk in _chunks(head, stream):
+        if dropping:
+            chunk = chunk[_line_end(chunk) :]  # noqa: PLW2901
+            dropping = not chunk
+        data, start = data[max(start - WINDOW, 0) :] + chunk, min(start, WINDOW)
+        stop = _last_stop(data, start)
+        if stop > start:
+            yield Block(data[max(start - WINDOW, 0) : start], data[start:stop], data[stop : stop + WINDOW])
+            start = stop
+        elif len(data) - start > MAX_LINE + WINDOW:
+            stop = start + MAX_LINE
+            yield Block(data[max(start - WINDOW, 0) : start], data[start:stop], b"", cut=True)
+            rest = data[stop:]
+            rest = rest[_line_end(rest) :]
+            data, start, dropping = data[:stop] + rest, stop, not rest
+    if len(data) > start:
+        yield Block(data[max(start - WINDOW, 0) : start], data[start:], b"")
+
+
+def _chunks(head: bytes, stream: BinaryIO) -> Iterable[bytes]:
+    rest = iter(lambda: stream.read(BLOCK), b"")
+    return chain((head,), rest) if head else rest
+
+
+def _last_stop(data: bytes, start: int) -> int:
+    """Behind the last line that has its whole context behind it; within an endless line behind a carriage return."""
+    most = len(data) - WINDOW
+    stop = data.rfind(b"\n", start, max(most, start)) + 1
+    if not stop and most - start > MAX_LINE:
+        stop = data.rfind(b"\r", start, most) + 1
+        stop += data[stop : stop + 1] == b"\n"
+    return stop
+
+
+def _line_end(data: bytes) -> int:
+    """Where the first line ends, at `\\n` or `\\r`; at the end of the data when it does not end there."""
+    newline = data.find(b"\n")
+    end = len(data) if newline < 0 else newline
+    back = data.find(b"\r", 0, end)
+    return end if back < 0 else back
+
+
+def piece_start(lines: bytes, at: int, hit: int) -> int:
+    start = max(lines.rfind(b"\n", at, hit) + 1, at)
+    return max(lines.rfind(b"\r", start, hit) + 1, start)
+
+
+def piece_end(lines: bytes, at: int) -> tuple[int, int]:
+    """(where the piece ends, where the next one starts); `\\r\\n` is one ending."""
+    end = lines.find(b"\n", at)
+    end = len(lines) if end < 0 else end
+    back = lines.find(b"\r", at, end)
+    if back < 0:
+        return end, end + 1
+    return back, end + 1 if back == end - 1 else back + 1
+
+
+def context(block: Block, start: int, end: int) -> tuple[list[bytes], list[bytes]]:
+    """Whole lines before and after a piece. A part of a line is left out: it might be the part after `password=`."""
+    before = block.lines[max(start - WINDOW, 0) : start]
+    if start < WINDOW:
+        before = (block.before + before)[-WINDOW:]
+    after = (block.lines[end : end + WINDOW] + block.after)[:WINDOW]
+    earlier = before.split(b"\n")[len(before) == WINDOW : -1]
+    later = after.split(b"\n")[1:]
+    if len(after) == WINDOW:
+        later = later[:-1]
+    return earlier[-CONTEXT:], [line for line in later[:CONTEXT] if line.strip()]
