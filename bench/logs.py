@@ -21,7 +21,9 @@ def write_logs(folder: Path, files: int, total_bytes: int, hit_share: float = 0.
         lines = []
         for step in range(40_000):
             if rng.random() < hit_share:
-                lines.append(f"2026-11-15 02:06:22,{step % 1000:03d} WARNING worker {rank}: {rng.choice(literals)} at {step}")
+                lines.append(
+                    f"2026-11-15 02:06:22,{step % 1000:03d} WARNING worker {rank}: {rng.choice(literals)} at {step}"
+                )
             else:
                 lines.append(
                     f"2026-11-15 02:06:22,{step % 1000:03d} INFO train: rank {rank} step {step} loss {rng.random():.4f} "

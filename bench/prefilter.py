@@ -1,6 +1,6 @@
 """Bake-off of literal matchers in block mode, on the literals of all rules; ripgrep in the same run as the yardstick.
 
-    python bench/prefilter.py          (pip install pyahocorasick google-re2 to have all rivals)
+python bench/prefilter.py          (pip install pyahocorasick google-re2 to have all rivals)
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Whole `paramedic diagnose` against `rg -c` with the same literals, on the same files, interleaved in one run.
 
-    python bench/scan.py [--gigabytes 1] [--files 64] [--rounds 3]
+python bench/scan.py [--gigabytes 1] [--files 64] [--rounds 3]
 """
 
 from __future__ import annotations

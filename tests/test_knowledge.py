@@ -191,7 +191,9 @@ def test_the_time_limit_catches_a_catastrophic_pattern() -> None:
 
 # -- broken rule files ---------------------------------------------------------------------------------------------
 
-GOOD = resources.files("paramedic.knowledge").joinpath("signatures", "COL001-gloo-receive-timeout.md").read_text("utf-8")
+GOOD = (
+    resources.files("paramedic.knowledge").joinpath("signatures", "COL001-gloo-receive-timeout.md").read_text("utf-8")
+)
 
 
 @pytest.mark.parametrize(
@@ -211,6 +213,6 @@ GOOD = resources.files("paramedic.knowledge").joinpath("signatures", "COL001-glo
 )  # fmt: skip
 def test_a_broken_rule_is_refused_with_its_file_and_its_problem(old: str, new: str, complaint: str) -> None:
     assert old in GOOD
-    with pytest.raises(ParamedicError, match="COL001-gloo-receive-timeout.md") as refused:
+    with pytest.raises(ParamedicError, match=r"COL001-gloo-receive-timeout\.md") as refused:
         parse_rule(GOOD.replace(old, new, 1), "COL001-gloo-receive-timeout.md", load_taxonomy())
     assert complaint in str(refused.value)

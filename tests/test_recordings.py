@@ -7,9 +7,9 @@ from importlib import resources
 
 import jsonschema
 import pytest
-from score import Recording, recordings
 
 from paramedic import diagnose
+from score import Recording, recordings
 
 CASES = recordings()
 SCHEMA = json.loads(resources.files("paramedic.report").joinpath("report.schema.json").read_text("utf-8"))

@@ -1,4 +1,4 @@
-"""Settings from the nearest `paramedic.toml` or `pyproject.toml` [tool.paramedic], below `PARAMEDIC_*` and the flags."""
+"""Settings: flags over `PARAMEDIC_*` over the nearest `paramedic.toml` or `pyproject.toml` [tool.paramedic]."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _from_file(start: Path) -> dict[str, Any]:
 
 
 def _from_environment(environment: Mapping[str, str], start: Path) -> dict[str, Any]:
-    """Only the keys known here are settings: other PARAMEDIC_* names belong to other features. A near miss is an error."""
+    """Only the keys known here are settings: other names belong to other features. A near miss is an error."""
     values: dict[str, Any] = {}
     for name, text in environment.items():
         key = name.removeprefix(_PREFIX).lower()

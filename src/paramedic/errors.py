@@ -5,4 +5,3 @@ from __future__ import annotations
 
 class ParamedicError(Exception):
     """Usage or input error: printed on stderr, exit code 2."""
-

@@ -24,8 +24,17 @@ _UNLISTED = 0.05
 _TEMPER = 0.5
 """Whoever weighed a rule's causes knew the base rate already, so it counts by its square root beside them."""
 _LOCAL = frozenset(
-    "data-or-input-defect uneven-work-across-ranks cross-node-environment-skew hardware-fault host-resource-exhaustion "
-    "network-fabric-fault device-assignment-error storage-or-external-service-fault collective-order-divergence".split()
+    [
+        "data-or-input-defect",
+        "uneven-work-across-ranks",
+        "cross-node-environment-skew",
+        "hardware-fault",
+        "host-resource-exhaustion",
+        "network-fabric-fault",
+        "device-assignment-error",
+        "storage-or-external-service-fault",
+        "collective-order-divergence",
+    ]
 )
 """Causes that strike some ranks and spare others; code, model and versions are the same everywhere."""
 _OF_SOME_RANKS = 4.0
@@ -59,9 +68,7 @@ def explain(run: Run, found: Sequence[Finding], knowledge: Knowledge, setting: S
 # -- who failed first ----------------------------------------------------------------------------------------------
 
 
-def _first_failure(
-    run: Run, errors: Sequence[Finding], knowledge: Knowledge
-) -> tuple[list[Finding], list[Finding]]:
+def _first_failure(run: Run, errors: Sequence[Finding], knowledge: Knowledge) -> tuple[list[Finding], list[Finding]]:
     """([the first failure, then rivals that cannot be told from it], the echoes)."""
     if not errors:
         return [], []

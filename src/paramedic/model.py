@@ -14,7 +14,7 @@ Severity = Literal["error", "warning", "info"]
 Scope = Literal["job", "host", "rank"]
 Safety = Literal["safe", "unsafe", "manual"]
 Consequence = Literal["never", "possible", "always"]
-"""Can this be the mere echo of another rank's failure? An OOM never is, a timeout may be, the agent's SIGTERM always is."""
+"""Can it be the mere echo of another rank's failure? An OOM never is, a timeout may be, the agent's SIGTERM always is."""
 
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "error")
 
@@ -30,8 +30,8 @@ class Symptom(str):
         self.stage = stage
         return self
 
-    def __getnewargs__(self) -> tuple[str, str]:  # so that copies and pickles keep the stage
-        return str(self), self.stage
+    def __reduce__(self) -> tuple[type[Symptom], tuple[str, str]]:  # so that copies keep the stage
+        return Symptom, (str(self), self.stage)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,20 +6,22 @@ hyperscan won the bake-off by much (bench/RESULTS.md); where its wheel is missin
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
 
 try:
     import hyperscan
 except ImportError:  # no wheel for this platform
-    hyperscan = None
+    hyperscan = None  # type: ignore[assignment,unused-ignore]
+
+
+Scan = Callable[[bytes], list[tuple[int, int]]]
 
 
 class Prefilter:
     """Says where in a block of bytes which literal ends. Literals are case-sensitive."""
 
     def __init__(self, literals: Iterable[str]) -> None:
-        self.literals = tuple(sorted(set(literals)))
+        self.literals = tuple(sorted(set(literals) - {""}))
         self._index = {literal.encode(): number for number, literal in enumerate(self.literals)}
         self._scan = _hyperscan(self._index) if hyperscan and self._index else _standard_library(self._index)
 
@@ -31,7 +33,7 @@ class Prefilter:
         return {self.literals[number] for _, number in self._scan(text.encode("utf-8", "surrogatepass"))}
 
 
-def _hyperscan(index: dict[bytes, int]) -> Any:
+def _hyperscan(index: Mapping[bytes, int]) -> Scan:
     database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
     database.compile(
         expressions=[re.escape(literal) for literal in index],
@@ -52,7 +54,7 @@ def _hyperscan(index: dict[bytes, int]) -> Any:
     return scan
 
 
-def _standard_library(index: dict[bytes, int]) -> Any:
+def _standard_library(index: Mapping[bytes, int]) -> Scan:
     def scan(block: bytes) -> list[tuple[int, int]]:
         hits = []
         for literal, number in index.items():

@@ -42,8 +42,8 @@ _SECRETS: tuple[tuple[tuple[str, ...], re.Pattern[str]], ...] = tuple(
         ),
         (
             ("key",),
-            r"(?i)((?:api|access|private|account|secret|encryption|signing)[_ -]?(?:access[_ -]?)?key(?:[_ -]?id)?['\"]?"
-            rf"\s{{0,3}}[=:]\s{{0,3}}['\"]?){_NOTHING}(?![~./<\[])(?={_VALUE}{{0,200}}[A-Za-z]){_VALUE}{{6,400}}",
+            r"(?i)((?:api|access|private|account|secret|encryption|signing)[_ -]?(?:access[_ -]?)?key(?:[_ -]?id)?"
+            rf"['\"]?\s{{0,3}}[=:]\s{{0,3}}['\"]?){_NOTHING}(?![~./<\[])(?={_VALUE}{{0,200}}[A-Za-z]){_VALUE}{{6,400}}",
         ),
         (  # `token` is also what a model reads: only a value that looks made by a machine is a secret
             ("token",),
@@ -60,7 +60,9 @@ _SECRETS: tuple[tuple[tuple[str, ...], re.Pattern[str]], ...] = tuple(
     )
 )
 # The middle of a private key whose first line is elsewhere: nothing but base64, as wide as PEM writes it.
-_KEY_BODY = re.compile(r"\s{0,4}(?=[A-Za-z0-9+/]{0,70}[a-z])(?=[A-Za-z0-9+/]{0,70}[A-Z0-9+/])[A-Za-z0-9+/]{64,76}={0,2}\s{0,4}")
+_KEY_BODY = re.compile(
+    r"\s{0,4}(?=[A-Za-z0-9+/]{0,70}[a-z])(?=[A-Za-z0-9+/]{0,70}[A-Z0-9+/])[A-Za-z0-9+/]{64,76}={0,2}\s{0,4}"
+)
 
 
 def redact(text: str) -> str:

@@ -1,10 +1,11 @@
 """A Run on disk: a folder, or one `.tar.zst` of it. Append-only, versioned, and readable after a crash at any moment.
 
-    run.json               version, id, world size, frameworks
-    events.jsonl           one Event a line
-    facts.jsonl            one Fact a line
-    skipped.jsonl          what could not be read
-    sources/index.jsonl    what was read: name, rank, size, SHA-256
+run.json               version, id, world size, frameworks
+events.jsonl           one Event a line
+facts.jsonl            one Fact a line
+skipped.jsonl          what could not be read
+sources/index.jsonl    what was read: name, rank, size, SHA-256
+sources/logs/          redacted copies of it, when asked for; sources/copies.jsonl names them
 """
 
 from __future__ import annotations
@@ -13,17 +14,23 @@ import hashlib
 import io
 import json
 import os
+import re
+import shutil
+import stat
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import IO, Any, TypeVar, cast
 
 import zstandard
 
+from paramedic.collect.identity import MAX_WORLD_SIZE
+from paramedic.collect.streams import BROKEN, open_tar_zst
 from paramedic.errors import ParamedicError
 from paramedic.model import Event, Fact, Run, Skipped, Source
-from paramedic.redact import Redactor, redact
+from paramedic.redact import Redactor, hosts_in, redact
 
 VERSION = 1
 MARK = "paramedic-run"
@@ -33,9 +40,13 @@ _LISTS: Mapping[str, type] = {
     "facts.jsonl": Fact,
     "skipped.jsonl": Skipped,
 }
-_MAX_MEMBER = 1 << 30
+_MAX_MEMBER = 256 << 20
 _ZSTD = b"\x28\xb5\x2f\xfd"
 T = TypeVar("T")
+Copies = Iterable[tuple[str, bytes]]
+
+
+# -- writing -------------------------------------------------------------------------------------------------------
 
 
 class RunWriter:
@@ -54,7 +65,7 @@ class RunWriter:
         name = next(name for name, kind in _LISTS.items() if isinstance(item, kind))
         if name not in self._files:
             (self._folder / name).parent.mkdir(exist_ok=True)
-            self._files[name] = open(self._folder / name, "a", encoding="utf-8")
+            self._files[name] = open(self._folder / name, "a", encoding="utf-8")  # noqa: SIM115
         self._files[name].write(_line(asdict(item), self._clean))
         self._files[name].flush()
 
@@ -65,72 +76,74 @@ class RunWriter:
         self._write_head({"finished": True, **_head(run)})
 
     def _write_head(self, head: Mapping[str, Any]) -> None:
-        new = self._folder / "run.json.new"
-        new.write_text(json.dumps({"format": MARK, "version": VERSION, **head}, indent=1) + "\n", "utf-8")
-        new.replace(self._folder / "run.json")
+        with whole(self._folder / "run.json") as file:
+            file.write((json.dumps({"format": MARK, "version": VERSION, **head}, indent=1) + "\n").encode())
+            file.flush()
+            os.fsync(file.fileno())
 
 
-def write(run: Run, folder: Path, clean: Redactor = redact) -> None:
-    writer = RunWriter(folder, clean)
-    for item in _items(run):
-        writer.append(item)
-    writer.finish(run)
-
-
-def pack(run: Run, file: Path, clean: Redactor = redact) -> None:
-    """One `.tar.zst`, written beside its place and moved there whole."""
-    new = file.with_name(file.name + ".new")
-    head = json.dumps({"format": MARK, "version": VERSION, "finished": True, **_head(run)}, indent=1) + "\n"
-    members = {"run.json": head} | {
-        name: "".join(_line(asdict(i), clean) for i in _items(run) if isinstance(i, kind))
-        for name, kind in _LISTS.items()
-    }
+def write(run: Run, folder: Path, clean: Redactor = redact, copies: Copies = ()) -> None:
+    """A folder that is there whole or not at all."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ParamedicError(f"{folder}: exists already; name another folder")
+    new = folder.absolute().with_name(f".{folder.absolute().name}.{os.getpid()}.new")
     try:
-        with open(new, "wb") as raw, zstandard.ZstdCompressor(level=10).stream_writer(raw) as packed:
-            with tarfile.open(fileobj=cast(IO[bytes], packed), mode="w|") as archive:
-                for name, text in members.items():
-                    data = text.encode("utf-8", "replace")
-                    info = tarfile.TarInfo(name)
-                    info.size = len(data)
-                    archive.addfile(info, io.BytesIO(data))
-        new.replace(file)
+        writer = RunWriter(new, clean)
+        for item in _items(run):
+            writer.append(item)
+        for name, data in copies:
+            (new / name).parent.mkdir(parents=True, exist_ok=True)
+            (new / name).write_bytes(data)
+        writer.finish(run)
+        new.replace(folder)
     except OSError as error:
-        new.unlink(missing_ok=True)
-        raise ParamedicError(f"{file}: cannot be written: {error.strerror}") from None
+        raise ParamedicError(f"{folder}: cannot be written: {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
 
 
-def is_run(path: str) -> bool:
-    """A folder with our run.json, or an archive that begins with it."""
-    place = Path(path)
+def pack(run: Run, file: Path, clean: Redactor = redact, copies: Copies = ()) -> None:
+    """One `.tar.zst`; the head stands first, so that it is known for what it is."""
+    head = json.dumps({"format": MARK, "version": VERSION, "finished": True, **_head(run)}, indent=1) + "\n"
+    with (
+        whole(file) as raw,
+        zstandard.ZstdCompressor(level=10).stream_writer(raw, closefd=False) as packed,
+        tarfile.open(fileobj=cast(IO[bytes], packed), mode="w|") as archive,
+    ):
+        _add(archive, "run.json", head.encode())
+        for name, kind in _LISTS.items():
+            lines = (_line(asdict(item), clean) for item in _items(run) if isinstance(item, kind))
+            _add(archive, name, "".join(lines).encode())
+        for name, data in copies:
+            _add(archive, name, data)
+
+
+def _add(archive: tarfile.TarFile, name: str, data: bytes) -> None:
+    info = tarfile.TarInfo(name)
+    info.size = len(data)
+    archive.addfile(info, io.BytesIO(data))
+
+
+@contextmanager
+def whole(path: str | Path) -> Iterator[IO[bytes]]:
+    """A file written beside its place and moved there whole; a pipe or device is written to as it is."""
     try:
-        if place.is_dir():
-            return f'"{MARK}"' in (place / "run.json").read_text("utf-8", "replace")[:200]
-        with open(place, "rb") as raw:
-            if raw.read(4) != _ZSTD:
-                return False
-            raw.seek(0)
-            return f'"{MARK}"'.encode() in zstandard.ZstdDecompressor().stream_reader(raw).read(2_000)
-    except (OSError, ValueError, zstandard.ZstdError):
-        return False
-
-
-def read(path: str) -> Run:
-    """Raises ParamedicError for a damaged or newer Run; a cut last line of an unfinished one is dropped and said."""
-    texts = _from_folder(Path(path)) if os.path.isdir(path) else _from_archive(Path(path))
-    head = _parse_head(path, texts.get("run.json", ""))
-    skipped: list[Skipped] = []
-    lists = {k: tuple(_parse(path, n, k, texts.get(n, ""), skipped)) for n, k in _LISTS.items()}
-    if not head.get("finished"):
-        skipped.append(Skipped(path, "the recording was cut off; what was written before is used"))
-    return Run(
-        id=str(head.get("id", "unfinished")),
-        sources=lists[Source],
-        events=lists[Event],
-        facts=lists[Fact],
-        skipped=(*lists[Skipped], *skipped),
-        world_size=head.get("world_size") if isinstance(head.get("world_size"), int) else None,
-        frameworks=tuple(map(str, head.get("frameworks", ()))),
-    )
+        if os.path.exists(path) and not os.path.isdir(path) and not os.path.isfile(path):
+            with open(path, "wb") as file:
+                yield file
+            return
+        target = Path(os.path.realpath(path))
+        if target.is_dir():
+            raise ParamedicError(f"{path}: is a folder; name a file")
+        new = target.with_name(f".{target.name[:200]}.{os.getpid()}.new")
+        try:
+            with open(new, "wb") as file:
+                yield file
+            new.replace(target)
+        finally:
+            new.unlink(missing_ok=True)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        raise ParamedicError(f"{path}: cannot be written: {getattr(error, 'strerror', None) or error}") from None
 
 
 def _items(run: Run) -> Iterator[Source | Event | Fact | Skipped]:
@@ -158,46 +171,105 @@ def _cleaned(value: Any, clean: Redactor) -> Any:
     return value
 
 
+# -- reading -------------------------------------------------------------------------------------------------------
+
+
+def is_run(path: str) -> bool:
+    """A folder with our run.json, or an archive that begins with it. A pipe is not looked into: it reads only once."""
+    try:
+        if os.path.isdir(path):
+            return f'"{MARK}"'.encode() in _beginning(os.path.join(path, "run.json"), 200)
+        if not _beginning(path, 4).startswith(_ZSTD):
+            return False
+        with open(path, "rb") as raw:
+            head = zstandard.ZstdDecompressor().stream_reader(raw).read(2_000)
+        return head.startswith(b"run.json\0") and f'"{MARK}"'.encode() in head
+    except (OSError, ValueError, zstandard.ZstdError):
+        return False
+
+
+def _beginning(path: str, size: int) -> bytes:
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        return b""
+    with open(path, "rb") as file:
+        return file.read(size)
+
+
+def read(path: str) -> Run:
+    """Raises ParamedicError for a damaged or newer Run; a cut last line of an unfinished one is dropped and said."""
+    skipped: list[Skipped] = []
+    texts = _from_folder(Path(path)) if os.path.isdir(path) else _from_archive(Path(path), skipped)
+    head = _parse_head(path, texts.get("run.json", ""))
+    lists = {k: tuple(_parse(f"{path}/{n}", k, texts.pop(n, ""), skipped)) for n, k in _LISTS.items()}
+    if not head.get("finished"):
+        skipped.append(Skipped(path, "the recording was cut off; what was written before is used"))
+    frameworks = head.get("frameworks")
+    return Run(
+        id=str(head.get("id", "unfinished"))[:64],
+        sources=lists[Source],
+        events=lists[Event],
+        facts=lists[Fact],
+        skipped=(*lists[Skipped], *skipped),
+        world_size=head["world_size"] if _whole_number(head.get("world_size"), 1, MAX_WORLD_SIZE) else None,
+        frameworks=tuple(f for f in frameworks if isinstance(f, str)) if isinstance(frameworks, list) else (),
+    )
+
+
 def _from_folder(folder: Path) -> dict[str, str]:
     texts = {}
     for name in ("run.json", *_LISTS):
         file = folder / name
-        if file.is_file():
-            if file.stat().st_size > _MAX_MEMBER:
-                raise ParamedicError(f"{file}: larger than {_MAX_MEMBER >> 20} MiB")
-            texts[name] = file.read_text("utf-8", "replace")
+        try:
+            if os.path.isfile(file):
+                with open(file, "rb") as raw:
+                    data = raw.read(_MAX_MEMBER + 1)
+                _refuse_if_huge(file, len(data))
+                texts[name] = data.decode("utf-8", "replace")
+        except OSError as error:
+            raise ParamedicError(f"{file}: cannot be read: {error.strerror}") from None
     return texts
 
 
-def _from_archive(file: Path) -> dict[str, str]:
+def _from_archive(file: Path, skipped: list[Skipped]) -> dict[str, str]:
     texts: dict[str, str] = {}
     try:
-        with open(file, "rb") as raw, zstandard.ZstdDecompressor().stream_reader(raw) as stream:
-            with tarfile.open(fileobj=cast(IO[bytes], stream), mode="r|") as archive:
-                for member in archive:
-                    if member.isreg() and member.size <= _MAX_MEMBER and member.name in ("run.json", *_LISTS):
-                        inner = cast(IO[bytes], archive.extractfile(member))
-                        texts[member.name] = inner.read().decode("utf-8", "replace")
-    except (OSError, EOFError, tarfile.TarError, zstandard.ZstdError) as error:
-        raise ParamedicError(f"{file}: damaged Run archive: {error}") from None
+        with open(file, "rb") as raw:
+            archive, unpacked = open_tar_zst(raw)
+            while (member := archive.next()) is not None:
+                archive.members = []  # type: ignore[attr-defined]
+                if member.isreg() and member.name in ("run.json", *_LISTS) and member.name not in texts:
+                    _refuse_if_huge(file / member.name, member.size)
+                    inner = cast(IO[bytes], archive.extractfile(member))
+                    texts[member.name] = inner.read().decode("utf-8", "replace")
+            if unpacked.broken:
+                raise EOFError(unpacked.broken)
+    except (*BROKEN, ValueError, RecursionError) as error:
+        if "events.jsonl" not in texts:
+            raise ParamedicError(f"{file}: damaged Run archive: {error}") from None
+        skipped.append(Skipped(str(file), f"damaged or truncated: {error}; what could be read was used"))
     return texts
+
+
+def _refuse_if_huge(name: Path, size: int) -> None:
+    if size > _MAX_MEMBER:
+        raise ParamedicError(f"{name}: larger than {_MAX_MEMBER >> 20} MiB")
 
 
 def _parse_head(path: str, text: str) -> dict[str, Any]:
     try:
         head = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ParamedicError(f"{path}: run.json is no JSON") from None
     if not isinstance(head, dict) or head.get("format") != MARK:
         raise ParamedicError(f"{path}: run.json is not of a Paramedic Run")
     if head.get("version") != VERSION:
-        raise ParamedicError(
-            f"{path}: Run format version {head.get('version')!r}; this Paramedic reads version {VERSION}: upgrade it"
-        )
+        found = repr(head.get("version"))[:40]
+        raise ParamedicError(f"{path}: Run format version {found}; this Paramedic reads version {VERSION}: upgrade it")
     return head
 
 
-def _parse(path: str, name: str, kind: Callable[..., T], text: str, skipped: list[Skipped]) -> Iterator[T]:
+def _parse(name: str, kind: Callable[..., T], text: str, skipped: list[Skipped]) -> Iterator[T]:
+    damaged: list[int] = []
     lines = text.split("\n")
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -205,12 +277,26 @@ def _parse(path: str, name: str, kind: Callable[..., T], text: str, skipped: lis
         try:
             yield kind(**_checked(kind, json.loads(line)))
         except (ValueError, TypeError, RecursionError):
-            why = "the last line was cut off" if number >= len(lines) - 1 else f"line {number} is damaged"
-            skipped.append(Skipped(f"{path}/{name}", why))
+            if number == len(lines):
+                skipped.append(Skipped(name, "the last line was cut off"))
+            else:
+                damaged.append(number)
+    if damaged:
+        skipped.append(Skipped(name, f"{len(damaged)} damaged lines left out, the first is line {damaged[0]}"))
 
 
-_OPTIONAL_INT = {"rank", "line", "utc_ns"}
-_INT = {"seq", "attempt", "uncertainty_ns", "lines", "bytes"}
+def _whole_number(value: Any, least: int, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+_RANGES = {
+    "rank": (0, MAX_WORLD_SIZE), "local_rank": (0, MAX_WORLD_SIZE), "attempt": (0, 1 << 31), "line": (0, 1 << 53),
+    "first_line": (0, 1 << 53), "seq": (0, 1 << 53), "lines": (0, 1 << 53), "bytes": (0, 1 << 53), "pid": (0, 1 << 31),
+    "exitcode": (-(1 << 31), 1 << 31), "utc_ns": (-(1 << 63), (1 << 63) - 1), "uncertainty_ns": (0, 1 << 62),
+}  # fmt: skip
+_OPTIONAL = {"rank", "line", "utc_ns", "host", "sha256"}
+_TEXT_LISTS = {"frames", "before", "after", "types"}
+_TEXTS = {"host", "traceback"}
 
 
 def _checked(kind: Callable[..., object], item: Any) -> dict[str, Any]:
@@ -218,30 +304,39 @@ def _checked(kind: Callable[..., object], item: Any) -> dict[str, Any]:
     if not isinstance(item, dict):
         raise TypeError("not an object")
     for key, value in item.items():
-        integer = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63
-        if key in _INT and not integer or key in _OPTIONAL_INT and not (integer or value is None):
+        if key in _RANGES:
+            right = _whole_number(value, *_RANGES[key])
+        elif key == "fields":
+            right = _are_fields(value)
+        elif key == "value":
+            right = value is None or isinstance(value, str | int | float)
+        else:
+            right = isinstance(value, str)
+        if not right and not (value is None and key in _OPTIONAL):
             raise TypeError(key)
-        if key == "fields":
-            _check_fields(value)
-        elif key not in _INT | _OPTIONAL_INT | {"value"} and not isinstance(value, str | None):
-            raise TypeError(key)
+    if item.get("kind") == "exit" and kind is Event and not {"exitcode", "pid"} <= item.get("fields", {}).keys():
+        raise TypeError("fields")
     return item
 
 
-def _check_fields(fields: Any) -> None:
-    if not isinstance(fields, dict):
-        raise TypeError("fields")
-    for key, value in fields.items():
-        if key in ("frames", "before", "after", "types"):
-            if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-                raise TypeError(key)
-        elif key in ("exitcode", "pid", "local_rank") and not isinstance(value, int):
-            raise TypeError(key)
+def _are_fields(fields: Any) -> bool:
+    return isinstance(fields, dict) and all(_is_field(key, value) for key, value in fields.items())
+
+
+def _is_field(key: str, value: Any) -> bool:
+    if key in _TEXT_LISTS:
+        return isinstance(value, list) and all(isinstance(text, str) for text in value)
+    if key in _RANGES:
+        return _whole_number(value, *_RANGES[key])
+    return isinstance(value, str) if key in _TEXTS else value is None or isinstance(value, str | int | float)
+
+
+# -- what a bundle adds --------------------------------------------------------------------------------------------
 
 
 def archive_name(paths: Iterable[str]) -> str:
-    stem = next((Path(p).name for p in paths if p != "-"), "") or "logs"
-    return f"{stem}.paramedic.tar.zst"
+    names = (re.sub(r"[^\w.+-]", "_", os.path.basename(os.path.abspath(path))) for path in paths if path != "-")
+    return f"{next(filter(None, names), 'logs').lstrip('.')[:100]}.paramedic.tar.zst"
 
 
 def with_hashes(run: Run) -> Run:
@@ -251,13 +346,18 @@ def with_hashes(run: Run) -> Run:
 
 def _sha256(name: str) -> str | None:
     try:
+        if not stat.S_ISREG(os.stat(name).st_mode):
+            return None
         with open(name, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError:  # standard input, a member of an archive, or gone since
+    except (OSError, ValueError):  # standard input, a member of an archive, or gone since
         return None
 
 
 def hosts(run: Run) -> tuple[str, ...]:
-    """Every host name that the recording knows by its field."""
+    """Every host name that the recording knows by its field, or that its lines show to be one."""
     named = {s.host for s in run.sources} | {e.host for e in run.events} | {e.fields.get("host") for e in run.events}
-    return tuple(sorted(str(name) for name in named if name and name != "localhost"))
+    shown = hosts_in(
+        text for e in run.events for text in (e.text, *e.fields.get("before", ()), *e.fields.get("after", ()))
+    )
+    return tuple(sorted(str(name) for name in named | shown if name and name != "localhost"))

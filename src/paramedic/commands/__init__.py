@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import sys
@@ -24,19 +25,49 @@ class Verb(Protocol):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    args = build_parser().parse_args(argv)
+    """Exit code 1 means findings: whatever else goes wrong must not look like it."""
+    _never_fail_to_print()
     try:
+        args = build_parser().parse_args(argv)
         code = cast(Verb, import_module(f"{__package__}.{args.verb}")).run(args)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
         return code
     except ParamedicError as error:
-        print(f"paramedic: {_printable(str(error))}", file=sys.stderr)
-        return 2
+        return _fail(str(error))
     except BrokenPipeError:  # the reader, `head` for one, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 128 + signal.SIGPIPE
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
+    except OSError as error:
+        _drop_output()
+        return _fail(f"{error.filename or 'output'}: {error.strerror or error}")
+    except Exception as error:
+        if os.environ.get("PARAMEDIC_DEBUG"):
+            raise
+        return _fail(
+            f"internal error: {type(error).__name__}: {error}; PARAMEDIC_DEBUG=1 shows where: please report it"
+        )
+
+
+def _fail(why: str) -> int:
+    print(f"paramedic: {' '.join(_printable(why).split())}", file=sys.stderr)
+    return 2
+
+
+def _never_fail_to_print() -> None:
+    """A terminal that lacks a character gets its escape."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure:
+            reconfigure(errors="backslashreplace")
+
+
+def _drop_output() -> None:
+    """Python writes what is left when it exits, and would complain once more."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -65,8 +96,7 @@ class _Parser(argparse.ArgumentParser):
     """argparse's own messages, in our voice and on one line."""
 
     def error(self, message: str) -> NoReturn:
-        print(f"paramedic: {_printable(message)} (see `{self.prog} --help`)", file=sys.stderr)
-        raise SystemExit(2)
+        raise SystemExit(_fail(f"{message} (see `{self.prog} --help`)"))
 
 
 def _printable(text: str) -> str:

@@ -1,8 +1,8 @@
 """print a completion script for your shell
 
-  paramedic completion bash > ~/.local/share/bash-completion/completions/paramedic
-  paramedic completion zsh  > ~/.zfunc/_paramedic
-  paramedic completion fish > ~/.config/fish/completions/paramedic.fish
+paramedic completion bash > ~/.local/share/bash-completion/completions/paramedic
+paramedic completion zsh  > ~/.zfunc/_paramedic
+paramedic completion fish > ~/.config/fish/completions/paramedic.fish
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ _paramedic() {{
   local word=${{COMP_WORDS[COMP_CWORD]}} verb=${{COMP_WORDS[1]}} before=${{COMP_WORDS[COMP_CWORD-1]}}
   if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "{verbs} --help --version" -- "$word")); return; fi
   case "$verb $before" in
-{choices}  esac
+{values}  esac
   case "$word" in
     -*) case "$verb" in
 {flags}      esac; return;;
   esac
-  case "$verb" in explain) COMPREPLY=($(compgen -W "{ids}" -- "$word"));; *) COMPREPLY=($(compgen -f -- "$word"));; esac
+  case "$verb" in
+{words}  esac
 }}
-complete -o filenames -F _paramedic paramedic
+complete -o default -o filenames -F _paramedic paramedic
 """
 
 
@@ -36,16 +37,21 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _bash() -> str:
-    flags = choices = ""
+    """Where nothing is listed, the shell completes file names by itself (`-o default`)."""
+    flags = values = words = ""
     for verb, parser in _verbs():
-        options = [o for action in parser._actions for o in action.option_strings]
-        flags += f'        {verb}) COMPREPLY=($(compgen -W "{" ".join(options)}" -- "$word"));;\n'
+        flags += f"        {verb}) {_reply(_options(parser))}\n"
+        if listed := _arguments(verb, parser):
+            words += f"    {verb}) {_reply(listed)}\n"
         for action in parser._actions:
             if action.choices and action.option_strings:
-                names = "|".join(f'"{verb} {o}"' for o in action.option_strings)
-                words = " ".join(map(str, action.choices))
-                choices += f'    {names}) COMPREPLY=($(compgen -W "{words}" -- "$word")); return;;\n'
-    return _BASH.format(verbs=" ".join(v for v, _ in _verbs()), flags=flags, choices=choices, ids=" ".join(_ids()))
+                names = "|".join(f'"{verb} {option}"' for option in action.option_strings)
+                values += f"    {names}) {_reply(list(map(str, action.choices)), 'return;;')}\n"
+    return _BASH.format(verbs=" ".join(verb for verb, _ in _verbs()), flags=flags, values=values, words=words)
+
+
+def _reply(words: list[str], end: str = ";;") -> str:
+    return f'COMPREPLY=($(compgen -W "{" ".join(words)}" -- "$word")){"; " if end != ";;" else ""}{end}'
 
 
 def _zsh() -> str:
@@ -55,15 +61,32 @@ def _zsh() -> str:
 def _fish() -> str:
     lines = ["complete -c paramedic -n __fish_use_subcommand -f"]
     for verb, parser in _verbs():
-        help = (parser.description or "").split("\n")[0].replace("'", "’")
-        lines.append(f"complete -c paramedic -n __fish_use_subcommand -f -a {verb} -d '{help}'")
+        here = f"complete -c paramedic -n '__fish_seen_subcommand_from {verb}'"
+        lines.append(f"complete -c paramedic -n __fish_use_subcommand -f -a {verb} -d '{_quoted(parser)}'")
         for action in parser._actions:
             names = " ".join(f"-l {o[2:]}" if o.startswith("--") else f"-s {o[1:]}" for o in action.option_strings)
             words = f" -x -a '{' '.join(map(str, action.choices))}'" if action.choices else ""
+            value = "" if words or action.nargs == 0 else " -r"
             if names:
-                lines.append(f"complete -c paramedic -n '__fish_seen_subcommand_from {verb}' {names}{words}")
-    lines.append(f"complete -c paramedic -n '__fish_seen_subcommand_from explain' -f -a '{' '.join(_ids())}'")
+                lines.append(f"{here} {names}{words or value}")
+        if listed := _arguments(verb, parser):
+            lines.append(f"{here} -f -a '{' '.join(listed)}'")
     return "\n".join(lines) + "\n"
+
+
+def _quoted(parser: argparse.ArgumentParser) -> str:
+    return (parser.description or "").split("\n")[0].replace("'", "’")
+
+
+def _options(parser: argparse.ArgumentParser) -> list[str]:
+    return [option for action in parser._actions for option in action.option_strings]
+
+
+def _arguments(verb: str, parser: argparse.ArgumentParser) -> list[str]:
+    """What may stand there without a dash, where it can be listed."""
+    if verb == "explain":
+        return _ids()
+    return [str(word) for action in parser._actions if not action.option_strings for word in action.choices or ()]
 
 
 def _verbs() -> Iterator[tuple[str, argparse.ArgumentParser]]:

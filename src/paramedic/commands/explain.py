@@ -1,7 +1,7 @@
 """explain any rule, symptom, cause, fix pattern or stage
 
-  paramedic explain COL001
-  paramedic explain collective-hang
+paramedic explain COL001
+paramedic explain collective-hang
 """
 
 from __future__ import annotations

@@ -7,11 +7,11 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from paramedic.config import CHOICES, Config, load_config
-from paramedic.errors import ParamedicError
 from paramedic.model import SEVERITIES, Report
 
 if TYPE_CHECKING:
@@ -25,7 +25,9 @@ def add_report_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--output", metavar="FILE", help="write it there instead of to standard output")
     group.add_argument("--quiet", action="store_true", help="print nothing; the exit code is the answer")
     group.add_argument("-v", "--verbose", action="store_true", help="all evidence, all findings, all skipped files")
-    group.add_argument("--fail-on", choices=CHOICES["fail_on"], help="lowest severity that gives exit code 1 (default: error)")
+    group.add_argument(
+        "--fail-on", choices=CHOICES["fail_on"], help="lowest severity that gives exit code 1 (default: error)"
+    )
     add_rule_flags(parser)
 
 
@@ -33,22 +35,38 @@ def add_rule_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("rules")
     group.add_argument("--select", metavar="ID,…", help="only these rules, prefixes (MEM) or symptoms")
     group.add_argument("--ignore", metavar="ID,…", help="all but these")
-    group.add_argument("--rules", metavar="DIR", action="append", help="a folder with your team's own rules; may be repeated")
-    group.add_argument("--setting", choices=CHOICES["setting"], help="base rates of a lab or a production cluster (default: lab)")
+    add_rules_folder(group)
+    group.add_argument(
+        "--setting", choices=CHOICES["setting"], help="base rates of a lab or a production cluster (default: lab)"
+    )
+
+
+def add_rules_folder(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    parser.add_argument(
+        "--rules", metavar="DIR", action="append", help="a folder with your team's own rules; may be repeated"
+    )
 
 
 def settings(args: argparse.Namespace) -> Config:
     """Flags over environment over file over defaults."""
-    config = load_config(Path.cwd())
-    given = {
-        "format": getattr(args, "format", None),
-        "fail_on": getattr(args, "fail_on", None),
-        "setting": args.setting,
-        "select": _split(args.select),
-        "ignore": _split(args.ignore),
-        "rules": tuple(args.rules) if args.rules else None,
+    config = load_config(_here())
+    flags = vars(args)
+    given: dict[str, Any] = {
+        "format": flags.get("format"),
+        "fail_on": flags.get("fail_on"),
+        "setting": flags.get("setting"),
+        "select": _split(flags.get("select")),
+        "ignore": _split(flags.get("ignore")),
+        "rules": tuple(flags.get("rules") or ()) or None,
     }
-    return Config(**{k: getattr(config, k) if v is None else v for k, v in given.items()})  # type: ignore[arg-type]
+    return replace(config, **{key: value for key, value in given.items() if value is not None})
+
+
+def _here() -> Path:
+    try:
+        return Path.cwd()
+    except OSError:  # removed under our feet: there is no config file to be found from here
+        return Path(os.sep)
 
 
 def _split(text: str | None) -> tuple[str, ...] | None:
@@ -66,34 +84,39 @@ def options(config: Config) -> Options:
 def write_report(report: Report, args: argparse.Namespace, config: Config) -> None:
     from paramedic.report import render
 
-    if args.output:
+    if args.output not in (None, "-"):
         write_file(args.output, render(report, config.format, verbose=args.verbose))
         if not args.quiet:
             print(f"paramedic: wrote {args.output}", file=sys.stderr)
     elif args.quiet:
         return
     elif config.format == "text":
-        from rich.console import Console
-
-        from paramedic.report.text import render as render_text
-
-        console = Console()
-        if not console.is_terminal:  # a file or a pipe has no width: keep lines whole enough to read
-            console = Console(width=int(os.environ.get("COLUMNS") or 100))
-        render_text(report, console, verbose=args.verbose)
+        _print_text(report, args.verbose)
     else:
+        reconfigure = getattr(sys.stdout, "reconfigure", None)
+        if reconfigure:  # a document for machines is UTF-8, whatever the terminal's locale
+            reconfigure(encoding="utf-8", errors="backslashreplace")
         sys.stdout.write(render(report, config.format, verbose=args.verbose))
 
 
+def _print_text(report: Report, verbose: bool) -> None:
+    from rich.console import Console
+
+    from paramedic.report.text import render as render_text
+
+    console = Console()
+    if not console.is_terminal:  # a file or a pipe has no width: keep lines whole enough to read
+        columns = os.environ.get("COLUMNS", "")
+        console = Console(width=min(max(int(columns), 40), 1000) if columns.isascii() and columns.isdigit() else 100)
+    render_text(report, console, verbose=verbose)
+
+
 def write_file(path: str, text: str) -> None:
-    """Whole or not at all: written beside its place, then moved there."""
-    target = Path(path)
-    new = target.with_name(target.name + ".new")
-    try:
-        new.write_text(text, "utf-8", errors="replace")
-        new.replace(target)
-    except OSError as error:
-        raise ParamedicError(f"{path}: cannot be written: {error.strerror}") from None
+    """Whole or not at all."""
+    from paramedic.run_folder import whole
+
+    with whole(path) as file:
+        file.write(text.encode("utf-8", "replace"))
 
 
 def exit_code(report: Report, fail_on: str) -> int:
@@ -101,7 +124,7 @@ def exit_code(report: Report, fail_on: str) -> int:
         return 3
     if fail_on == "never":
         return 0
-    floor = SEVERITIES.index(fail_on)  # type: ignore[arg-type]
+    floor = SEVERITIES.index(fail_on)
     return int(any(SEVERITIES.index(finding.severity) >= floor for finding in report.findings))
 
 
@@ -118,7 +141,13 @@ def progress_bar() -> Iterator[Progress | None]:
     from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
     start, read, files = time.monotonic(), 0, 0
-    bar = Bar(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=Console(stderr=True), transient=True)
+    bar = Bar(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
     task = bar.add_task("reading")
 
     def advance(name: str, size: int) -> None:

@@ -1,4 +1,4 @@
-"""Collectives that differ between ranks, as TORCH_DISTRIBUTED_DEBUG=DETAIL reports them: the minority is the culprit."""
+"""Collectives that differ between ranks, as TORCH_DISTRIBUTED_DEBUG=DETAIL reports them: the minority is named."""
 
 from __future__ import annotations
 

@@ -12,7 +12,11 @@ from paramedic.model import Event, Finding, Run
 
 _PLACES = (
     (r"torch/utils/data/|/datasets/|tf/data|[Dd]ata[Ll]oader|__getitem__|collate", "data-pipeline-failure", 0.75),
-    (r" in (?:\w*save\w*checkpoint\w*|save|_save|save_\w+)$|distributed/checkpoint/.*save", "checkpoint-save-failure", 0.65),
+    (
+        r" in (?:\w*save\w*checkpoint\w*|save|_save|save_\w+)$|distributed/checkpoint/.*save",
+        "checkpoint-save-failure",
+        0.65,
+    ),
     (r" in (?:\w*load\w*checkpoint\w*|load_state_dict|resume\w*)$", "checkpoint-resume-failure", 0.65),
     (r"from_pretrained", "model-weight-loading-failure", 0.65),
     (r" in init_process_group$|rendezvous|_create_tcp_store", "rendezvous-setup-failure", 0.7),
@@ -49,4 +53,3 @@ def _symptom(event: Event, name: str) -> tuple[str, float]:
     if name in _UNIMPLEMENTED:
         return "unsupported-api-or-attribute", 0.6
     return "step-execution-error", 0.6
-

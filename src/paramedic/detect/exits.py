@@ -38,7 +38,9 @@ def wordless(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding
     spoken = {rank for one in found for rank in one.ranks}
     spoken |= {e.rank for e in run.events if e.kind == "traceback" and e.rank is not None}
     return _ended(
-        run, rule, lambda e: e.fields["exitcode"] > 0 and signal_of(e.fields["exitcode"]) is None and e.rank not in spoken
+        run,
+        rule,
+        lambda e: e.fields["exitcode"] > 0 and signal_of(e.fields["exitcode"]) is None and e.rank not in spoken,
     )
 
 

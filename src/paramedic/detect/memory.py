@@ -8,9 +8,18 @@ from dataclasses import dataclass
 
 from paramedic.detect.match import on_events
 from paramedic.knowledge import Rule
-from paramedic.model import Event, Finding, Run
+from paramedic.model import Finding, Run
 
-_UNITS = {"B": 1, "bytes": 1, "KiB": 1 << 10, "KB": 1 << 10, "MiB": 1 << 20, "MB": 1 << 20, "GiB": 1 << 30, "GB": 1 << 30}
+_UNITS = {
+    "B": 1,
+    "bytes": 1,
+    "KiB": 1 << 10,
+    "KB": 1 << 10,
+    "MiB": 1 << 20,
+    "MB": 1 << 20,
+    "GiB": 1 << 30,
+    "GB": 1 << 30,
+}
 _SIZE = r"(\d+(?:\.\d+)?) ?(KiB|MiB|GiB|KB|MB|GB|bytes|B)\b"
 _OOM = re.compile(r"(?:CUDA|HIP|XPU|NPU|MPS)\S{0,20} out of memory|OutOfMemoryError")
 _CLAUSES = {
@@ -89,12 +98,12 @@ def _ooms(run: Run, rule: Rule, kind: str) -> Iterator[Finding]:
     for event in run.events:
         if event.kind in ("line", "traceback") and (oom := parse(event.text)) and oom.kind == kind:
             ranks = () if event.rank is None else (event.rank,)
-            yield on_events(rule, (event,), ranks, _fields(oom, event))
+            yield on_events(rule, (event,), ranks, _fields(oom))
 
 
-def _fields(oom: DeviceOom, event: Event) -> dict[str, str]:
-    sizes = {"request": oom.request, "total": oom.total, "free": oom.free, "used": oom.used,
-             "allocated": oom.allocated, "unused": oom.unused, "allowed": oom.allowed, "others": oom.others or None}  # fmt: skip
+def _fields(oom: DeviceOom) -> dict[str, str]:
+    names = ("request", "total", "free", "used", "allocated", "unused", "allowed")
+    sizes = {name: getattr(oom, name) for name in names} | {"others": oom.others or None}
     return {name: human(size) for name, size in sizes.items() if size is not None}
 
 

@@ -29,6 +29,4 @@ class Priors:
 @cache
 def load_priors() -> Priors:
     data = json.loads(resources.files(__package__).joinpath("priors.json").read_text("utf-8"))
-    return Priors(
-        data["source"], data["source_sha256"], data["cluster_source"], data["fixes"], data["causes"]
-    )
+    return Priors(data["source"], data["source_sha256"], data["cluster_source"], data["fixes"], data["causes"])

@@ -176,7 +176,5 @@ def _meaning(front: Mapping[str, Any], path: str, taxonomy: Taxonomy) -> Iterato
 
 @cache
 def _front_schema() -> dict[str, Any]:
-    schema: dict[str, Any] = json.loads(
-        resources.files(__package__).joinpath("rule.schema.json").read_text("utf-8")
-    )
+    schema: dict[str, Any] = json.loads(resources.files(__package__).joinpath("rule.schema.json").read_text("utf-8"))
     return schema

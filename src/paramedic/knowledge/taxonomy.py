@@ -70,9 +70,7 @@ def parse_taxonomy(data: Mapping[str, Any]) -> Taxonomy:
         raise ParamedicError(f"taxonomy.toml: version 1 expected, found {data.get('version')!r}")
     stages = {x["id"]: Stage(x["id"], x["definition"]) for x in data["stage"]}
     patterns = {x["id"]: FixPattern(x["id"], x["definition"]) for x in data["fix_pattern"]}
-    causes = {
-        x["id"]: CauseEntry(x["id"], x["area"], x["definition"], tuple(x["fixes"])) for x in data["cause"]
-    }
+    causes = {x["id"]: CauseEntry(x["id"], x["area"], x["definition"], tuple(x["fixes"])) for x in data["cause"]}
     symptoms = {
         x["id"]: SymptomEntry(
             id=Symptom(x["id"], x["stage"]),

@@ -1,0 +1,61 @@
+"""What tests share: no settings from outside, internal errors shown whole, and short ways to read a log."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from paramedic.collect.logs import LogRead, read_log
+from paramedic.knowledge import Knowledge, load
+from paramedic.model import Event, Source
+from paramedic.pipeline import compile_prefilter
+from paramedic.prefilter import Prefilter
+
+ReadLog = Callable[..., LogRead]
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("PARAMEDIC_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PARAMEDIC_DEBUG", "1")
+
+
+@pytest.fixture(scope="session")
+def knowledge() -> Knowledge:
+    return load()
+
+
+@pytest.fixture(scope="session")
+def prefilter(knowledge: Knowledge) -> Prefilter:
+    return compile_prefilter(knowledge)
+
+
+@pytest.fixture(scope="session")
+def read(prefilter: Prefilter) -> ReadLog:
+    """Reads text or bytes as if they were a log file."""
+
+    def read_it(text: str | bytes, name: str = "job.log", rank: int | None = None) -> LogRead:
+        data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
+        return read_log(io.BytesIO(data), Source(name, "log", rank), prefilter)
+
+    return read_it
+
+
+@pytest.fixture(scope="session")
+def tracebacks(read: ReadLog) -> Callable[..., list[Event]]:
+    def of(text: str, **more: int) -> list[Event]:
+        return [event for event in read(text, **more).events if event.kind == "traceback"]
+
+    return of
+
+
+@pytest.fixture
+def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to work in."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
