@@ -129,6 +129,19 @@ def test_what_a_rank_survived_is_set_aside_and_said(tmp_path: Path) -> None:
     assert "went on" in report.suppressed[0].why
 
 
+def test_others_going_on_for_a_moment_does_not_mean_that_the_rank_survived(of) -> None:  # type: ignore[no-untyped-def]
+    verdict = of(f"[rank2]: {OOM}\nstep 7 loss 1.9\nstep 8 loss 1.8\n").verdict
+    assert verdict is not None
+    assert verdict.ranks == (2,)
+
+
+def test_a_traceback_without_prefix_gets_the_rank_that_the_line_before_it_names(of) -> None:  # type: ignore[no-untyped-def]
+    report = of(f"2026-11-15 02:27:05,884 ERROR train: rank 2 failed at step 12\n{trace(OOM)}\n{merged((0, trace(CLOSED)))}")
+    assert report.verdict is not None
+    assert report.verdict.ranks == (2,)
+    assert (report.verdict.evidence[0].event.time or "").startswith("2026-11-15T02:27:05.884")
+
+
 def test_a_table_alone_is_not_enough_for_a_verdict(of) -> None:  # type: ignore[no-untyped-def]
     report = of(
         "Root Cause (first observed failure):\n[0]:\n  time      : 2026-11-15_02:06:27\n  host      : node-01\n"

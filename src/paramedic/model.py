@@ -14,7 +14,7 @@ Severity = Literal["error", "warning", "info"]
 Scope = Literal["job", "host", "rank"]
 Safety = Literal["safe", "unsafe", "manual"]
 Consequence = Literal["never", "possible", "always"]
-"""Can it be the mere echo of another rank's failure? An OOM never is, a timeout may be, the agent's SIGTERM always is."""
+"""Can it be the mere echo of another rank's failure? OOM never is, a timeout may be, the agent's SIGTERM always is."""
 
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "error")
 
@@ -110,7 +110,8 @@ class Run:
 
     @property
     def ranks_seen(self) -> tuple[int, ...]:
-        found = {s.rank for s in self.sources} | {e.rank for e in self.events}
+        # A progress line may merely speak of some rank ("lora rank 16"): it does not prove that there is one.
+        found = {s.rank for s in self.sources} | {e.rank for e in self.events if e.kind != "progress"}
         return tuple(sorted(r for r in found if r is not None))
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 _MARK = "[redacted]"
 Redactor = Callable[[str], str]
 
-_PRIVATE_KEY = re.compile(
-    r"()-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----[^\0]{0,16000}?(?:-----END [A-Z ]{0,20}PRIVATE KEY-----|\Z)"
-)
+_KEY_BEGINS = re.compile(r"-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----")
+_KEY_ENDS = re.compile(r"-----END [A-Z ]{0,20}PRIVATE KEY-----")
+_MAX_KEY = 16_000
 _END = r"(?![A-Za-z0-9_-])"
 _VALUE = r"[^\s'\",;&)]"
 _NOTHING = r"(?!(?:None|null|True|False|true|false|\*+)\b|\[redacted\])"
@@ -51,7 +51,7 @@ _SECRETS: tuple[tuple[tuple[str, ...], re.Pattern[str]], ...] = tuple(
             r"(?=[A-Za-z0-9_./+=~-]{0,60}[0-9])(?=[0-9_./+=~-]{0,60}[A-Za-z])(?![0-9.]{1,12}(?:e[+-]?[0-9]{1,3}|[KMBTkmbt])\b)"
             rf"[A-Za-z0-9_./+=~-]{{8,4000}}{_END}",
         ),
-        (("://",), r"(\b[A-Za-z][A-Za-z0-9+.-]{1,15}://[^\s/:@]{0,64}:)[^\s/@]{1,256}(?=@)"),
+        (("@",), r"(\b[A-Za-z][A-Za-z0-9+.-]{1,15}://[^\s/:@]{0,64}:)[^\s/@]{1,256}(?=@)"),
         (
             ("sig", "token=", "key="),
             r"(?i)([?&](?:sig|signature|x-amz-signature|x-amz-credential|x-amz-security-token|x-goog-signature"
@@ -68,8 +68,23 @@ _KEY_BODY = re.compile(
 def redact(text: str) -> str:
     """Replaces tokens, keys and passwords by `[redacted]`; everything else stays as it is."""
     if "PRIVATE KEY" in text:
-        text = _PRIVATE_KEY.sub(_MARK, text)
+        text = "".join(_without_private_keys(text))
     return "\n".join(map(_redact_line, text.split("\n"))) if "\n" in text else _redact_line(text)
+
+
+def _without_private_keys(text: str) -> Iterator[str]:
+    """Each key goes from its first line to its last; where that is missing, all that could still be key goes."""
+    at = 0
+    ends = [found.end() for found in _KEY_ENDS.finditer(text)]
+    ends.reverse()
+    for begin in _KEY_BEGINS.finditer(text):
+        if begin.start() < at:
+            continue
+        while ends and ends[-1] < begin.end():
+            ends.pop()
+        yield text[at : begin.start()] + _MARK
+        at = begin.end() + _MAX_KEY if not ends or ends[-1] > begin.end() + _MAX_KEY else ends[-1]
+    yield text[at:]
 
 
 def _redact_line(line: str) -> str:

@@ -19,7 +19,7 @@ import shutil
 import stat
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import IO, Any, TypeVar, cast
@@ -72,8 +72,12 @@ class RunWriter:
     def finish(self, run: Run) -> None:
         for file in self._files.values():
             os.fsync(file.fileno())
-            file.close()
+        self.close()
         self._write_head({"finished": True, **_head(run)})
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
 
     def _write_head(self, head: Mapping[str, Any]) -> None:
         with whole(self._folder / "run.json") as file:
@@ -88,13 +92,13 @@ def write(run: Run, folder: Path, clean: Redactor = redact, copies: Copies = ())
         raise ParamedicError(f"{folder}: exists already; name another folder")
     new = folder.absolute().with_name(f".{folder.absolute().name}.{os.getpid()}.new")
     try:
-        writer = RunWriter(new, clean)
-        for item in _items(run):
-            writer.append(item)
-        for name, data in copies:
-            (new / name).parent.mkdir(parents=True, exist_ok=True)
-            (new / name).write_bytes(data)
-        writer.finish(run)
+        with closing(RunWriter(new, clean)) as writer:
+            for item in _items(run):
+                writer.append(item)
+            for name, data in copies:
+                (new / name).parent.mkdir(parents=True, exist_ok=True)
+                (new / name).write_bytes(data)
+            writer.finish(run)
         new.replace(folder)
     except OSError as error:
         raise ParamedicError(f"{folder}: cannot be written: {error.strerror or error}") from None

@@ -37,7 +37,7 @@ def collect(paths: Iterable[str], prefilter: Prefilter, progress: Progress | Non
     for item in open_inputs(paths, skipped):
         read = _read(item, prefilter)
         skipped += read.log.skipped
-        if read.log.source.lines or read.place.rank is not None and not read.log.skipped:
+        if read.log.source.lines or (read.place.rank is not None and not read.log.skipped):
             reads.append(read)
         elif not read.log.skipped:
             skipped.append(Skipped(item.name, "empty"))

@@ -1,4 +1,4 @@
-"""Archives → the logs in them, read in place. Nothing is ever unpacked to disk, and no name leads out of the archive."""
+"""Archives → the logs in them, read in place. Nothing is unpacked to disk, and no name leads out of the archive."""
 
 from __future__ import annotations
 
@@ -21,11 +21,19 @@ MAX_FILES = 100_000
 _MAX_NAME = 500
 _CHUNK = 1 << 16
 
-_NOT_LOGS = frozenset(
-    ".py .pyc .ipynb .md .rst .html .css .js .ts .c .cc .cpp .cu .h .hpp .so .o .a .toml .ini .cfg .yaml .yml .csv .tsv "
-    ".pt .pth .ckpt .bin .safetensors .onnx .npy .npz .pkl .pickle .arrow .parquet .png .jpg .jpeg .gif .svg .pdf .whl "
-    ".lock .db .sqlite .tfevents .sh".split()
+_CODE = "py pyc ipynb md rst html css js ts c cc cpp cu h hpp so o a sh"
+_DATA = (
+    "toml ini cfg yaml yml csv tsv lock db sqlite tfevents arrow parquet npy npz pkl pickle bin pt pth ckpt safetensors"
 )
+_OTHER = "onnx png jpg jpeg gif svg pdf whl"
+_NOT_LOGS = frozenset(f".{suffix}" for suffix in f"{_CODE} {_DATA} {_OTHER}".split())
+
+
+def is_log(name: str) -> bool:
+    """By a file's name alone."""
+    suffix = PurePosixPath(name).suffix.lower()
+    other = suffix in _NOT_LOGS or ".tfevents." in name or (suffix == ".json" and name != "error.json")
+    return not other and not name.startswith(".")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,20 +52,18 @@ class Chosen:
     skipped: list[Skipped]
     _count: int = 0
     _passed_over: Counter[str] = field(default_factory=Counter)
+    _said: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._said = len(self.skipped)
 
     def wants(self, name: str) -> bool:
-        base = name.rsplit("/", 1)[-1]
-        suffix = PurePosixPath(base).suffix.lower()
-        if base.startswith("."):
-            self._passed_over["hidden"] += 1
-        elif suffix in _NOT_LOGS or (suffix == ".json" and base != "error.json"):
-            self._passed_over[suffix] += 1
-        elif ".tfevents." in base:
-            self._passed_over[".tfevents"] += 1
-        else:
-            self._count += 1
-            return self._count <= MAX_FILES
-        return False
+        base = name.replace("\\", "/").rsplit("/", 1)[-1]
+        if not is_log(base):
+            self._passed_over["hidden" if base.startswith(".") else PurePosixPath(base).suffix.lower()] += 1
+            return False
+        self._count += 1
+        return self._count <= MAX_FILES
 
     @property
     def full(self) -> bool:
@@ -69,6 +75,8 @@ class Chosen:
         if self._passed_over:
             kinds = ", ".join(f"{n} × {kind}" for kind, n in sorted(self._passed_over.items()))
             self.skipped.append(Skipped(self.where, f"not logs by their names: {kinds}"))
+        elif not self._count and len(self.skipped) == self._said:
+            self.skipped.append(Skipped(self.where, "holds no files"))
 
 
 def unpack(name: str, raw: Any, skipped: list[Skipped]) -> Iterator[Input]:
@@ -155,9 +163,9 @@ def _salvaged(name: str, raw: BinaryIO, budget: Budget, chosen: Chosen) -> Itera
         if flags & 0b1000 or packed == 0xFFFFFFFF:  # sizes stand behind the data: the next member cannot be found
             packed = None
         shown = f"{name}!/{member[:_MAX_NAME]}"
-        if method in (0, 8) and not flags & 1 and not _leads_out(shown, member, chosen.skipped):
-            if not member.endswith("/") and chosen.wants(member):
-                yield from _member(shown, _Inflated(raw, packed, method == 8), budget, chosen.skipped)
+        readable = method in (0, 8) and not flags & 1 and not member.endswith("/")
+        if readable and not _leads_out(shown, member, chosen.skipped) and chosen.wants(member):
+            yield from _member(shown, _Inflated(raw, packed, method == 8), budget, chosen.skipped)
         if packed is None:
             return
         raw.seek(start + packed)
@@ -242,5 +250,3 @@ def _say_if_broken(name: str, stream: SafeStream, skipped: list[Skipped]) -> Non
 
 def _damaged(name: str, why: str) -> Skipped:
     return Skipped(name, f"damaged or truncated: {why}; what could be read was used")
-
-

@@ -1,6 +1,6 @@
 """A stream in big blocks of whole lines. What is read from it does not depend on where a block happens to end.
 
-A line ends at `\\n`. A progress bar overwrites its line with `\\r`; such a piece is read by itself, under the same number.
+A line ends at `\\n`. A progress bar overwrites its line with `\\r`: such a piece is read by itself, with one number.
 """
 
 from __future__ import annotations

@@ -16,9 +16,7 @@ _ISO = re.compile(
     + _CLOCK
     + r"(?:[.,](?P<fraction>[0-9]{1,9}))?(?:\s?(?P<zone>Z\b|UTC\b|[+-][0-9]{2}:?[0-9]{2}\b))?"
 )
-_GLOG = re.compile(
-    r"\b[IWEFDV](?P<month>[0-9]{1,2})(?P<day>[0-9]{2}) " + _CLOCK + r"\.(?P<fraction>[0-9]{1,9})\b"
-)
+_GLOG = re.compile(r"\b[IWEFDV](?P<month>[0-9]{1,2})(?P<day>[0-9]{2}) " + _CLOCK + r"\.(?P<fraction>[0-9]{1,9})\b")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _SYSLOG = re.compile(rf"\b(?P<name>{'|'.join(_MONTHS)})\s{{1,2}}(?P<day>[0-9]{{1,2}}) {_CLOCK}\b")
 _SEARCH = 160  # a timestamp stands near the start of its line

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 
@@ -45,7 +46,7 @@ By = Literal["torch", "tee", "launcher", ""]
 
 
 class Peeled(NamedTuple):
-    """A line without its prefixes, whose it is, and which prefix says so: only torch's own is always the global rank."""
+    """A line without its prefixes, whose it is, and which prefix says so: only torch's is surely the global rank."""
 
     rank: int | None
     by: By
@@ -63,7 +64,7 @@ _ENOUGH = 64
 
 @dataclass(slots=True)
 class Prefixes:
-    """Peels rank prefixes off lines, layer by layer, and learns from lines with two of them what the outer one counts."""
+    """Peels rank prefixes off lines, layer by layer; lines with two of them teach it what the outer one counts."""
 
     srun: bool = False
     ranks: set[int] = field(default_factory=set)
@@ -76,7 +77,7 @@ class Prefixes:
         """`srun -l` labels every line. Numbered text looks like it, but its numbers only ever grow."""
         lines = [line for raw in sample if (line := plain(raw)).strip() and not line.startswith(_SLURM_ITSELF)]
         labels = [int(found[1]) for line in lines if (found := _SRUN.match(line))]
-        numbered = all(a < b for a, b in zip(labels, labels[1:], strict=False))
+        numbered = all(a < b for a, b in pairwise(labels))
         return cls(srun=len(lines) >= 3 and len(labels) >= 0.9 * len(lines) and not numbered)
 
     def peel(self, line: str) -> Peeled:
@@ -112,7 +113,7 @@ class Prefixes:
         return max(rank + next(iter(offsets)), 0)
 
     def rank_of_file(self, rank: int | None) -> int | None:
-        """The rank that a path names, unless the lines know better: one other rank, or several, so that it is nobody's."""
+        """The rank that a path names, unless the lines know better: another rank, or several, so it is nobody's."""
         if rank is None or len(self.ranks) > 1:
             return None
         return next(iter(self.torch_ranks)) if self.torch_ranks else rank

@@ -6,7 +6,7 @@ Bytes are read once, in big blocks. The prefilter says where to look; between it
 from __future__ import annotations
 
 import re
-from collections import Counter, deque
+from collections import defaultdict, deque
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO
 
@@ -15,7 +15,7 @@ from paramedic.collect.blocks import MAX_LINE, NEWLINE, Block, blocks, context, 
 from paramedic.collect.clocks import find_stamp
 from paramedic.collect.identity import facts_in
 from paramedic.collect.layouts import By, Peeled, Prefixes, plain
-from paramedic.collect.tracebacks import Traceback
+from paramedic.collect.tracebacks import Traceback, rank_named
 from paramedic.model import Event, Fact, Skipped, Source
 from paramedic.prefilter import Prefilter
 from paramedic.redact import redact
@@ -34,7 +34,7 @@ _SILENCE = 20_000  # lines after which a traceback or a table that was never fin
 _NO_PROGRESS = re.compile(r"error|fail|exception|abort|killed|traceback|timed? ?out|fatal", re.I)
 _PROGRESS = re.compile(
     r"\b(?:step|iter|iteration|epoch|batch|global_step)s?\b[^\w\n]{0,6}\d|\bloss\b[^\w\n]{0,6}-?\d|it/s\b|\b\d+%\|"
-    r"|\b(?:training|run|job) (?:is )?(?:finished|complete|completed|done)\b",
+    r"|\b(?:finished|completed|training (?:is )?(?:complete|done))\b",
     re.I,
 )
 
@@ -62,7 +62,7 @@ class LogRead:
     """torch itself has named the rank; a path may name the local one."""
 
 
-class BinaryInput(Exception):
+class BinaryInput(Exception):  # noqa: N818
     """The stream is no text."""
 
 
@@ -99,7 +99,8 @@ class _Scan:
         self.traces: dict[tuple[By, int | None], Traceback] = {}
         self.tables: dict[tuple[By, int | None], elastic.FailureTable] = {}
         self.look_again = 0
-        self.seen: Counter[int] = Counter()
+        self.seen: dict[int, int] = defaultdict(int)
+        self.full: set[int] = set()  # literals whose quota is used up
         self.late: dict[int, deque[tuple[int, bytes]]] = {}
         self.traces_made = 0
         self.traced: set[int | None] = set()
@@ -144,35 +145,38 @@ class _Scan:
     def _take(self, line: _Line) -> None:
         """One line: give it to what is open, open something, or keep it."""
         under_way = self.traces or self.tables
-        if not under_way and self.own.isdisjoint(line.numbers) and self._is_over(line.numbers):
+        if not under_way and self.full.issuperset(line.numbers):
             self._wait(line.raw, line.numbers)
             return
         text = _decoded(line.raw)
         peeled = self.prefixes.peel(plain(text))
-        if under_way and self._belongs(peeled) or not line.numbers:
+        if (under_way and self._belongs(peeled)) or not line.numbers:
             return
         if tracebacks.START in peeled.text:
-            self._open_trace(peeled)
+            self._open_trace(peeled, line)
         elif elastic.starts_table(peeled.text):
             table = self.tables.setdefault((peeled.by, peeled.rank), elastic.FailureTable())
             table.feed(peeled.text, self.line)
         elif (failure := elastic.agent_line(peeled.text, self.line)) is not None:
             self._exit(failure)
         elif wanted := [n for n in line.numbers if n not in self.own]:
-            if self._is_over(wanted):
+            if self.full.issuperset(wanted):
                 self._wait(line.raw, wanted)
             else:
-                self.seen.update(wanted)
+                self._count(wanted)
                 before, after = context(line.block, line.start, line.end)
                 self._event("line", peeled, self.line, text, before=_shown(before), after=_shown(after))
 
-    def _is_over(self, numbers: list[int]) -> bool:
-        return all(self.seen[number] >= self.quota.first for number in numbers)
+    def _count(self, numbers: list[int]) -> None:
+        for number in numbers:
+            self.seen[number] += 1
+            if self.seen[number] == self.quota.first:
+                self.full.add(number)
 
     def _wait(self, raw: bytes, numbers: list[int]) -> None:
         """Over every quota: the line waits among the last ones with its rarest literal."""
-        self.seen.update(numbers)
-        rarest = min(numbers, key=lambda number: self.seen[number])
+        self._count(numbers)
+        rarest = min(numbers, key=self.seen.__getitem__)
         self.late.setdefault(rarest, deque(maxlen=self.quota.last)).append((self.line, raw[: _MAX_RAW + 1]))
 
     # -- what spans lines ------------------------------------------------------------------------------------------
@@ -195,15 +199,25 @@ class _Scan:
             return consumed
         return False
 
-    def _open_trace(self, peeled: Peeled) -> None:
+    def _open_trace(self, peeled: Peeled, line: _Line) -> None:
         if len(self.traces) >= _MAX_OPEN:
             self._close_trace(next(iter(self.traces)))
-        self.traces[peeled.by, peeled.rank] = Traceback.opened_by(peeled.text, self.line, peeled.by == "torch")
+        trace = Traceback.opened_by(peeled.text, self.line, peeled.by == "torch")
+        before, _ = context(line.block, line.start, line.end)
+        header = self.prefixes.peel(plain(_decoded(before[-1]))) if before else None
+        if header and (header.by, header.rank) == (peeled.by, peeled.rank):
+            trace.header = header.text
+        self.traces[peeled.by, peeled.rank] = trace
 
     def _close_trace(self, who: tuple[By, int | None]) -> None:
         trace = self.traces.pop(who)
-        if trace.frames or trace.exceptions:
-            self._traceback(trace, Peeled(who[1], who[0], trace.text))
+        if trace.is_ignored or not (trace.frames or trace.exceptions):
+            return
+        by, rank = who
+        named = None if by or self.source.rank is not None else rank_named(trace.header)
+        if named is not None:
+            by, rank = "torch", named
+        self._traceback(trace, Peeled(rank, by, trace.text), trace.header, named=named is not None)
 
     def _traceback(self, trace: Traceback, peeled: Peeled, stamp_in: str = "", **more: bool) -> None:
         frames = [redact(frame) for frame in trace.frames]
@@ -297,6 +311,8 @@ class _Scan:
             rank = self.prefixes.global_rank(peeled.rank, peeled.by)
             found["last", rank] = number, raw, peeled
             if _PROGRESS.search(peeled.text) and not _NO_PROGRESS.search(peeled.text):
+                if rank is None and self.source.rank is None and (named := rank_named(peeled.text)) is not None:
+                    rank, peeled = named, Peeled(named, "torch", peeled.text)
                 found["progress", rank] = number, raw, peeled
         for (kind, _), (number, raw, peeled) in found.items():
             self._event(kind, peeled, number, raw)

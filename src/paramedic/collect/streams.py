@@ -99,45 +99,43 @@ def reason(error: BaseException) -> str:
     return (getattr(error, "strerror", None) or str(error) or type(error).__name__)[:200]
 
 
-class _Xz(io.BufferedIOBase):
-    """As lzma.LZMAFile, but with a bound on the dictionary that a file may ask for."""
+class _Frames(io.BufferedIOBase):
+    """xz and zstd, frame by frame, so that a cut is noticed. Fed with little at a time: a kilobyte can hold megabytes."""
 
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream = stream
-        self._unpack = self._new()
+    def __init__(self, stream: IO[bytes], new: Callable[[], Any]) -> None:
+        self._stream, self._new = stream, new
+        self._unpack = new()
+        self._ready = io.BytesIO()
 
     def readable(self) -> bool:
         return True
 
-    @staticmethod
-    def _new() -> lzma.LZMADecompressor:
-        return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MAX_DICTIONARY)
-
     def read1(self, size: int | None = -1, /) -> bytes:
-        data, rest = b"", b""
-        while not data:
+        while not (data := self._ready.read(size)):
+            packed = (self._unpack.eof and self._unpack.unused_data) or self._stream.read(1 << 10)
             if self._unpack.eof:
-                rest = (self._unpack.unused_data or self._stream.read(_CHUNK)).lstrip(b"\0")
-                if not rest:
+                packed = packed.lstrip(b"\0")
+                if not packed:
                     return b""
                 self._unpack = self._new()
-            elif self._unpack.needs_input:
-                rest = self._stream.read(_CHUNK)
-                if not rest:
-                    raise EOFError("cut off before its end")
-            data, rest = self._unpack.decompress(rest, -1 if size is None else size), b""
+            elif not packed:
+                raise EOFError("cut off before its end")
+            self._ready = io.BytesIO(self._unpack.decompress(packed))
         return data
 
 
-def _zstd(stream: IO[bytes]) -> Any:
-    unpack = zstandard.ZstdDecompressor(max_window_size=_MAX_DICTIONARY)
-    return unpack.stream_reader(stream, read_across_frames=True)
+def _xz(stream: IO[bytes]) -> _Frames:
+    return _Frames(stream, lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MAX_DICTIONARY))
+
+
+def _zstd(stream: IO[bytes]) -> _Frames:
+    return _Frames(stream, zstandard.ZstdDecompressor(max_window_size=_MAX_DICTIONARY).decompressobj)
 
 
 _COMPRESSED: dict[bytes, Callable[[BinaryIO], Any]] = {
     b"\x1f\x8b": lambda stream: gzip.GzipFile(fileobj=stream),
     b"BZh": bz2.BZ2File,
-    b"\xfd7zXZ\x00": _Xz,
+    b"\xfd7zXZ\x00": _xz,
     b"\x28\xb5\x2f\xfd": _zstd,
 }
 

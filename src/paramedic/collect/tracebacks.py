@@ -20,9 +20,10 @@ _FRAME = re.compile(r'^\s*File "([^"]{1,500})", line (\d{1,9})(?:, in (.{1,200})
 _EXCEPTION = re.compile(
     r"^(?P<type>[A-Za-z_][\w.]{0,200}(?:\([\w., ]{1,200}\))?)(?::(?P<message>(?: .*)?)$|$)", re.DOTALL
 )
-_USUAL_NAME = re.compile(r"(?:Error|Exception|\wWarning|Interrupt|Exit|StopIteration|Failed|Failure|Fault|Group)$")
+_USUAL_NAME = re.compile(r"(?:[Ee]rror|Exception|\wWarning|Interrupt|Exit|StopIteration|Failed|Failure|Fault|Group)$")
 _LOG_LINE = re.compile(r"^\[?(?:[EWIFDV]\d{3,4} \d\d:|\[?20\d\d[-/]\d\d|(?:ERROR|WARNING|INFO|DEBUG|CRITICAL)\b)")
 _GROUP = re.compile(r"^\s*\+ Exception Group " + re.escape(START))
+_RANK = re.compile(r"\brank[ _=:#-]{0,2}(\d{1,6})\b", re.I)
 _MARGIN = re.compile(r"^\s*(?:\| ?|\+[-+])")
 
 
@@ -37,6 +38,8 @@ class Traceback:
     exceptions: list[str] = field(default_factory=list)
     types: list[str] = field(default_factory=list)
     frames: list[str] = field(default_factory=list)
+    header: str = ""
+    """The line before it, of the same process: `… ERROR rank 2 failed at step 12`."""
     line: int = 0
     last_line: int = 0
     closed: bool = False
@@ -49,6 +52,11 @@ class Traceback:
     @classmethod
     def opened_by(cls, text: str, number: int, by_torch: bool) -> Traceback:
         return cls(number, by_torch, _GROUP.match(text) is not None, line=number, last_line=number)
+
+    @property
+    def is_ignored(self) -> bool:
+        """Python itself goes on after an exception in a finaliser."""
+        return self.header.startswith("Exception ignored in") or self.frames[:1] != [] and self.frames[0].endswith(" in __del__")
 
     def feed(self, text: str, number: int, by_torch: bool) -> bool:
         """True when the line belongs to this traceback; sets `closed` when it has ended."""
@@ -137,8 +145,8 @@ class Traceback:
         name = type.split("(", 1)[0].rsplit(".", 1)[-1]
         if _USUAL_NAME.search(name):
             return True
-        counts = message.strip()[:1].isdigit() and "." not in type
-        return name[:1].isupper() and name != name.upper() and bool(self.frames) and not self._foreign and not counts
+        ordinary = "." not in type and (message.strip()[:1].isdigit() or name in ("Warning", "Note", "Info", "Usage"))
+        return name[:1].isupper() and name != name.upper() and bool(self.frames) and not self._foreign and not ordinary
 
     def _frame(self, text: str) -> bool:
         if (found := _FRAME.match(text)) is None:
@@ -157,3 +165,9 @@ class Traceback:
         if not self.exceptions and self.frames:
             return f"Traceback cut off in {self.frames[-1]}"
         return "\n".join(self.exceptions)
+
+
+def rank_named(text: str) -> int | None:
+    """The one rank that a program's own line speaks of, if it is one."""
+    named = set(_RANK.findall(text[:500]))
+    return int(named.pop()) if len(named) == 1 else None

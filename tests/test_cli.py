@@ -1,0 +1,378 @@
+"""The command line: its frozen surface, its exit codes, what it prints where, and that it starts fast."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from paramedic import __version__
+from paramedic.commands import VERBS, build_parser, main
+from paramedic.knowledge import Knowledge
+
+RECORDING = str(Path(__file__).parent / "recordings" / "rank-killed" / "merged" / "input")
+OOM = "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+SCHEMA = json.loads(resources.files("paramedic.report").joinpath("report.schema.json").read_text("utf-8"))
+PARAMEDIC = [sys.executable, "-m", "paramedic"]
+
+RULE_FLAGS = ["--select", "--ignore", "--rules", "--setting"]
+SURFACE = {
+    "demo": ["--output"],
+    "diagnose": ["PATH", "--format", "--output", "--quiet", "-v", "--verbose", "--fail-on", *RULE_FLAGS],
+    "explain": ["ID", "--format", *RULE_FLAGS],
+    "rules": ["--format", *RULE_FLAGS],
+    "bundle": ["PATH", "-o", "--output", "--anonymous", "--with-logs", "--rules"],
+    "completion": ["shell"],
+}
+"""Public for ever. A line that changes here is a decision, not an accident."""
+
+Captured = pytest.CaptureFixture[str]
+
+
+def parsers() -> dict[str, argparse.ArgumentParser]:
+    action = next(a for a in build_parser()._actions if isinstance(a, argparse._SubParsersAction))
+    return dict(action.choices)
+
+
+def run(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PARAMEDIC_")} | more.pop("env", {})
+    return subprocess.run([*PARAMEDIC, *arguments], capture_output=True, text=True, env=environment, check=False, **more)
+
+
+# -- the surface ---------------------------------------------------------------------------------------------------
+
+
+def test_verbs_and_flags_are_frozen() -> None:
+    found = {
+        verb: [name for action in parser._actions for name in action.option_strings or [str(action.metavar or action.dest)]]
+        for verb, parser in parsers().items()
+    }
+    assert {verb: [name for name in names if name not in ("-h", "--help")] for verb, names in found.items()} == SURFACE
+    assert tuple(SURFACE) == VERBS
+
+
+@pytest.mark.parametrize("arguments", [[], *([verb] for verb in VERBS)], ids=["paramedic", *VERBS])
+def test_every_help_page_is_there(arguments: list[str], capsys: Captured) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([*arguments, "--help"])
+    assert stop.value.code == 0
+    page = capsys.readouterr()
+    assert page.out.startswith("usage: paramedic")
+    assert page.err == ""
+    if not arguments:
+        assert all(f"\n    {verb}" in page.out for verb in VERBS)
+        assert "Exit codes: 0" in page.out
+
+
+def test_the_version_is_told(capsys: Captured) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["--version"])
+    assert (stop.value.code, capsys.readouterr().out) == (0, f"paramedic {__version__}\n")
+
+
+def test_help_imports_nothing_heavy() -> None:
+    heavy = "rich jinja2 hyperscan zstandard ruamel torch numpy asyncio tarfile zipfile sqlite3 ssl http email multiprocessing"
+    code = (
+        "import sys; from paramedic.commands import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"
+        f"print(sorted(set(sys.modules) & set({heavy.split()!r})), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "[]"
+
+
+# -- wrong usage ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "the following arguments are required: VERB"),
+        (["nonsense"], "nonsense"),
+        (["diagnose"], "required: PATH"),
+        (["diagnose", "x", "--nonsense"], "unrecognized arguments: --nonsense"),
+        (["diagnose", "x", "--format", "xml"], "xml"),
+        (["diagnose", "x", "--fail-on", "all"], "all"),
+        (["completion", "tcsh"], "tcsh"),
+        (["diagnose", "evil\x1b[31m\n.log"], "no such file or folder"),
+        (["diagnose", "nul\0.log"], "no such file or folder"),
+        (["diagnose", "/dev/zero"], "neither a file nor a folder"),
+        (["diagnose", RECORDING, "--select", "NOPE001"], "NOPE001: no rule or symptom has this name"),
+        (["diagnose", RECORDING, "--ignore", "NOPE001"], "NOPE001"),
+        (["diagnose", RECORDING, "--rules", "/nowhere"], "/nowhere"),
+        (["explain", "collective-hagn"], "collective-hang"),
+        (["bundle", "missing"], "missing: no such file or folder"),
+    ],
+)
+def test_wrong_usage_is_one_line_on_stderr_and_code_2(arguments: list[str], says: str, capsys: Captured) -> None:
+    try:
+        code: object = main(arguments)
+    except SystemExit as stop:
+        code = stop.code
+    page = capsys.readouterr()
+    assert (code, page.out) == (2, "")
+    assert says in page.err
+    assert page.err.startswith("paramedic: ")
+    assert page.err.count("\n") == 1
+    assert page.err.strip("\n").isprintable()
+
+
+def test_a_slip_in_the_config_file_is_code_2(in_tmp: Path, capsys: Captured) -> None:
+    (in_tmp / "paramedic.toml").write_text('formt = "json"')
+    assert main(["diagnose", RECORDING]) == 2
+    assert "did you mean 'format'?" in capsys.readouterr().err
+
+
+def test_an_internal_error_is_one_line_and_does_not_look_like_findings(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*args: object) -> int:
+        raise ZeroDivisionError("division by\x1b zero")
+
+    monkeypatch.setattr("paramedic.commands.rules.run", broken)
+    monkeypatch.delenv("PARAMEDIC_DEBUG")
+    assert main(["rules"]) == 2
+    page = capsys.readouterr()
+    assert page.out == ""
+    assert page.err.startswith("paramedic: internal error: ZeroDivisionError: division by\\x1b zero; PARAMEDIC_DEBUG=1")
+    assert page.err.count("\n") == 1
+    monkeypatch.setenv("PARAMEDIC_DEBUG", "1")
+    with pytest.raises(ZeroDivisionError):
+        main(["rules"])
+
+
+# -- exit codes and output -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def logs(in_tmp: Path) -> Path:
+    (in_tmp / "bad.log").write_text(OOM)
+    (in_tmp / "good.log").write_text("step 1 loss 0.3\nstep 2 loss 0.2\n")
+    (in_tmp / "empty.log").write_text("")
+    (in_tmp / "binary.log").write_bytes(bytes(range(256)))
+    (in_tmp / "folder").mkdir()
+    (in_tmp / "folder" / "train.py").write_text("x")
+    return in_tmp
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["good.log"], 0),
+        (["bad.log"], 1),
+        (["bad.log", "--fail-on", "never"], 0),
+        (["bad.log", "--fail-on", "warning"], 1),
+        (["bad.log", "--select", "NET"], 0),
+        (["bad.log", "--ignore", "MEM,JOB"], 0),
+        (["empty.log"], 3),
+        (["binary.log"], 3),
+        (["folder"], 3),
+        (["empty.log", "bad.log"], 1),
+        (["missing.log"], 2),
+        (["bad.log", "missing.log"], 2),
+    ],
+)
+def test_exit_codes_and_json(logs: Path, arguments: list[str], code: int, capsys: Captured) -> None:
+    assert main(["diagnose", *arguments, "--format", "json"]) == code
+    page = capsys.readouterr()
+    if code == 2:
+        assert page.out == ""
+        return
+    assert page.err == ""
+    document = json.loads(page.out)
+    jsonschema.validate(document, SCHEMA)
+    if code == 3:
+        assert document["skipped"]
+
+
+@pytest.mark.parametrize("format", ["text", "json", "sarif", "github", "html"])
+def test_quiet_prints_nothing(logs: Path, format: str, capsys: Captured) -> None:
+    assert main(["diagnose", "bad.log", "--quiet", "--format", format]) == 1
+    assert main(["diagnose", "empty.log", "--quiet", "--format", format]) == 3
+    assert main(["diagnose", "bad.log", "--quiet", "--format", format, "--output", "out"]) == 1
+    assert capsys.readouterr() == ("", "")
+    assert Path("out").stat().st_size > 0
+
+
+@pytest.mark.parametrize("format", ["text", "json", "sarif", "github", "html"])
+def test_the_output_file_is_what_would_have_been_printed(logs: Path, format: str, capsys: Captured) -> None:
+    main(["diagnose", "bad.log", "--format", format])
+    printed = capsys.readouterr().out
+    assert main(["diagnose", "bad.log", "--format", format, "--output", "out"]) == 1
+    page = capsys.readouterr()
+    assert (page.out, page.err) == ("", "paramedic: wrote out\n")
+    assert Path("out").read_text("utf-8") == printed
+    assert main(["diagnose", "bad.log", "--format", format, "--output", "-"]) == 1
+    assert capsys.readouterr().out == printed
+
+
+@pytest.mark.parametrize("target", ["missing/out", "bad.log/out", ".", "..", "/", "folder", "nul\0", "x" * 300, ""])
+def test_where_nothing_can_be_written_it_says_so_and_leaves_nothing(logs: Path, target: str, capsys: Captured) -> None:
+    before = sorted(path.name for path in logs.rglob("*"))
+    assert main(["diagnose", "bad.log", "--output", target]) == 2
+    page = capsys.readouterr()
+    assert page.out == ""
+    assert page.err.count("\n") == 1
+    assert sorted(path.name for path in logs.rglob("*")) == before
+
+
+def test_output_to_a_device_does_not_replace_the_device(logs: Path) -> None:
+    assert main(["diagnose", "bad.log", "--output", "/dev/null"]) == 1
+    assert not Path("/dev/null").is_file()
+    assert not list(Path("/dev").glob("*.new"))
+
+
+def test_a_full_disk_is_code_2_and_leaves_nothing(logs: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    def full(*args: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    before = sorted(logs.iterdir())
+    assert main(["diagnose", "bad.log", "--output", "out"]) == 2
+    assert "out: cannot be written: No space left on device" in capsys.readouterr().err
+    assert sorted(logs.iterdir()) == before
+
+
+def test_an_interrupt_is_130_and_quiet(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*args: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("paramedic.commands.rules.run", interrupted)
+    assert main(["rules"]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+# -- as a real process ---------------------------------------------------------------------------------------------
+
+
+def test_standard_input_and_a_pipe_are_read_whole(logs: Path) -> None:
+    for command in (f"cat bad.log | {' '.join(PARAMEDIC)} diagnose - --format json",
+                    f"{' '.join(PARAMEDIC)} diagnose <(cat bad.log) --format json"):  # fmt: skip
+        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (1, "")
+        assert json.loads(done.stdout)["verdict"]["ranks"] == [1]
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    command = f"{' '.join(PARAMEDIC)} rules | head -1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    assert done.stdout.split("\n")[1] in ("0", str(128 + signal.SIGPIPE))
+
+
+@pytest.mark.parametrize("format", ["text", "json"])
+def test_a_full_standard_output_is_code_2(logs: Path, format: str) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([*PARAMEDIC, "diagnose", "bad.log", "--format", format], stdout=full, stderr=subprocess.PIPE, text=True, check=False)  # fmt: skip
+    assert (done.returncode, done.stderr) == (2, "paramedic: output: No space left on device\n")
+
+
+@pytest.mark.parametrize("redirection", [">&-", "2>&-", "<&-", ">&- 2>&- <&-"])
+def test_closed_streams_are_survived(logs: Path, redirection: str) -> None:
+    command = f"{' '.join(PARAMEDIC)} diagnose bad.log {redirection}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_a_narrow_locale_gets_escapes_but_machines_get_utf8(in_tmp: Path) -> None:
+    (in_tmp / "é🏖.log").write_text(OOM.replace("GiB.", "GiB. 🏖"))
+    environment = {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    assert run("diagnose", "é🏖.log", env=environment).returncode == 1
+    done = run("diagnose", "é🏖.log", "--format", "json", env=environment, encoding="utf-8")
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["verdict"]["evidence"][0]["source"] == "é🏖.log"
+
+
+@pytest.mark.parametrize("columns", ["", "abc", "-5", "1", "٣", "99999999999"])
+def test_an_odd_width_is_survived(logs: Path, columns: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert main(["diagnose", "bad.log"]) == 1
+    assert "out of memory" in capsys.readouterr().out.replace("\n", " ")
+
+
+def test_a_file_name_that_is_no_text_is_survived(in_tmp: Path) -> None:
+    name = os.fsencode(in_tmp) + b"/rank0-\xff\xfe.log"
+    with open(name, "w") as file:
+        file.write(OOM)
+    for format in ("text", "json", "sarif", "github", "html"):
+        done = run("diagnose", ".", "--format", format)
+        assert (done.returncode, done.stderr) == (1, "")
+    assert run("bundle", ".", "--output", "b.zst", "--with-logs").returncode == 0
+    assert run("diagnose", "b.zst").returncode == 1
+
+
+# -- completion ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def complete(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[str]]:
+    script = tmp_path_factory.mktemp("completion") / "paramedic"
+    script.write_text(run("completion", "bash").stdout)
+
+    def of(*words: str) -> list[str]:
+        quoted = " ".join(f"'{word}'" for word in ("paramedic", *words))
+        code = (
+            f"source {script} && COMP_WORDS=({quoted}) COMP_CWORD={len(words)} && _paramedic && "
+            'printf "%s\\n" "${COMPREPLY[@]}"'
+        )
+        done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=False)
+        assert done.stderr == ""
+        return [line for line in done.stdout.split("\n") if line]
+
+    return of
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+def test_bash_completes_verbs_flags_values_and_ids(complete: Callable[..., list[str]], knowledge: Knowledge) -> None:
+    assert complete("") == [*VERBS, "--help", "--version"]
+    assert complete("di") == ["diagnose"]
+    assert complete("diagnose", "--f") == ["--format", "--fail-on"]
+    assert complete("bundle", "--w") == ["--with-logs"]
+    assert complete("diagnose", "x", "--format", "") == ["text", "json", "sarif", "github", "html"]
+    assert complete("explain", "--format", "") == ["text", "json"]
+    assert complete("explain", "MEM00") == [id for id in knowledge.rules if id.startswith("MEM00")]
+    assert "collective-hang" in complete("explain", "coll")
+    assert complete("completion", "") == ["bash", "zsh", "fish"]
+    assert complete("diagnose", "x") == [], "the shell completes file names itself"
+
+
+def test_zsh_uses_the_bash_script(capsys: Captured, tmp_path: Path) -> None:
+    main(["completion", "bash"])
+    bash = capsys.readouterr().out
+    main(["completion", "zsh"])
+    zsh = capsys.readouterr().out
+    assert zsh.startswith("#compdef paramedic\n")
+    assert "bashcompinit" in zsh
+    assert zsh.endswith(bash)
+    check(zsh, "zsh", tmp_path)
+
+
+def test_fish_has_every_verb_and_flag(capsys: Captured, tmp_path: Path) -> None:
+    main(["completion", "fish"])
+    fish = capsys.readouterr().out
+    for verb, names in SURFACE.items():
+        assert f"__fish_use_subcommand -f -a {verb} -d '" in fish
+        for name in names:
+            if name.startswith("--"):
+                assert any(f"'__fish_seen_subcommand_from {verb}'" in line and f"-l {name[2:]}" in line for line in fish.split("\n"))
+    assert "-x -a 'text json sarif github html'" in fish
+    assert "collective-hang" in fish
+    assert fish.count("'") % 2 == 0
+    check(fish, "fish", tmp_path)
+
+
+def check(script: str, shell: str, folder: Path) -> None:
+    """The shell's own opinion, where it is installed."""
+    (folder / "script").write_text(script)
+    if shutil.which(shell):
+        subprocess.run([shell, "-n", str(folder / "script")], check=True)

@@ -1,0 +1,187 @@
+"""torchrun's table, its agent's lines and its error files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conftest import ReadLog
+from paramedic.collect import collect
+from paramedic.collect.elastic import read_error_file
+from paramedic.model import Event
+from paramedic.prefilter import Prefilter
+
+TRACEBACK = """\
+Traceback (most recent call last):
+    File "/srv/train.py", line 345, in train
+      loss = f(x)
+             ^^^^
+  ValueError: Expected input batch_size (16) to match target batch_size (11).
+  """
+
+
+def row(index: int, rank: int, code: int = 1, signal: str = "", traceback: str = "To enable traceback see: x") -> str:
+    return (
+        f"[{index}]:\n  time      : 2026-11-15_02:28:1{rank}\n  host      : node-0{rank}\n"
+        f"  rank      : {rank} (local_rank: {rank})\n  exitcode  : {code} (pid: {100 + rank}) {signal}\n"
+        f"  error_file: <N/A>\n  traceback : {traceback}\n"
+    )
+
+
+def table(root: str, *others: str) -> str:
+    failures = "".join(others) or "  <NO_OTHER_FAILURES>\n"
+    rule, line = "=" * 60 + "\n", "-" * 60 + "\n"
+    return f"{rule}train.py FAILED\n{line}Failures:\n{failures}{line}Root Cause (first observed failure):\n{root}{rule}"
+
+
+def exits(events: list[Event]) -> list[tuple[int | None, int]]:
+    return [(event.rank, event.fields["exitcode"]) for event in events if event.kind == "exit"]
+
+
+def test_every_row_is_an_event_and_the_first_failure_is_marked(read: ReadLog) -> None:
+    found = read(table(row(0, 2, -9, "(SIGKILL)"), row(1, 0), row(2, 1, -15, " (SIGTERM)"))).events
+    assert exits(found) == [(0, 1), (1, -15), (2, -9)]
+    first = [event for event in found if event.kind == "exit" and event.fields["first_observed"]]
+    assert [event.rank for event in first] == [2]
+    assert (first[0].fields["pid"], first[0].fields["host"]) == (102, "node-02")
+    assert first[0].time_text == "2026-11-15_02:28:12"
+    assert first[0].line == 21
+
+
+def test_a_table_may_be_prefixed_and_interleaved(read: ReadLog) -> None:
+    a, b = table(row(0, 0)).splitlines(), table(row(0, 1, -9)).splitlines()
+    lines = [line for pair in zip(a, b, strict=True) for line in (f"0: {pair[0]}", f"1: {pair[1]}")]
+    assert sorted(exits(read("\n".join(lines)).events)) == [(0, 1), (1, -9)]
+
+
+def test_the_next_attempts_table_is_read_too(read: ReadLog) -> None:
+    assert exits(read(table(row(0, 0)) + "restarting\n" + table(row(0, 1, -6))).events) == [(0, 1), (1, -6)]
+
+
+@pytest.mark.parametrize("lines", [10, 12, 13])
+def test_a_table_cut_by_the_end_of_the_file_gives_its_whole_rows(read: ReadLog, lines: int) -> None:
+    text = "\n".join(table(row(0, 1), row(1, 0)).splitlines()[:lines])
+    assert exits(read(text).events) == [(0, 1)]
+
+
+def test_a_recorded_traceback_in_the_table_counts_where_the_rank_was_not_heard(read: ReadLog) -> None:
+    found = read(table(row(0, 3, 1, traceback=TRACEBACK), row(1, 0, 1, traceback="Signal 9 (SIGKILL) received")))
+    (event,) = [event for event in found.events if event.kind == "traceback"]
+    assert (event.rank, event.fields["types"]) == (3, ["ValueError"])
+    assert event.fields["frames"] == ["/srv/train.py:345 in train"]
+    assert event.time_text == "2026-11-15_02:28:13"
+    assert exits(found.events) == [(0, 1), (3, 1)]
+
+
+def test_a_recorded_traceback_is_not_told_twice(tmp_path: Path, prefilter: Prefilter) -> None:
+    (tmp_path / "console.log").write_text(table(row(0, 3, 1, traceback=TRACEBACK)))
+    (tmp_path / "rank3.log").write_text(TRACEBACK.replace("\n  ", "\n"))
+    run = collect([str(tmp_path)], prefilter)
+    assert [event.source.rsplit("/")[-1] for event in run.events if event.kind == "traceback"] == ["rank3.log"]
+
+
+def test_a_summary_that_only_looks_like_a_table_swallows_nothing(read: ReadLog) -> None:
+    text = "Failures: 0\n" + "step\n" * 10 + "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
+    assert [event.line for event in read(text).events if event.kind == "line"] == [12]
+
+
+def test_lines_between_the_rows_are_not_lost(read: ReadLog) -> None:
+    lines = table(row(0, 2), row(1, 0)).splitlines()
+    lines[6:6] = ["RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB"]
+    found = read("\n".join(lines)).events
+    assert exits(found) == [(0, 1), (2, 1)]
+    assert [event.line for event in found if event.kind == "line"] == [7]
+
+
+def test_a_table_without_an_end_does_not_swallow_the_log(read: ReadLog) -> None:
+    text = "Failures:\n" + "ordinary line\n" * 300 + "RuntimeError: CUDA out of memory. Tried to allocate 1.00 GiB\n"
+    assert [event.line for event in read(text).events if event.kind == "line"] == [302]
+
+
+def test_absurd_numbers_in_a_row_are_no_row(read: ReadLog) -> None:
+    assert exits(read(table(row(0, 0).replace("(pid: 100)", f"(pid: {'9' * 5000})"))).events) == []
+
+
+def test_the_agents_line_counts_where_the_table_is_missing(read: ReadLog) -> None:
+    text = "E0325 20:57:27.620000 2606 api.py:869] failed (exitcode: -9) local_rank: 2 (pid: 4711) of binary: python\n"
+    (event,) = [event for event in read(text).events if event.kind == "exit"]
+    assert (event.rank, event.fields["local_rank"], event.fields["exitcode"], event.fields["pid"]) == (None, 2, -9, 4711)
+
+
+@pytest.mark.parametrize("document", ['{"message": "ValueError: plain"}', '{"message": {"message": "ValueError: plain"}}'])
+def test_error_files_of_both_shapes_are_read(document: str) -> None:
+    error = read_error_file(document.encode())
+    assert error is not None
+    assert (error.message, error.callstack, error.epoch_seconds) == ("ValueError: plain", "", None)
+
+
+def error_file(folder: Path, content: object) -> Path:
+    place = folder / "attempt_1" / "3"
+    place.mkdir(parents=True)
+    (place / "error.json").write_text(content if isinstance(content, str) else json.dumps(content))
+    return place
+
+
+def test_an_error_file_is_a_traceback_of_its_rank(tmp_path: Path, prefilter: Prefilter) -> None:
+    stack = 'Traceback (most recent call last):\n  File "/srv/a.py", line 3, in f\n    g()\nValueError: bad\nmore\n'
+    extra = {"py_callstack": stack, "timestamp": "1794709720"}
+    error_file(tmp_path, {"message": {"message": "ValueError: bad\nmore", "extraInfo": extra}})
+    run = collect([str(tmp_path)], prefilter)
+    (event,) = run.events
+    assert (event.kind, event.rank, event.attempt, event.text) == ("traceback", 3, 1, "ValueError: bad\nmore")
+    assert event.utc_ns == 1794709720 * 10**9
+    assert event.fields["frames"] == ["/srv/a.py:3 in f"]
+    assert event.fields["types"] == ["ValueError"]
+    assert run.sources[0].kind == "error-file"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "no json",
+        "[]",
+        "3",
+        '{"message": 3}',
+        '{"message": []}',
+        '{"message": {"message": 3}}',
+        '{"message": {}}',
+        '{"other": 1}',
+        "[" * 200_000,
+        '{"message": ' * 200_000,
+        "\x00\x01",
+    ],
+)
+def test_what_is_no_error_file_is_skipped_by_name(tmp_path: Path, prefilter: Prefilter, content: str) -> None:
+    place = error_file(tmp_path, content)
+    run = collect([str(tmp_path)], prefilter)
+    assert run.events == ()
+    assert [(s.what, s.why) for s in run.skipped] == [
+        (str(place / "error.json"), "not an error file as torchrun writes it")
+    ]
+
+
+@pytest.mark.parametrize("stamp", ["²", "٣", "9" * 11, "-1", "", "1e9", None, 1.5, [], True])
+def test_an_odd_timestamp_in_an_error_file_is_left_out(stamp: object) -> None:
+    document = {"message": {"message": "ValueError: x", "extraInfo": {"timestamp": stamp}}}
+    error = read_error_file(json.dumps(document).encode())
+    assert error is not None
+    assert error.epoch_seconds is None
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(st.sampled_from(["message", "extraInfo", "timestamp", "py_callstack"]), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(json_values)
+def test_no_json_breaks_the_reader_of_error_files(value: object) -> None:
+    read_error_file(json.dumps(value).encode())
