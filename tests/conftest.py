@@ -23,6 +23,7 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("PARAMEDIC_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PARAMEDIC_DEBUG", "1")
+    monkeypatch.delenv("COLUMNS", raising=False)  # pytest-xdist sets it
 
 
 @pytest.fixture(scope="session")

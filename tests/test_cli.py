@@ -47,7 +47,9 @@ def parsers() -> dict[str, argparse.ArgumentParser]:
 
 def run(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PARAMEDIC_")} | more.pop("env", {})
-    return subprocess.run([*PARAMEDIC, *arguments], capture_output=True, text=True, env=environment, check=False, **more)
+    return subprocess.run(
+        [*PARAMEDIC, *arguments], capture_output=True, text=True, env=environment, check=False, **more
+    )
 
 
 # -- the surface ---------------------------------------------------------------------------------------------------
@@ -55,7 +57,9 @@ def run(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
 
 def test_verbs_and_flags_are_frozen() -> None:
     found = {
-        verb: [name for action in parser._actions for name in action.option_strings or [str(action.metavar or action.dest)]]
+        verb: [
+            name for action in parser._actions for name in action.option_strings or [str(action.metavar or action.dest)]
+        ]
         for verb, parser in parsers().items()
     }
     assert {verb: [name for name in names if name not in ("-h", "--help")] for verb, names in found.items()} == SURFACE
@@ -232,7 +236,9 @@ def test_output_to_a_device_does_not_replace_the_device(logs: Path) -> None:
     assert not list(Path("/dev").glob("*.new"))
 
 
-def test_a_full_disk_is_code_2_and_leaves_nothing(logs: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+def test_a_full_disk_is_code_2_and_leaves_nothing(
+    logs: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
     def full(*args: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -364,7 +370,10 @@ def test_fish_has_every_verb_and_flag(capsys: Captured, tmp_path: Path) -> None:
         assert f"__fish_use_subcommand -f -a {verb} -d '" in fish
         for name in names:
             if name.startswith("--"):
-                assert any(f"'__fish_seen_subcommand_from {verb}'" in line and f"-l {name[2:]}" in line for line in fish.split("\n"))
+                assert any(
+                    f"'__fish_seen_subcommand_from {verb}'" in line and f"-l {name[2:]}" in line
+                    for line in fish.split("\n")
+                )
     assert "-x -a 'text json sarif github html'" in fish
     assert "collective-hang" in fish
     assert fish.count("'") % 2 == 0

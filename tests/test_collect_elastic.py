@@ -102,6 +102,11 @@ def test_a_table_without_an_end_does_not_swallow_the_log(read: ReadLog) -> None:
     assert [event.line for event in read(text).events if event.kind == "line"] == [302]
 
 
+def test_a_row_that_lost_its_heading_is_still_a_row_with_its_line(read: ReadLog) -> None:
+    text = table(row(0, 0)).replace("[0]:\n", "")
+    assert [(event.rank, event.line) for event in read(text).events if event.kind == "exit"] == [(0, 8)]
+
+
 def test_absurd_numbers_in_a_row_are_no_row(read: ReadLog) -> None:
     assert exits(read(table(row(0, 0).replace("(pid: 100)", f"(pid: {'9' * 5000})"))).events) == []
 
@@ -109,10 +114,17 @@ def test_absurd_numbers_in_a_row_are_no_row(read: ReadLog) -> None:
 def test_the_agents_line_counts_where_the_table_is_missing(read: ReadLog) -> None:
     text = "E0325 20:57:27.620000 2606 api.py:869] failed (exitcode: -9) local_rank: 2 (pid: 4711) of binary: python\n"
     (event,) = [event for event in read(text).events if event.kind == "exit"]
-    assert (event.rank, event.fields["local_rank"], event.fields["exitcode"], event.fields["pid"]) == (None, 2, -9, 4711)
+    assert (event.rank, event.fields["local_rank"], event.fields["exitcode"], event.fields["pid"]) == (
+        None,
+        2,
+        -9,
+        4711,
+    )
 
 
-@pytest.mark.parametrize("document", ['{"message": "ValueError: plain"}', '{"message": {"message": "ValueError: plain"}}'])
+@pytest.mark.parametrize(
+    "document", ['{"message": "ValueError: plain"}', '{"message": {"message": "ValueError: plain"}}']
+)
 def test_error_files_of_both_shapes_are_read(document: str) -> None:
     error = read_error_file(document.encode())
     assert error is not None
@@ -175,8 +187,10 @@ def test_an_odd_timestamp_in_an_error_file_is_left_out(stamp: object) -> None:
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.sampled_from(["message", "extraInfo", "timestamp", "py_callstack"]), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["message", "extraInfo", "timestamp", "py_callstack"]), inner, max_size=4)
+    ),
     max_leaves=12,
 )
 

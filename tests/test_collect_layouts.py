@@ -40,7 +40,16 @@ def test_a_path_names_the_rank(path: str, rank: int, attempt: int) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["slurm-4711.out", "4711.out", "train.log", "frank2.log", "node-3.log", "rank3.d/x/train.log", "-", "attempt_0/x/stderr.log"],
+    [
+        "slurm-4711.out",
+        "4711.out",
+        "train.log",
+        "frank2.log",
+        "node-3.log",
+        "rank3.d/x/train.log",
+        "-",
+        "attempt_0/x/stderr.log",
+    ],
 )
 def test_other_numbers_in_a_path_are_no_rank(path: str) -> None:
     assert place_of(path) == Place()
@@ -122,9 +131,7 @@ def test_a_file_named_after_a_rank_is_nobodys_when_several_ranks_speak_in_it(rea
     assert [event.rank for event in found.events if event.kind == "line"] == [None]
 
 
-def test_torchs_prefix_corrects_the_local_rank_of_a_whole_torchrun_folder(
-    tmp_path: Path, prefilter: Prefilter
-) -> None:
+def test_torchs_prefix_corrects_the_local_rank_of_a_whole_torchrun_folder(tmp_path: Path, prefilter: Prefilter) -> None:
     root = tmp_path / "run" / "attempt_0"
     for local, text in enumerate(("", f"[rank9]: {OOM}\n", f"{OOM}\n")):
         (root / str(local)).mkdir(parents=True)

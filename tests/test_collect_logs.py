@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from conftest import ReadLog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from conftest import ReadLog
 from paramedic.collect import blocks, logs
 from paramedic.collect.logs import MAX_CONTEXT, MAX_TEXT, TAIL, BinaryInput, LogRead, read_log
 from paramedic.model import Event, Source
@@ -96,7 +96,9 @@ def test_of_many_equal_lines_the_first_and_the_last_are_kept(read: ReadLog, rank
 
 
 def test_a_rare_line_is_kept_among_many_frequent_ones(read: ReadLog) -> None:
-    rare = "torch.distributed.DistNetworkError: The server socket has failed to listen: EADDRINUSE address already in use"
+    rare = (
+        "torch.distributed.DistNetworkError: The server socket has failed to listen: EADDRINUSE address already in use"
+    )
     found = read(f"{OOM}\n" * 5000 + f"{rare}\n" + f"{OOM}\n" * 5000)
     assert 5001 in [event.line for event in lines_of(found)]
 
@@ -111,7 +113,13 @@ def test_the_quota_holds_also_while_a_traceback_is_open(read: ReadLog) -> None:
 
 def test_each_ranks_last_line_and_last_progress_are_told(read: ReadLog) -> None:
     text = "\n".join(
-        ["[rank0]: step 1 loss 0.5", "[rank1]: step 1 loss 0.4", "[rank0]: step 2 loss 0.3", "[rank1]: shutting down", ""]
+        [
+            "[rank0]: step 1 loss 0.5",
+            "[rank1]: step 1 loss 0.4",
+            "[rank0]: step 2 loss 0.3",
+            "[rank1]: shutting down",
+            "",
+        ]
     )
     found = read(text)
     assert of_kind(found, "progress") == [(1, 2, "step 1 loss 0.4"), (0, 3, "step 2 loss 0.3")]

@@ -12,7 +12,7 @@ from paramedic.prefilter import Prefilter
 words = st.text(alphabet="abAB.*[é\n \\", min_size=1, max_size=5)
 
 
-@pytest.mark.skipif(module.hyperscan is None, reason="hyperscan is not installed")
+@pytest.mark.skipif(vars(module)["hyperscan"] is None, reason="hyperscan is not installed")
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(st.lists(words, min_size=1, max_size=8), st.text(alphabet="abAB.*[é\n \\", max_size=200))
 def test_both_matchers_find_the_same(literals: list[str], text: str) -> None:

@@ -105,7 +105,13 @@ def test_a_spawned_processs_quoted_traceback_belongs_to_it(tracebacks: Traceback
 
 
 def test_a_message_of_many_lines_is_kept_whole_under_torchs_prefix(tracebacks: Tracebacks) -> None:
-    message = ["RuntimeError: NCCL error", "ncclSystemError: System call failed.", "Last error:", "", "connect: refused"]
+    message = [
+        "RuntimeError: NCCL error",
+        "ncclSystemError: System call failed.",
+        "Last error:",
+        "",
+        "connect: refused",
+    ]
     lines = [*trace(message[0], "[rank1]: "), *("[rank1]: " + line for line in message[1:])]
     (event,) = tracebacks("\n".join([*lines, "[rank1]:[E603 17:48:01.005 x.cpp:1] something else"]))
     assert event.text == "\n".join(line for line in message if line)
@@ -125,7 +131,9 @@ def test_two_tracebacks_in_a_row_are_two(tracebacks: Tracebacks, prefix: str) ->
 
 def test_a_restarted_rank_has_two_tracebacks(tracebacks: Tracebacks) -> None:
     between = ["W1115 02:25:09.237000 18403 api.py:1028] Restarting worker group"]
-    found = tracebacks("\n".join([*trace("ValueError: 1", "[rank0]: "), *between, *trace("ValueError: 2", "[rank0]: ")]))
+    found = tracebacks(
+        "\n".join([*trace("ValueError: 1", "[rank0]: "), *between, *trace("ValueError: 2", "[rank0]: ")])
+    )
     assert [event.text for event in found] == ["ValueError: 1", "ValueError: 2"]
 
 
@@ -172,7 +180,9 @@ def test_exceptions_of_all_names_and_without_a_message(tracebacks: Tracebacks, e
     assert (event.text, event.fields["types"]) == (exception, [type])
 
 
-@pytest.mark.parametrize("line", ["Epoch: 3", "Step: 100 loss 3", "Warning: something", "NCCL: x", "train: x", "Iteration: 7"])
+@pytest.mark.parametrize(
+    "line", ["Epoch: 3", "Step: 100 loss 3", "Warning: something", "NCCL: x", "train: x", "Iteration: 7"]
+)
 def test_ordinary_lines_are_not_taken_for_the_exception(tracebacks: Tracebacks, line: str) -> None:
     (event,) = tracebacks("\n".join([*BODY, line, "RuntimeError: real"]))
     assert event.text == "RuntimeError: real"

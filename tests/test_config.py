@@ -29,7 +29,14 @@ def test_the_nearest_file_wins(tmp_path: Path) -> None:
 def test_a_pyproject_without_our_table_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "paramedic.toml").write_text('setting = "cluster"\n')
-    for text in ("[tool.other]\nx = 1\n", "tool = 3\n", "[tool]\nparamedic = 3\n", "broken = [", "\x00", "a = " + "[" * 5000):
+    for text in (
+        "[tool.other]\nx = 1\n",
+        "tool = 3\n",
+        "[tool]\nparamedic = 3\n",
+        "broken = [",
+        "\x00",
+        "a = " + "[" * 5000,
+    ):
         (tmp_path / "a" / "pyproject.toml").write_text(text)
         assert load_config(tmp_path / "a", {}).setting == "cluster"
     (tmp_path / "a" / "pyproject.toml").write_bytes(b"\xff\xfe")
@@ -74,7 +81,12 @@ def test_dashes_and_underscores_are_the_same_and_rules_are_found_from_the_file(t
 
 def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
     (tmp_path / "paramedic.toml").write_text('format = "json"\nselect = ["MEM"]\n')
-    environment = {"PARAMEDIC_FORMAT": " html ", "PARAMEDIC_SELECT": "COL, NET003 ,", "PARAMEDIC_IGNORE": "", "PATH": "x"}
+    environment = {
+        "PARAMEDIC_FORMAT": " html ",
+        "PARAMEDIC_SELECT": "COL, NET003 ,",
+        "PARAMEDIC_IGNORE": "",
+        "PATH": "x",
+    }
     assert load_config(tmp_path, environment) == Config(format="html", select=("COL", "NET003"))
 
 
@@ -88,7 +100,9 @@ def test_other_names_in_the_environment_belong_to_other_features(tmp_path: Path)
     assert load_config(tmp_path, environment) == Config()
 
 
-@pytest.mark.parametrize(("name", "near"), [("PARAMEDIC_FORMATS", "FORMAT"), ("PARAMEDIC_FAILON", "FAIL_ON"), ("PARAMEDIC_RULE", "RULES")])
+@pytest.mark.parametrize(
+    ("name", "near"), [("PARAMEDIC_FORMATS", "FORMAT"), ("PARAMEDIC_FAILON", "FAIL_ON"), ("PARAMEDIC_RULE", "RULES")]
+)
 def test_a_near_miss_in_the_environment_is_an_error(tmp_path: Path, name: str, near: str) -> None:
     with pytest.raises(ParamedicError, match=f"{name}: no such setting; did you mean PARAMEDIC_{near}"):
         load_config(tmp_path, {name: "x"})

@@ -136,7 +136,9 @@ def test_others_going_on_for_a_moment_does_not_mean_that_the_rank_survived(of) -
 
 
 def test_a_traceback_without_prefix_gets_the_rank_that_the_line_before_it_names(of) -> None:  # type: ignore[no-untyped-def]
-    report = of(f"2026-11-15 02:27:05,884 ERROR train: rank 2 failed at step 12\n{trace(OOM)}\n{merged((0, trace(CLOSED)))}")
+    report = of(
+        f"2026-11-15 02:27:05,884 ERROR train: rank 2 failed at step 12\n{trace(OOM)}\n{merged((0, trace(CLOSED)))}"
+    )
     assert report.verdict is not None
     assert report.verdict.ranks == (2,)
     assert (report.verdict.evidence[0].event.time or "").startswith("2026-11-15T02:27:05.884")

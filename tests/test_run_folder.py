@@ -18,8 +18,8 @@ from paramedic import run_folder
 from paramedic.collect import copies
 from paramedic.commands import main
 from paramedic.errors import ParamedicError
-from paramedic.model import Event, Fact, Run, Skipped, Source
 from paramedic.knowledge import load
+from paramedic.model import Event, Fact, Run, Skipped, Source
 from paramedic.pipeline import Options, compile_prefilter, diagnose, examine
 from paramedic.redact import Anonymizer
 
@@ -31,7 +31,20 @@ RUN = Run(
     id="abc",
     sources=(Source("a/rank0.log", "log", 0, "node-1", 1, 10, 100), Source("-", "log")),
     events=(
-        Event("a/rank0.log", 1, "line", "é CUDA out of memory", 1, 0, "node-1", 1, 10**18, 5, "t", {"before": ["x"], "after": []}),
+        Event(
+            "a/rank0.log",
+            1,
+            "line",
+            "é CUDA out of memory",
+            1,
+            0,
+            "node-1",
+            1,
+            10**18,
+            5,
+            "t",
+            {"before": ["x"], "after": []},
+        ),
         Event("-", 2, "exit", "x", 2, 3, fields={"exitcode": -9, "pid": 4, "host": "node-1", "first_observed": True}),
         Event("-", 3, "traceback", "ValueError: x", 3, fields={"frames": ["a:1 in f"], "types": ["ValueError"]}),
     ),
@@ -42,7 +55,9 @@ RUN = Run(
 )
 
 Put = Callable[[Run, Path], None]
-PUTS = pytest.mark.parametrize(("put", "name"), [(run_folder.write, "run"), (run_folder.pack, "run.tar.zst")], ids=["folder", "archive"])
+PUTS = pytest.mark.parametrize(
+    ("put", "name"), [(run_folder.write, "run"), (run_folder.pack, "run.tar.zst")], ids=["folder", "archive"]
+)
 
 
 @PUTS
@@ -194,7 +209,13 @@ def test_a_truncated_archive_gives_what_is_there_or_an_error(tmp_path: Path) -> 
 def folder_with(folder: Path, **files: object) -> str:
     run_folder.write(RUN, folder / "run")
     for name, content in files.items():
-        path = folder / "run" / {"head": "run.json", "events": "events.jsonl", "facts": "facts.jsonl", "sources": "sources/index.jsonl"}[name]
+        path = (
+            folder
+            / "run"
+            / {"head": "run.json", "events": "events.jsonl", "facts": "facts.jsonl", "sources": "sources/index.jsonl"}[
+                name
+            ]
+        )
         path.write_text(content if isinstance(content, str) else json.dumps(content))
     return str(folder / "run")
 
@@ -219,7 +240,14 @@ def test_what_is_no_run_of_this_version_is_refused(tmp_path: Path, head: object,
 
 @pytest.mark.parametrize("size", [10**30, -1, 0, True, "4", 4.5, [], None, 2_000_000])
 def test_an_absurd_world_size_is_unknown(tmp_path: Path, size: object) -> None:
-    head = {"format": "paramedic-run", "version": 1, "finished": True, "world_size": size, "frameworks": 3, "id": ["x" * 99]}
+    head = {
+        "format": "paramedic-run",
+        "version": 1,
+        "finished": True,
+        "world_size": size,
+        "frameworks": 3,
+        "id": ["x" * 99],
+    }
     found = run_folder.read(folder_with(tmp_path, head=head))
     assert (found.world_size, found.frameworks) == (None, ())
     assert len(found.id) <= 64
@@ -251,8 +279,14 @@ values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=5,
 )
-keys = st.sampled_from("source seq kind text line rank host attempt utc_ns uncertainty_ns time_text".split())
-fields = st.dictionaries(st.sampled_from("exitcode pid frames types before after host uncaught traceback".split()), values, max_size=4)
+keys = st.sampled_from(
+    ["source", "seq", "kind", "text", "line", "rank", "host", "attempt", "utc_ns", "uncertainty_ns", "time_text"]
+)
+fields = st.dictionaries(
+    st.sampled_from(["exitcode", "pid", "frames", "types", "before", "after", "host", "uncaught", "traceback"]),
+    values,
+    max_size=4,
+)
 kinds = st.sampled_from(["line", "exit", "traceback", "progress", "last", "?"])
 
 
@@ -268,7 +302,9 @@ def test_no_recording_breaks_the_diagnosis(tmp_path_factory: pytest.TempPathFact
 def test_odd_members_of_an_archive_are_ignored(tmp_path: Path) -> None:
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w") as archive:
-        run_folder._add(archive, "run.json", json.dumps({"format": "paramedic-run", "version": 1, "finished": True}).encode())
+        run_folder._add(
+            archive, "run.json", json.dumps({"format": "paramedic-run", "version": 1, "finished": True}).encode()
+        )
         run_folder._add(archive, "../../evil", b"x")
         run_folder._add(archive, "/etc/evil", b"x")
         run_folder._add(archive, "events.jsonl", (json.dumps(EVENT) + "\n").encode())
@@ -325,7 +361,9 @@ def private_logs(in_tmp: Path) -> Path:
 
 def content(path: Path) -> bytes:
     if path.is_dir():
-        return b"".join(str(p.relative_to(path)).encode() + (p.read_bytes() if p.is_file() else b"") for p in path.rglob("*"))
+        return b"".join(
+            str(p.relative_to(path)).encode() + (p.read_bytes() if p.is_file() else b"") for p in path.rglob("*")
+        )
     return zstandard.ZstdDecompressor().stream_reader(io.BytesIO(path.read_bytes())).read()
 
 
@@ -388,10 +426,16 @@ def test_a_copy_is_the_end_of_a_long_log_in_whole_lines(in_tmp: Path, monkeypatc
     assert copy.endswith("line 999\n")
     assert 980 <= len(copy) <= 1000
     index = json.loads(Path("run/sources/copies.jsonl").read_text())
-    assert index == {"source": "a.log", "copy": "sources/logs/a.log", "bytes_left_out": Path("a.log").stat().st_size - len(copy)}
+    assert index == {
+        "source": "a.log",
+        "copy": "sources/logs/a.log",
+        "bytes_left_out": Path("a.log").stat().st_size - len(copy),
+    }
 
 
-def test_all_copies_together_are_bounded_and_every_log_has_its_share(in_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_copies_together_are_bounded_and_every_log_has_its_share(
+    in_tmp: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(copies, "TOTAL", 10_000)
     for rank in range(20):
         Path(f"rank{rank}.log").write_text("a line of the log\n" * 500)

@@ -140,7 +140,7 @@ def _earliest(merged: Sequence[Finding]) -> Finding:
 
 def _everywhere(run: Run, first: Finding, errors: Sequence[Finding]) -> bool:
     """All ranks failed alike: the rest were ended before they could say so."""
-    expected = set(range(run.world_size)) if run.world_size else set(run.ranks_seen)
+    expected = run.expected_ranks
     if len(expected) < 2 or not first.ranks:
         return False
     others = expected - set(first.ranks)

@@ -114,6 +114,13 @@ class Run:
         found = {s.rank for s in self.sources} | {e.rank for e in self.events if e.kind != "progress"}
         return tuple(sorted(r for r in found if r is not None))
 
+    @property
+    def expected_ranks(self) -> frozenset[int]:
+        """All ranks of the job where its size is known (and believable), else those that were seen."""
+        if self.world_size and self.world_size <= 1 << 20:
+            return frozenset(range(self.world_size))
+        return frozenset(self.ranks_seen)
+
 
 @dataclass(frozen=True, slots=True)
 class Evidence:

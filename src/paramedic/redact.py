@@ -59,6 +59,7 @@ _SECRETS: tuple[tuple[tuple[str, ...], re.Pattern[str]], ...] = tuple(
         ),
     )
 )
+_WORDS = tuple(sorted({word for words, _ in _SECRETS for word in words}))
 # The middle of a private key whose first line is elsewhere: nothing but base64, as wide as PEM writes it.
 _KEY_BODY = re.compile(
     r"\s{0,4}(?=[A-Za-z0-9+/]{0,70}[a-z])(?=[A-Za-z0-9+/]{0,70}[A-Z0-9+/])[A-Za-z0-9+/]{64,76}={0,2}\s{0,4}"
@@ -88,10 +89,11 @@ def _without_private_keys(text: str) -> Iterator[str]:
 
 
 def _redact_line(line: str) -> str:
-    low = line.lower()
-    for words, pattern in _SECRETS:
-        if any(word in low for word in words):
-            line = pattern.sub(_keep_front, line)
+    has = line.lower().__contains__
+    if any(map(has, _WORDS)):
+        for words, pattern in _SECRETS:
+            if any(map(has, words)):
+                line = pattern.sub(_keep_front, line)
     if 64 <= len(line) <= 90 and _KEY_BODY.fullmatch(line):
         return _MARK
     return line

@@ -241,7 +241,13 @@ def many_ranks(size: int = 1024) -> Report:
     )
     victims = tuple(rank for rank in range(size) if rank % 43 and rank != 517)
     run = Run("many", tuple(source(rank) for rank in range(size)), (*events, oom), (), (), size, ("pytorch",))
-    cascade = Cascade(symptom("communication-runtime-error"), victims, "MEM001", 4 * len(victims), tuple(e for e in events if e.rank in victims))
+    cascade = Cascade(
+        symptom("communication-runtime-error"),
+        victims,
+        "MEM001",
+        4 * len(victims),
+        tuple(e for e in events if e.rank in victims),
+    )
     return Report(run, verdict, (verdict,), (cascade,))
 
 

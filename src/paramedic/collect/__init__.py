@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from paramedic.collect.clocks import with_years
 from paramedic.collect.elastic import read_error_file
 from paramedic.collect.identity import frameworks_in, world_size
 from paramedic.collect.inputs import Input, open_inputs
@@ -52,7 +53,7 @@ def _run(reads: Sequence[LogRead], skipped: list[Skipped]) -> Run:
         skipped += [Skipped(read.source.id, "empty") for read in reads]
         reads = ()
     sources = tuple(read.source for read in reads)
-    events = _heard([event for read in reads for event in read.events])
+    events = _heard(with_years([event for read in reads for event in read.events]))
     facts = tuple(fact for read in reads for fact in read.facts)
     return Run(
         id=_run_id(sources, events),

@@ -1,10 +1,13 @@
-"""Timestamps as logs write them. A zone or a year that is not written is not invented: the uncertainty says so."""
+"""Timestamps as logs write them. A zone that is not written is not invented: the uncertainty says so."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, timezone
+
+from paramedic.model import Event
 
 _HOUR = 3_600_000_000_000
 UNKNOWN_ZONE_NS = 14 * _HOUR
@@ -19,6 +22,7 @@ _ISO = re.compile(
 _GLOG = re.compile(r"\b[IWEFDV](?P<month>[0-9]{1,2})(?P<day>[0-9]{2}) " + _CLOCK + r"\.(?P<fraction>[0-9]{1,9})\b")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _SYSLOG = re.compile(rf"\b(?P<name>{'|'.join(_MONTHS)})\s{{1,2}}(?P<day>[0-9]{{1,2}}) {_CLOCK}\b")
+_SHAPES = (_ISO, _GLOG, _SYSLOG)
 _SEARCH = 160  # a timestamp stands near the start of its line
 _LEAP_YEAR = 2000
 
@@ -33,7 +37,7 @@ class Stamp:
 def find_stamp(line: str) -> Stamp | None:
     """The first timestamp near the start of a line; `utc_ns` is None when the year is not written."""
     head = line[:_SEARCH]
-    for pattern in (_ISO, _GLOG, _SYSLOG):
+    for pattern in _SHAPES:
         if (found := pattern.search(head)) is not None and (moment := _moment(found)) is not None:
             return _stamp(found, moment)
     return None
@@ -66,3 +70,22 @@ def _zone(zone: str | None) -> timezone:
     hours, minutes = int(zone[1:3]), int(zone[-2:])
     offset = timedelta(hours=hours, minutes=minutes)
     return timezone(-offset if zone[0] == "-" else offset)
+
+
+def with_years(events: Sequence[Event]) -> list[Event]:
+    """Lines that leave out the year (`E1115 02:06:27.4`) get that of the run's other lines, if these have only one."""
+    years = {event.time[:4] for event in events if event.utc_ns is not None and event.time}
+    year = years.pop() if len(years) == 1 else ""
+    if not year.isdigit():
+        return list(events)
+    return [_in_year(event, int(year)) if event.utc_ns is None else event for event in events]
+
+
+def _in_year(event: Event, year: int) -> Event:
+    found = next((hit for pattern in _SHAPES if (hit := pattern.search(event.time_text))), None)
+    moment = _moment(found) if found else None
+    if found is None or moment is None or (moment.month, moment.day) == (2, 29):
+        return event
+    fraction = (found.groupdict().get("fraction") or "").ljust(9, "0")
+    nanoseconds = int(moment.replace(year=year).timestamp()) * 1_000_000_000 + int(fraction)
+    return replace(event, utc_ns=nanoseconds, uncertainty_ns=UNKNOWN_ZONE_NS)

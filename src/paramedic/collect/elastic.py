@@ -84,6 +84,7 @@ class FailureTable:
 
     def _field(self, name: str, value: str, number: int) -> None:
         self._entry[name] = value
+        self._entry_line = self._entry_line or number
         if name == "traceback":
             self._traceback.append(value)
             self._traceback_line = number
@@ -92,6 +93,7 @@ class FailureTable:
         entry, self._entry = self._entry, {}
         traceback = "\n".join(self._traceback)
         self._traceback.clear()
+        line, self._entry_line = self._entry_line, 0
         rank, code = _RANK.match(entry.get("rank", "")), _EXIT.match(entry.get("exitcode", ""))
         if rank and code and len(self.rows) < MAX_ROWS:
             self.rows.append(
@@ -105,7 +107,7 @@ class FailureTable:
                     traceback=traceback,
                     traceback_line=self._traceback_line,
                     first_observed=self._root,
-                    line=self._entry_line,
+                    line=line,
                 )
             )
 

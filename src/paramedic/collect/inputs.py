@@ -69,7 +69,7 @@ def _folder(folder: str, seen: _Seen, skipped: list[Skipped]) -> Iterator[Input]
             skipped.append(Skipped(os.path.join(root, linked), "a link to a folder is not followed"))
         for name in sorted(files):
             if chosen.wants(name):
-                yield from _found(os.path.join(root, name), seen, skipped)
+                yield from _found(os.path.join(root, name).removeprefix("./"), seen, skipped)
         if chosen.full:
             break
     chosen.done()

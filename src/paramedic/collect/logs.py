@@ -31,6 +31,7 @@ _MAX_RAW = 16_000
 _BINARY_SHARE = 0.05
 _MAX_OPEN = 4_096
 _SILENCE = 20_000  # lines after which a traceback or a table that was never finished is given up
+_WITH_CONTEXT = 2  # of the lines with one literal so many keep those around them
 _NO_PROGRESS = re.compile(r"error|fail|exception|abort|killed|traceback|timed? ?out|fatal", re.I)
 _PROGRESS = re.compile(
     r"\b(?:step|iter|iteration|epoch|batch|global_step)s?\b[^\w\n]{0,6}\d|\bloss\b[^\w\n]{0,6}-?\d|it/s\b|\b\d+%\|"
@@ -164,8 +165,11 @@ class _Scan:
                 self._wait(line.raw, wanted)
             else:
                 self._count(wanted)
-                before, after = context(line.block, line.start, line.end)
-                self._event("line", peeled, self.line, text, before=_shown(before), after=_shown(after))
+                around = {}
+                if min(map(self.seen.__getitem__, wanted)) <= _WITH_CONTEXT:
+                    before, after = context(line.block, line.start, line.end)
+                    around = {"before": _shown(before), "after": _shown(after)}
+                self._event("line", peeled, self.line, text, **around)
 
     def _count(self, numbers: list[int]) -> None:
         for number in numbers:
@@ -311,9 +315,9 @@ class _Scan:
             rank = self.prefixes.global_rank(peeled.rank, peeled.by)
             found["last", rank] = number, raw, peeled
             if _PROGRESS.search(peeled.text) and not _NO_PROGRESS.search(peeled.text):
-                if rank is None and self.source.rank is None and (named := rank_named(peeled.text)) is not None:
-                    rank, peeled = named, Peeled(named, "torch", peeled.text)
-                found["progress", rank] = number, raw, peeled
+                named = rank_named(peeled.text) if rank is None and self.source.rank is None else None
+                whose = peeled if named is None else Peeled(named, "torch", peeled.text)
+                found["progress", rank if named is None else named] = number, raw, whose
         for (kind, _), (number, raw, peeled) in found.items():
             self._event(kind, peeled, number, raw)
 

@@ -100,7 +100,7 @@ def reason(error: BaseException) -> str:
 
 
 class _Frames(io.BufferedIOBase):
-    """xz and zstd, frame by frame, so that a cut is noticed. Fed with little at a time: a kilobyte can hold megabytes."""
+    """xz and zstd, frame by frame, so that a cut is noticed. Fed little at a time: a kilobyte can hold megabytes."""
 
     def __init__(self, stream: IO[bytes], new: Callable[[], Any]) -> None:
         self._stream, self._new = stream, new

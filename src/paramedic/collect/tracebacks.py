@@ -56,7 +56,8 @@ class Traceback:
     @property
     def is_ignored(self) -> bool:
         """Python itself goes on after an exception in a finaliser."""
-        return self.header.startswith("Exception ignored in") or self.frames[:1] != [] and self.frames[0].endswith(" in __del__")
+        in_finaliser = bool(self.frames) and self.frames[0].endswith(" in __del__")
+        return in_finaliser or self.header.startswith("Exception ignored in")
 
     def feed(self, text: str, number: int, by_torch: bool) -> bool:
         """True when the line belongs to this traceback; sets `closed` when it has ended."""

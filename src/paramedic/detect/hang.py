@@ -14,7 +14,7 @@ def rank_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
     """Ranks that did not wait in the collective in which the others waited until their timeout."""
     for victims in _victims(found, "collective-hang"):
         waiting = {rank for one in victims for rank in one.ranks}
-        missing = _expected(run) - waiting
+        missing = run.expected_ranks - waiting
         events = [one.evidence[0].event for one in victims]
         if waiting and 0 < len(missing) <= len(waiting):
             yield on_events(rule, events[:4], sorted(missing), {"waiting": _listed(waiting)})
@@ -30,7 +30,7 @@ def rank_lost(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
         return
     for victims in _victims(found, "communication-runtime-error"):
         lost = {rank for one in victims for rank in one.ranks}
-        missing = _expected(run) - lost
+        missing = run.expected_ranks - lost
         if lost and 0 < len(missing) <= len(lost):
             events = [one.evidence[0].event for one in victims]
             yield on_events(rule, events[:4], sorted(missing), {"waiting": _listed(lost)})
@@ -51,10 +51,6 @@ def _elsewhere(events: Sequence[Event]) -> set[int]:
     if len(votes) < 2 or votes[0][1] <= len(places) / 2:
         return set()
     return {rank for rank, place in places.items() if place != votes[0][0]}
-
-
-def _expected(run: Run) -> set[int]:
-    return set(range(run.world_size)) if run.world_size and run.world_size <= 1 << 20 else set(run.ranks_seen)
 
 
 def _listed(ranks: set[int]) -> str:

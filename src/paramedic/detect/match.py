@@ -9,7 +9,8 @@ from paramedic.knowledge import Rule
 from paramedic.model import Event, Evidence, Finding, Run
 from paramedic.prefilter import Prefilter
 
-_RANKS = re.compile(r"\d+")
+_RANKS = re.compile(r"(?<!\d)\d{1,7}(?!\d)")
+_PID = re.compile(r"\d{1,10}")
 
 
 def match(run: Run, rules: Sequence[Rule], prefilter: Prefilter) -> list[Finding]:
@@ -49,9 +50,9 @@ def finding(rule: Rule, event: Event, fields: Mapping[str, str], rank_of_pid: Ma
     ranks: tuple[int, ...] = () if event.rank is None else (event.rank,)
     if "accused" in fields:
         ranks = tuple(sorted({int(r) for r in _RANKS.findall(fields["accused"])[:4096]}))
-    elif fields.get("rank", "").isdigit():
+    elif _RANKS.fullmatch(fields.get("rank", "")):
         ranks = (int(fields["rank"]),)
-    elif not ranks and fields.get("pid", "").isdigit():
+    elif not ranks and _PID.fullmatch(fields.get("pid", "")):
         rank = rank_of_pid.get(int(fields["pid"]))
         ranks = () if rank is None else (rank,)
     return on_events(rule, (event,), ranks, fields)

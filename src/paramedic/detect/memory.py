@@ -20,7 +20,7 @@ _UNITS = {
     "GiB": 1 << 30,
     "GB": 1 << 30,
 }
-_SIZE = r"(\d+(?:\.\d+)?) ?(KiB|MiB|GiB|KB|MB|GB|bytes|B)\b"
+_SIZE = r"(?<![\d.])(\d{1,12}(?:\.\d{1,9})?) ?(KiB|MiB|GiB|KB|MB|GB|bytes|B)\b"
 _OOM = re.compile(r"(?:CUDA|HIP|XPU|NPU|MPS)\S{0,20} out of memory|OutOfMemoryError")
 _CLAUSES = {
     # Every clause is optional: wordings of torch 1.x to 2.15 differ in which ones they print.

@@ -93,18 +93,24 @@ def _scale(knots: Sequence[tuple[int, float]], value: int) -> float:
 
 
 def _neighbours(events: Sequence[Event]) -> Callable[[Event, int], int]:
-    """For an event without a time: that of the timed event before it in its source, or else after it."""
+    """For an event without a time: that of the timed event before it in its source, or else after it.
+
+    In a source without any time, such as a rank's bare stderr, the last that the rank wrote elsewhere.
+    """
     timed: dict[str, list[tuple[int, int]]] = {}
+    latest: dict[int | None, int] = {}
     for event in events:
         if (time := known_time(event)) is not None:
             timed.setdefault(event.source, []).append((event.seq, time))
+            if event.kind != "exit":
+                latest[event.rank] = max(latest.get(event.rank, 0), time)
     for found in timed.values():
         found.sort()
 
     def nearest(event: Event, default: int) -> int:
         found = timed.get(event.source)
         if not found:
-            return default
+            return latest.get(event.rank, default)
         at = bisect_left(found, (event.seq, 0))
         return found[max(at - 1, 0)][1]
 

@@ -119,8 +119,8 @@ def timeline(report: Report) -> Timeline | None:
 def _all_events(report: Report) -> list[Event]:
     """The run's events, and what the verdict quotes should the run not hold it."""
     quoted = [evidence.event for evidence in report.verdict.evidence] if report.verdict else []
-    found = {(event.source, event.seq, event.kind): event for event in (*report.run.events, *quoted)}
-    return sorted(found.values(), key=lambda event: (event.source, event.seq))
+    found = {_key(event): event for event in (*report.run.events, *quoted)}
+    return sorted(found.values(), key=_key)
 
 
 def _all_ranks(report: Report) -> list[int]:
@@ -129,17 +129,24 @@ def _all_ranks(report: Report) -> list[int]:
     return sorted({*run.ranks_seen, *named, *range(min(run.world_size or 0, 1_000_000))})
 
 
+_Key = tuple[str, int, str]
+
+
+def _key(event: Event) -> _Key:
+    return event.source, event.seq, event.kind
+
+
 def _classify(report: Report, events: Sequence[Event]) -> list[str]:
     first, quoted = _first_quotes(report, events), _quotes(report)
-    folded = {(event.source, event.seq) for cascade in report.cascades for event in cascade.events}
+    folded = {_key(event) for cascade in report.cascades for event in cascade.events}
     if report.verdict and report.verdict.ranks:  # a missing rank is shown by those that waited for it
         victims = (e.event for e in report.verdict.evidence if e.event.rank not in report.verdict.ranks)
-        folded |= {(event.source, event.seq) for event in victims}
+        folded |= {_key(event) for event in victims}
     return [_kind(event, first, quoted, folded) for event in events]
 
 
-def _kind(event: Event, first: set[tuple[str, int]], quoted: set[tuple[str, int]], folded: set[tuple[str, int]]) -> str:
-    key = (event.source, event.seq)
+def _kind(event: Event, first: set[_Key], quoted: set[_Key], folded: set[_Key]) -> str:
+    key = _key(event)
     if key in first:
         return "first"
     if event.kind in ("exit", "last"):
@@ -149,24 +156,24 @@ def _kind(event: Event, first: set[tuple[str, int]], quoted: set[tuple[str, int]
     return "error" if key in quoted or event.kind == "traceback" else "tick"
 
 
-def _first_quotes(report: Report, events: Sequence[Event]) -> set[tuple[str, int]]:
+def _first_quotes(report: Report, events: Sequence[Event]) -> set[_Key]:
     """For each rank that failed first the event that shows it, or else its last sign of life."""
     if report.verdict is None:
         return set()
     quoted = [evidence.event for evidence in report.verdict.evidence]
     if not report.verdict.ranks:
-        return {(event.source, event.seq) for event in quoted[:1]}
+        return {_key(event) for event in quoted[:1]}
     named = set(report.verdict.ranks)
     alive = sorted(
         (e for e in events if e.rank in named and e.kind != "exit"), key=lambda e: (known_time(e) or 0, e.seq)
     )
     chosen = {event.rank: event for event in (*alive, *(e for e in reversed(quoted) if e.rank in named))}
-    return {(event.source, event.seq) for event in chosen.values()}
+    return {_key(event) for event in chosen.values()}
 
 
-def _quotes(report: Report) -> set[tuple[str, int]]:
+def _quotes(report: Report) -> set[_Key]:
     found = (report.verdict, *report.findings)
-    return {(e.event.source, e.event.seq) for f in found if f and f.severity == "error" for e in f.evidence}
+    return {_key(e.event) for f in found if f and f.severity == "error" for e in f.evidence}
 
 
 def _first_event(events: Sequence[Event], kinds: Sequence[str]) -> Event | None:
