@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -34,6 +34,16 @@ def knowledge() -> Knowledge:
 @pytest.fixture(scope="session")
 def prefilter(knowledge: Knowledge) -> Prefilter:
     return compile_prefilter(knowledge)
+
+
+@pytest.fixture
+def rules_loaded_once(knowledge: Knowledge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Saves a sixth of a second for each diagnosis."""
+
+    def loaded(folders: Iterable[Path] = ()) -> Knowledge:
+        return load(folders) if folders else knowledge
+
+    monkeypatch.setattr("paramedic.pipeline.load", loaded)
 
 
 @pytest.fixture(scope="session")

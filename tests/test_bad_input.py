@@ -37,6 +37,7 @@ TRACE = (
 SCHEMA = json.loads(resources.files("paramedic.report").joinpath("report.schema.json").read_text("utf-8"))
 
 Captured = pytest.CaptureFixture[str]
+pytestmark = pytest.mark.usefixtures("rules_loaded_once")
 
 
 def packed(members: dict[str, bytes], mode: str = "w") -> bytes:

@@ -30,14 +30,15 @@ RULE_FLAGS = ["--select", "--ignore", "--rules", "--setting"]
 SURFACE = {
     "demo": ["--output"],
     "diagnose": ["PATH", "--format", "--output", "--quiet", "-v", "--verbose", "--fail-on", *RULE_FLAGS],
-    "explain": ["ID", "--format", *RULE_FLAGS],
-    "rules": ["--format", *RULE_FLAGS],
+    "explain": ["ID", "--format", "--rules", "--setting"],
+    "rules": ["--format", "--rules"],
     "bundle": ["PATH", "-o", "--output", "--anonymous", "--with-logs", "--rules"],
     "completion": ["shell"],
 }
 """Public for ever. A line that changes here is a decision, not an accident."""
 
 Captured = pytest.CaptureFixture[str]
+pytestmark = pytest.mark.usefixtures("rules_loaded_once")
 
 
 def parsers() -> dict[str, argparse.ArgumentParser]:

@@ -23,6 +23,7 @@ from paramedic.model import Event, Fact, Run, Skipped, Source
 from paramedic.pipeline import Options, compile_prefilter, diagnose, examine
 from paramedic.redact import Anonymizer
 
+pytestmark = pytest.mark.usefixtures("rules_loaded_once")
 KNOWLEDGE = load()
 PREFILTER = compile_prefilter(KNOWLEDGE)
 RECORDINGS = Path(__file__).parent / "recordings"
@@ -502,3 +503,11 @@ def test_an_anonymizer_serves_a_whole_run(tmp_path: Path) -> None:
     run_folder.write(RUN, tmp_path / "run", Anonymizer(run_folder.hosts(RUN)))
     found = run_folder.read(str(tmp_path / "run"))
     assert {found.sources[0].host, found.events[0].host, found.events[1].fields["host"]} == {"host-1"}
+
+
+def test_a_recorded_run_beside_other_paths_is_one_clear_error(tmp_path: Path) -> None:
+    log = tmp_path / "job.log"
+    log.write_text("step 1 loss 2.0\n")
+    run_folder.write(diagnose([str(log)]).run, tmp_path / "run")
+    with pytest.raises(ParamedicError, match="name it alone"):
+        diagnose([str(log), str(tmp_path / "run")])

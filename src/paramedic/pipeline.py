@@ -40,9 +40,10 @@ def compile_prefilter(knowledge: Knowledge) -> Prefilter:
 
 def read(paths: Sequence[str], prefilter: Prefilter, progress: Progress | None = None) -> Run:
     """A recorded Run is taken as it is; everything else is collected into one."""
-    if len(paths) == 1 and run_folder.is_run(paths[0]):
-        return run_folder.read(paths[0])
-    return collect(paths, prefilter, progress)
+    recorded = [path for path in paths if run_folder.is_run(path)]
+    if recorded and len(paths) > 1:
+        raise ParamedicError(f"{recorded[0]}: a recorded Run is diagnosed by itself; name it alone")
+    return run_folder.read(recorded[0]) if recorded else collect(paths, prefilter, progress)
 
 
 def examine(run: Run, knowledge: Knowledge, prefilter: Prefilter, options: Options) -> ShownReport:

@@ -123,7 +123,8 @@ class Anonymizer:
         text = _IPV4.sub(self._ipv4, text)
         if "::" in text or text.count(":") >= 7:
             text = _IPV6.sub(self._ipv6, text)
-        return self._hosts.sub(lambda m: self._name("host", m[0]), text) if self._hosts else text
+        text = self._hosts.sub(lambda m: self._name("host", m[0]), text) if self._hosts else text
+        return redact(text)  # a stand-in may be longer than the name, and then look like a secret
 
     def _name(self, kind: str, value: str) -> str:
         return value if value.startswith(f"{kind}-") else self._stand_in(kind, value, lambda n: f"{kind}-{n}")

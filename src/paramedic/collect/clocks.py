@@ -74,11 +74,13 @@ def _zone(zone: str | None) -> timezone:
 
 def with_years(events: Sequence[Event]) -> list[Event]:
     """Lines that leave out the year (`E1115 02:06:27.4`) get that of the run's other lines, if these have only one."""
-    years = {event.time[:4] for event in events if event.utc_ns is not None and event.time}
-    year = years.pop() if len(years) == 1 else ""
-    if not year.isdigit():
+    known = [event.utc_ns for event in events if event.utc_ns is not None]
+    ends = (min(known), max(known)) if known else ()
+    years = {datetime.fromtimestamp(ns // 1_000_000_000, UTC).year for ns in ends}
+    if len(years) != 1:
         return list(events)
-    return [_in_year(event, int(year)) if event.utc_ns is None else event for event in events]
+    year = years.pop()
+    return [_in_year(event, year) if event.time_text and event.utc_ns is None else event for event in events]
 
 
 def _in_year(event: Event, year: int) -> Event:

@@ -52,13 +52,8 @@ def _stated(line: str) -> Iterator[tuple[str, int | str]]:
 def frameworks_in(events: Iterable[Event], facts: Iterable[Fact]) -> tuple[str, ...]:
     """The frameworks named in what was kept, the most specific first."""
     named = {fact.name.removeprefix("version ").replace("torch", "pytorch") for fact in facts}
-    texts = [" ".join((event.text, *event.fields.get("frames", ())[-12:])) for event in events]
-    found = [
-        name
-        for name, needles in _FRAMEWORKS.items()
-        if name in named or any(needle in text for text in texts for needle in needles)
-    ]
-    return tuple(found)
+    said = "\n".join(text for event in events for text in (event.text, *event.fields.get("frames", ())[-12:]))
+    return tuple(n for n, needles in _FRAMEWORKS.items() if n in named or any(needle in said for needle in needles))
 
 
 def world_size(sources: Sequence[Source], facts: Sequence[Fact]) -> int | None:

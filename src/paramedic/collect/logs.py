@@ -334,9 +334,7 @@ class _Scan:
     def _placed(self) -> LogRead:
         """Only now it is known whose lines the prefixes and the path meant."""
         rank = self.prefixes.rank_of_file(self.source.rank)
-        events = [
-            replace(event, rank=self.prefixes.global_rank(event.rank, by) if by else rank) for event, by in self.made
-        ]
+        events = [_of_rank(event, self.prefixes.global_rank(event.rank, by) if by else rank) for event, by in self.made]
         source = replace(self.source, rank=rank, lines=self._line_count(), bytes=self.bytes)
         skipped = []
         if self.cut_lines:
@@ -345,6 +343,10 @@ class _Scan:
         facts = [replace(fact, rank=rank) for fact in self.facts]
         sure = len(self.prefixes.torch_ranks) == 1
         return LogRead(source, sorted(events, key=lambda event: event.seq), skipped, facts, sure)
+
+
+def _of_rank(event: Event, rank: int | None) -> Event:
+    return event if event.rank == rank else replace(event, rank=rank)
 
 
 def _head_lines(head: bytes) -> list[str]:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", metavar="ID", help="a rule's id, name or alias, or any id of the taxonomy")
     parser.add_argument("--format", choices=("text", "json"), default="text")
-    flags.add_rule_flags(parser)
+    flags.add_rules_folder(parser)
+    flags.add_setting(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -36,7 +36,11 @@ def add_rule_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--select", metavar="ID,…", help="only these rules, prefixes (MEM) or symptoms")
     group.add_argument("--ignore", metavar="ID,…", help="all but these")
     add_rules_folder(group)
-    group.add_argument(
+    add_setting(group)
+
+
+def add_setting(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    parser.add_argument(
         "--setting", choices=CHOICES["setting"], help="base rates of a lab or a production cluster (default: lab)"
     )
 

@@ -11,7 +11,7 @@ from paramedic.commands import flags
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=("text", "json"), default="text")
-    flags.add_rule_flags(parser)
+    flags.add_rules_folder(parser)
 
 
 def run(args: argparse.Namespace) -> int:

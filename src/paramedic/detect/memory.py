@@ -61,7 +61,7 @@ class DeviceOom:
 
 
 def parse(text: str) -> DeviceOom | None:
-    if not _OOM.search(text):
+    if ("out of memory" not in text and "OutOfMemory" not in text) or not _OOM.search(text):
         return None
     sizes = {name: size for name, pattern in _CLAUSES.items() if (size := _bytes(pattern.search(text))) is not None}
     reserved = sizes.pop("reserved", None)
