@@ -152,27 +152,48 @@ def _everywhere(run: Run, first: Finding, errors: Sequence[Finding]) -> bool:
 
 
 def _outlived(run: Run, found: Sequence[Finding]) -> tuple[list[Finding], list[Suppressed]]:
-    """Sets aside what a rank survived: it went on training after it, and nobody saw the rank die of it."""
-    progress: dict[tuple[str, int | None], Event] = {}
-    for event in run.events:
-        if event.kind == "progress":
-            progress[event.source, event.rank] = event
-            anyone = progress.setdefault((event.source, None), event)
-            if event.seq > anyone.seq:
-                progress[event.source, None] = event
-    died = any(e.kind == "exit" or e.fields.get("uncaught") for e in run.events)
+    """Sets aside what a rank survived: it went on training after it, and nobody saw it die."""
+    progress = _progress(run)
+    dead = {e.rank for e in run.events if e.kind == "exit" and e.fields.get("exitcode") not in (0, -15)}
+    somebody_died = bool(dead) or any(f.consequence == "always" for f in found)
     alive, survived = [], []
     for one in found:
         event = one.evidence[0].event
+        if one.severity != "error" or event.kind == "exit" or event.rank in dead:
+            alive.append(one)
+            continue
         later = progress.get((event.source, event.rank))
         if later is None and event.fields.get("named"):  # the rank is only known from the program's own words
             later = progress.get((event.source, None))
-        fatal = event.fields.get("uncaught") or (event.rank is None and died) or event.kind == "exit"
-        if later is None or later.seq <= event.seq or fatal or one.severity != "error":
+        if later is None or (event.rank is None and somebody_died) or not _went_on(event, later):
             alive.append(one)
         else:
-            survived.append(Suppressed(one.rule, f"training went on afterwards (line {later.line})", one.ranks))
+            why = f"handled: training went on afterwards (line {event.line}, then line {later.line} of {event.source})"
+            survived.append(Suppressed(one.rule, why, one.ranks))
     return alive, survived
+
+
+def _progress(run: Run) -> dict[tuple[str, int | None], Event]:
+    """The progress of each rank by source; under None that of everybody who is not told apart by a prefix."""
+    by_rank = {(e.source, e.rank): e for e in run.events if e.kind == "progress"}
+    together: dict[tuple[str, int | None], Event] = {}
+    for (source, _), event in by_rank.items():
+        if event.fields.get("prefixed"):
+            continue
+        so_far = together.get((source, None), event)
+        newer = max(so_far, event, key=lambda e: e.seq)
+        lines = sorted({*so_far.fields.get("at", ()), *event.fields.get("at", ())})
+        together[source, None] = replace(newer, fields={**newer.fields, "at": lines})
+    return {**together, **{key: e for key, e in by_rank.items() if key[1] is not None}}
+
+
+def _went_on(event: Event, later: Event) -> bool:
+    """Several lines of progress after it, or the end of the work. One alone may be what a dying process flushed."""
+    if event.fields.get("uncaught") and not later.fields.get("prefixed"):
+        return False  # torch's excepthook had the last word; what follows was still in a buffer
+    after = sum(line > event.seq for line in later.fields.get("at", ()))
+    needed = 2 if event.rank is not None else 3
+    return after >= needed or (after >= 1 and bool(later.fields.get("finished")))
 
 
 def _cascades(echoes: Sequence[Finding], because: str) -> tuple[Cascade, ...]:

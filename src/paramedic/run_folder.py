@@ -330,6 +330,8 @@ def _are_fields(fields: Any) -> bool:
 def _is_field(key: str, value: Any) -> bool:
     if key in _TEXT_LISTS:
         return isinstance(value, list) and all(isinstance(text, str) for text in value)
+    if key == "at":
+        return isinstance(value, list) and all(_whole_number(number, *_RANGES["seq"]) for number in value)
     if key in _RANGES:
         return _whole_number(value, *_RANGES[key])
     return isinstance(value, str) if key in _TEXTS else value is None or isinstance(value, str | int | float)

@@ -14,6 +14,7 @@ from paramedic.collect import elastic, tracebacks
 from paramedic.collect.blocks import MAX_LINE, NEWLINE, Block, blocks, context, piece_end, piece_start
 from paramedic.collect.clocks import find_stamp
 from paramedic.collect.identity import facts_in
+from paramedic.collect.activity import finished, shows_progress
 from paramedic.collect.layouts import By, Peeled, Prefixes, plain
 from paramedic.collect.tracebacks import Traceback, rank_named
 from paramedic.model import Event, Fact, Skipped, Source
@@ -32,12 +33,6 @@ _BINARY_SHARE = 0.05
 _MAX_OPEN = 4_096
 _SILENCE = 20_000  # lines after which a traceback or a table that was never finished is given up
 _WITH_CONTEXT = 2  # of the lines with one literal so many keep those around them
-_NO_PROGRESS = re.compile(r"error|fail|exception|abort|killed|traceback|timed? ?out|fatal", re.I)
-_PROGRESS = re.compile(
-    r"\b(?:step|iter|iteration|epoch|batch|global_step)s?\b[^\w\n]{0,6}\d|\bloss\b[^\w\n]{0,6}-?\d|it/s\b|\b\d+%\|"
-    r"|\b(?:finished|completed|training (?:is )?(?:complete|done))\b",
-    re.I,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,16 +305,23 @@ class _Scan:
         lines = self.tail.decode("utf-8", "replace").split("\n")
         if lines and not lines[-1]:
             lines.pop()
-        found: dict[tuple[str, int | None], tuple[int, str, Peeled]] = {}
+        last: dict[int | None, tuple[int, str, Peeled]] = {}
+        progress: dict[int | None, list[tuple[int, str, Peeled]]] = defaultdict(list)
         for number, raw, peeled in self._tail_lines(lines, self._line_count() - len(lines) + 1):
             rank = self.prefixes.global_rank(peeled.rank, peeled.by)
-            found["last", rank] = number, raw, peeled
-            if _PROGRESS.search(peeled.text) and not _NO_PROGRESS.search(peeled.text):
+            last[rank] = number, raw, peeled
+            if shows_progress(peeled.text):
                 named = rank_named(peeled.text) if rank is None and self.source.rank is None else None
-                whose = peeled if named is None else Peeled(named, "torch", peeled.text)
-                found["progress", rank if named is None else named] = number, raw, whose
-        for (kind, _), (number, raw, peeled) in found.items():
-            self._event(kind, peeled, number, raw)
+                progress[rank if named is None else named].append((number, raw, peeled))
+        for rank, found in progress.items():
+            number, raw, peeled = found[-1]
+            whose = peeled if peeled.by or rank is None else Peeled(rank, "torch", peeled.text)
+            self._event(
+                "progress", whose, number, raw,
+                at=[n for n, _, _ in found[-64:]], finished=finished(peeled.text), prefixed=bool(peeled.by),
+            )  # fmt: skip
+        for number, raw, peeled in last.values():
+            self._event("last", peeled, number, raw)
 
     def _tail_lines(self, lines: list[str], first: int) -> list[tuple[int, str, Peeled]]:
         """Those that say something, with their numbers; of the very first perhaps only a part is left."""

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from paramedic.collect.activity import shows_progress
+
 START = "Traceback (most recent call last)"
 LITERALS = (START,)
 MAX_LINES = 10_000
@@ -93,7 +95,7 @@ class Traceback:
             self._state = "gap"
         elif text.startswith((*_CHAIN, _SPAWNED)):
             self._state = "chain"
-        elif text[0] in " \t" or (by_torch and START not in text and not _LOG_LINE.match(text)):
+        elif text[0] in " \t" or (by_torch and _goes_on(text)):
             if not self._frame(text):
                 self._add(text)
         else:
@@ -107,7 +109,7 @@ class Traceback:
         if text.startswith((*_CHAIN, _SPAWNED)):
             self._state = "chain"
             return True
-        if by_torch and START not in text and not _LOG_LINE.match(text):
+        if by_torch and _goes_on(text):
             self._state = "message"
             return self._in_message(text, number, by_torch)
         self.closed = True
@@ -172,3 +174,8 @@ def rank_named(text: str) -> int | None:
     """The one rank that a program's own line speaks of, if it is one."""
     named = set(_RANK.findall(text[:500]))
     return int(named.pop()) if len(named) == 1 else None
+
+
+def _goes_on(text: str) -> bool:
+    """Whether a line of the same rank can belong to the message before it."""
+    return START not in text and not _LOG_LINE.match(text) and not shows_progress(text)
