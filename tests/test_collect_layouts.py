@@ -157,3 +157,23 @@ def test_a_rank_with_empty_files_still_counts(tmp_path: Path, prefilter: Prefilt
 def test_terminal_sequences_are_taken_out() -> None:
     assert plain("\x1b[31;1mred\x1b[0m \x1b]0;title\x07x\x1b]8;;u\x1b\\y\x1bM") == "red xy"
     assert plain("\x1b]never ended") == "never ended"
+
+
+@pytest.mark.parametrize(
+    "outer",
+    [
+        "2026-11-15T11:00:09Z ",
+        "2026-11-15T11:00:09.123Z stderr F ",
+        "[pod/train-worker-3/pytorch] ",
+        "[2026-11-15 11:00:09] [ERROR] ",
+        "node7: ",
+        "(Worker pid=12) ",
+    ],
+)
+def test_torchs_prefix_is_found_behind_other_prefixes(outer: str) -> None:
+    assert Prefixes().peel(f"{outer}[rank3]: ValueError: x") == (3, "torch", "ValueError: x")
+
+
+def test_a_rank_spoken_of_far_into_a_line_is_no_prefix() -> None:
+    line = "x" * 200 + " [rank3]: ValueError"
+    assert Prefixes().peel(line).rank is None

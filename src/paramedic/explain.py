@@ -76,8 +76,12 @@ def _first_failure(run: Run, errors: Sequence[Finding], knowledge: Knowledge) ->
     first = _earliest(merged)
     rest = [f for f in errors if f.rule != first.rule or not set(f.ranks) <= set(first.ranks)]
     blamed = knowledge.rules[first.rule].blames_reporter or "accused" in first.fields
-    if not blamed or _everywhere(run, first, errors):
-        first = replace(first, ranks=(), scope="job")
+    everywhere = _everywhere(run, first, errors)
+    if not blamed or everywhere:
+        who = "Every rank" if everywhere else _who(first.ranks)
+        first = replace(first, ranks=(), scope="job", fields={**first.fields, "who": who})
+    elif not first.ranks:
+        first = _with_rank_of_exit(first, errors)
     rivals = [f for f in merged if f.rule != first.rule and f.consequence == "never" and first.consequence == "never"]
     if rivals:
         first = replace(first, confidence=first.confidence * 0.9)
@@ -136,6 +140,14 @@ def _earliest(merged: Sequence[Finding]) -> Finding:
     if len({e.source for e in events}) == 1:
         return min(merged, key=lambda f: f.evidence[0].event.seq)
     return merged[0]
+
+
+def _with_rank_of_exit(first: Finding, errors: Sequence[Finding]) -> Finding:
+    """A crash line without a rank, and exactly one rank that ended by a signal of its own: they belong together."""
+    ends = {r for f in errors if f.evidence[0].event.kind == "exit" and f.consequence == "never" for r in f.ranks}
+    if first.symptom not in ("native-crash", "host-out-of-memory") or len(ends) != 1:
+        return first
+    return replace(first, ranks=tuple(ends), scope="rank")
 
 
 def _everywhere(run: Run, first: Finding, errors: Sequence[Finding]) -> bool:
@@ -259,7 +271,7 @@ def _causes(
 
 
 def _why(cause: str, base: float, weights: Mapping[str, float], some_only: bool, setting: str) -> str:
-    reasons = ["this message points to it"] if cause in weights else []
+    reasons = [] if cause in weights or not weights else ["not what this message usually means"]
     if some_only and cause in _LOCAL:
         reasons.append("only some ranks have it")
     return "; ".join([*reasons, f"base rate {base:.0%} ({setting})"])
@@ -267,15 +279,18 @@ def _why(cause: str, base: float, weights: Mapping[str, float], some_only: bool,
 
 def _summary(rule: Rule, one: Finding) -> str:
     """The rule's sentence with what the message said; the plain title where the message does not say enough."""
-    if not one.ranks:
-        who = "Every rank" if one.scope == "job" and one.evidence[0].event.rank is not None else "A rank"
-    else:
-        who = f"Rank {one.ranks[0]}" if len(one.ranks) == 1 else f"Ranks {_listed(one.ranks)}"
+    who = one.fields.get("who") or _who(one.ranks)
     sentence = rule.summary.replace("Rank {rank}", who).replace("rank {rank}", who[0].lower() + who[1:])
     known = {**one.fields, "rank": _listed(one.ranks) or "?"}
     for name, value in known.items():
         sentence = sentence.replace("{" + name + "}", value)
     return rule.title if "{" in sentence and any(f"{{{n}}}" in sentence for n in _placeholders(rule)) else sentence
+
+
+def _who(ranks: Sequence[int]) -> str:
+    if not ranks:
+        return "A rank"
+    return f"Rank {ranks[0]}" if len(ranks) == 1 else f"Ranks {_listed(ranks)}"
 
 
 def _placeholders(rule: Rule) -> list[str]:

@@ -54,6 +54,7 @@ class Peeled(NamedTuple):
 
 
 _TORCH = re.compile(r"\[rank(\d{1,6})\]:[ \t]?")
+_BURIED = 160  # so far behind other prefixes `[rankN]:` may stand
 _TEE = re.compile(r"\[(?:default|trainer|worker)(\d{1,5})\]:")
 _MPIRUN = re.compile(r"\[\d{1,9},(\d{1,6})\]<(?:stdout|stderr|stddiag)>:[ \t]?")
 _SRUN = re.compile(r"[ \t]{0,6}(\d{1,6}):(?: |$)")
@@ -84,7 +85,11 @@ class Prefixes:
         rank, by = None, ""
         if self.srun and (found := _SRUN.match(line)):
             rank, by, line = int(found[1]), "launcher", line[found.end() :]
-        if not line.startswith("["):
+        buried = line.find("[rank", 1, _BURIED)
+        if buried > 0 and not line.startswith("[rank") and _TORCH.match(line, buried):
+            if not _TEE.match(line) and not _MPIRUN.match(line):
+                line = line[buried:]  # a time, a pod, a host or a stream stands before it
+        elif not line.startswith("["):
             return self._seen(rank, by, line)
         if found := _MPIRUN.match(line):
             rank, by, line = int(found[1]), "launcher", line[found.end() :]

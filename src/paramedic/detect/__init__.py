@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from paramedic.detect import collectives, exceptions, exits, hang, match, memory
+from paramedic.detect import collectives, exceptions, exits, hang, match, memory, numerics
 from paramedic.knowledge import Knowledge, Rule
 from paramedic.model import Finding, Run
 from paramedic.prefilter import Prefilter
@@ -22,6 +22,7 @@ EVENT_DETECTORS: dict[str, Detector] = {
     "exits.terminated": exits.terminated,
     "exits.wordless": exits.wordless,
     "exceptions.unrecognised": exceptions.unrecognised,
+    "numerics.ended_non_finite": numerics.ended_non_finite,
 }
 """They judge single events, in this order: each sees what was found before it."""
 

@@ -39,7 +39,7 @@ def unrecognised(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
             continue
         symptom, confidence = _symptom(event, name)
         where = own_frame(event)
-        fields = {"exception": event.text.split("\n")[-1][:200], "where": where}
+        fields = {"exception": _last_exception(event)[:200], "where": where}
         ranks = () if event.rank is None else (event.rank,)
         one = on_events(rule, (event,), ranks, fields)
         yield replace(one, symptom=symptoms.symptom(symptom), confidence=confidence)
@@ -53,3 +53,10 @@ def _symptom(event: Event, name: str) -> tuple[str, float]:
     if name in _UNIMPLEMENTED:
         return "unsupported-api-or-attribute", 0.6
     return "step-execution-error", 0.6
+
+
+def _last_exception(event: Event) -> str:
+    """The line that names the exception, not the last line of a long message."""
+    name = event.fields["types"][-1]
+    lines = event.text.split("\n")
+    return next((line for line in reversed(lines) if line.startswith(name)), lines[-1])

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from paramedic.detect.match import on_events, own_frame
 from paramedic.knowledge import Rule
-from paramedic.model import Event, Finding, Run
+from paramedic.model import Finding, Run
 
 
 def rank_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -18,7 +18,7 @@ def rank_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
         events = [one.evidence[0].event for one in victims]
         if waiting and 0 < len(missing) <= len(waiting):
             yield on_events(rule, events[:4], sorted(missing), {"waiting": _listed(waiting)})
-        elif not missing and (odd := _elsewhere(events)):
+        elif not missing and (odd := _elsewhere(victims)):
             others = [e for e in events if e.rank not in odd]
             theirs = [e for e in events if e.rank in odd]
             yield on_events(rule, [*theirs, *others][:4], sorted(odd), {"waiting": _listed(waiting - odd)})
@@ -44,9 +44,15 @@ def _victims(found: Sequence[Finding], symptom: str) -> Iterator[list[Finding]]:
             yield [one for one in errors if one.symptom == symptom and one.consequence == "possible"]
 
 
-def _elsewhere(events: Sequence[Event]) -> set[int]:
-    """Ranks whose own code stood at another line than that of the clear majority."""
-    places = {e.rank: own_frame(e) for e in events if e.rank is not None and e.fields.get("frames")}
+def _elsewhere(victims: Sequence[Finding]) -> set[int]:
+    """Ranks that waited in another collective, or whose own code stood at another line, than the clear majority."""
+    places: dict[int, str] = {}
+    for one in victims:
+        event = one.evidence[0].event
+        call = " ".join(one.fields[name] for name in ("op", "seq") if name in one.fields) if "seq" in one.fields else ""
+        place = call or (own_frame(event) if event.fields.get("frames") else "")
+        if event.rank is not None and place:
+            places.setdefault(event.rank, place)
     votes = Counter(places.values()).most_common(2)
     if len(votes) < 2 or votes[0][1] <= len(places) / 2:
         return set()

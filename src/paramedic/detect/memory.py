@@ -68,6 +68,9 @@ def parse(text: str) -> DeviceOom | None:
     if reserved is not None and "allocated" in sizes:
         sizes.setdefault("unused", max(reserved - sizes["allocated"], 0))
     others = sum(_bytes(found) or 0 for found in _OTHERS.finditer(text[:8_000]))
+    total, own = sizes.get("total", 0), sizes.get("used", sizes.get("allocated", 0))
+    if others + own > total * 1.02:  # cannot both fit: in a container a process does not know its own number
+        others = 0
     return DeviceOom(**sizes, others=others) if sizes else None
 
 
