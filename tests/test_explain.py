@@ -170,3 +170,102 @@ def test_cause_probabilities_are_sorted_and_leave_room_for_the_unknown(of) -> No
             shares = [cause.probability for cause in finding.causes]
             assert shares == sorted(shares, reverse=True)
             assert 0 < sum(shares) <= 0.901
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        "wandb:   train/loss 1.82",
+        "  1%|          | 11/1200 [00:46<1:23:12,  4.20s/it]",
+        "step 12 loss 2.0",
+        "Epoch 0:  23%|##3 | 23/100 [00:10<00:33]",
+        "    Finished:     Mon, 02 Jun 2025 11:00:00 +0000",
+    ],
+)
+def test_what_a_dying_process_still_prints_is_no_sign_of_life(of, after: str) -> None:  # type: ignore[no-untyped-def]
+    verdict = of(f"step 11 loss 2.0\n{trace(OOM)}\n{after}\n").verdict
+    assert verdict is not None
+    assert verdict.symptom == "device-out-of-memory"
+
+
+def test_a_rank_that_the_launcher_saw_die_did_not_survive(tmp_path: Path) -> None:
+    (tmp_path / "torchrun.log").write_text(
+        "Root Cause (first observed failure):\n[0]:\n  time      : 2026-11-15_02:06:27\n  host      : node-01\n"
+        "  rank      : 0 (local_rank: 0)\n  exitcode  : 1 (pid: 4711)\n  error_file: <N/A>\n  traceback : x\n=====\n"
+    )
+    ending = "step 8 loss 2.0\nstep 9 loss 2.0\ntraining finished\n"
+    report = files(tmp_path, {0: f"{trace(OOM)}\n{ending}", 1: trace(CLOSED) + "\n"})
+    assert report.verdict is not None
+    assert (report.verdict.symptom, report.verdict.ranks) == ("device-out-of-memory", (0,))
+
+
+def test_ranks_outside_a_subgroup_are_not_blamed_for_its_timeout(tmp_path: Path) -> None:
+    line = "[rank{r}]:" + WATCHDOG.replace("[Rank {r}]", "[PG ID 3 PG GUID 9(TENSOR_MODEL_PARALLEL_GROUP) Rank {r}]")
+    texts = {r: "step 1003 loss 2.0\n" + (line.format(r=r) + "\n" if r < 3 else "") for r in range(4)}
+    report = files(tmp_path, texts)
+    assert report.verdict is None or report.verdict.ranks == ()
+
+
+def test_a_rank_in_another_collective_is_the_suspect(of) -> None:  # type: ignore[no-untyped-def]
+    lines = [WATCHDOG.format(r=r).replace("ALLREDUCE", "_ALLGATHER_BASE" if r == 2 else "ALLREDUCE") for r in range(4)]
+    verdict = of("".join(f"[rank{r}]:{line}\n" for r, line in enumerate(lines))).verdict
+    assert verdict is not None
+    assert verdict.ranks == (2,)
+
+
+def test_every_rank_is_only_said_when_it_is_every_rank(of) -> None:  # type: ignore[no-untyped-def]
+    some = of("".join(f"[rank{r}]:{WATCHDOG.format(r=r)}\n" for r in (0, 1)) + "[rank7]: step 3 loss 2.0\n").verdict
+    assert some is not None
+    assert not some.summary.startswith("Every rank")
+
+
+def test_a_rank_of_another_kind_is_not_taken_for_a_process(of) -> None:  # type: ignore[no-untyped-def]
+    verdict = of(f"2026-11-10 10:00:00 INFO LoRA rank: 16 alpha 32\n{trace(OOM)}\n").verdict
+    assert verdict is not None
+    assert verdict.ranks == ()
+
+
+def test_a_process_that_does_not_know_its_own_number_is_not_another_process(of) -> None:  # type: ignore[no-untyped-def]
+    verdict = of(
+        "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.95 GiB. GPU 3 has a total capacity of "
+        "79.15 GiB of which 512.00 MiB is free. Process 2938841 has 78.64 GiB memory in use. Of the allocated memory "
+        "75.91 GiB is allocated by PyTorch, and 1.20 GiB is reserved by PyTorch but unallocated.\n"
+    ).verdict
+    assert verdict is not None
+    assert verdict.rule == "MEM001"
+
+
+def test_clocks_that_may_be_in_different_zones_decide_nothing(tmp_path: Path) -> None:
+    report = files(
+        tmp_path,
+        {
+            0: f"2026-11-10 19:00:00,000 ERROR {OOM}\n",
+            1: "2026-11-10 10:00:05,000 ERROR torch.AcceleratorError: CUDA error: an illegal memory access was encountered\n",
+        },
+    )
+    assert {f.symptom for f in report.findings} == {"device-out-of-memory", "accelerator-fault"}
+
+
+def test_a_crash_line_without_a_rank_gets_that_of_the_only_rank_that_crashed(of) -> None:  # type: ignore[no-untyped-def]
+    report = of(
+        "Fatal Python error: Segmentation fault\n"
+        "Root Cause (first observed failure):\n[0]:\n  time      : 2026-11-15_02:06:27\n  host      : node-01\n"
+        "  rank      : 2 (local_rank: 2)\n  exitcode  : -11 (pid: 4711)\n  error_file: <N/A>\n  traceback : Signal 11\n=====\n"
+    )
+    assert report.verdict is not None
+    assert (report.verdict.symptom, report.verdict.ranks) == ("native-crash", (2,))
+
+
+def test_the_exception_is_quoted_not_the_last_line_of_its_message(of) -> None:  # type: ignore[no-untyped-def]
+    verdict = of(
+        merged(
+            (
+                1,
+                trace(
+                    "pkg.ConfigAttributeError: Key 'modle' is not in struct\n    full_key: modle\n    object_type=dict"
+                ),
+            )
+        )
+    ).verdict
+    assert verdict is not None
+    assert "Key 'modle' is not in struct" in verdict.summary

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from paramedic.knowledge import Knowledge, Rule
 from paramedic.knowledge.priors import Setting
@@ -21,6 +21,8 @@ MAX_EVIDENCE = 6
 UNKNOWN = 0.1
 """The share of every cause distribution that is kept for causes nobody listed."""
 _UNLISTED = 0.05
+_ZONE_STEP_NS = 25 * 60 * 1_000_000_000
+"""Clocks that are further apart than this may be in different zones: then they decide nothing."""
 _TEMPER = 0.5
 """Whoever weighed a rule's causes knew the base rate already, so it counts by its square root beside them."""
 _LOCAL = frozenset(
@@ -52,7 +54,8 @@ def explain(run: Run, found: Sequence[Finding], knowledge: Knowledge, setting: S
         echoes += [f for f in notes if f.consequence == "always"]
         notes = [f for f in notes if f.consequence != "always"]
     earlier = _merged(f for f in errors if f.attempt != last and f.consequence == "never")
-    findings = [_explained(run, f, knowledge, setting) for f in (*first, *earlier, *_merged(notes))]
+    place = _Place(_hosts(run), _blamed_by_torchrun(run), len(run.ranks_seen))
+    findings = [_explained(place, f, knowledge, setting) for f in (*first, *earlier, *_merged(notes))]
     findings.sort(key=lambda f: (f.severity != "error", f.attempt != last))
     verdict = findings[0] if first and findings[0].confidence >= VERDICT_AT else None
     return Report(
@@ -74,7 +77,8 @@ def _first_failure(run: Run, errors: Sequence[Finding], knowledge: Knowledge) ->
         return [], []
     merged = sorted(_merged(_roots(errors)), key=_preference)
     first = _earliest(merged)
-    rest = [f for f in errors if f.rule != first.rule or not set(f.ranks) <= set(first.ranks)]
+    named = set(first.ranks)
+    rest = [f for f in errors if f.rule != first.rule or not named.issuperset(f.ranks)]
     blamed = knowledge.rules[first.rule].blames_reporter or "accused" in first.fields
     everywhere = _everywhere(run, first, errors)
     if not blamed or everywhere:
@@ -135,7 +139,8 @@ def _earliest(merged: Sequence[Finding]) -> Finding:
     if len(merged) == 1:
         return merged[0]
     events = [f.evidence[0].event for f in merged]
-    if all(e.utc_ns is not None for e in events):
+    times = sorted(e.utc_ns for e in events if e.utc_ns is not None)
+    if len(times) == len(events) and times[1] - times[0] < _ZONE_STEP_NS:
         return min(merged, key=lambda f: f.evidence[0].event.utc_ns or 0)
     if len({e.source for e in events}) == 1:
         return min(merged, key=lambda f: f.evidence[0].event.seq)
@@ -227,16 +232,25 @@ def _cascades(echoes: Sequence[Finding], because: str) -> tuple[Cascade, ...]:
 # -- why -----------------------------------------------------------------------------------------------------------
 
 
-def _explained(run: Run, one: Finding, knowledge: Knowledge, setting: Setting) -> Finding:
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What is asked of the run for every finding, worked out once."""
+
+    hosts: Mapping[int | None, str]
+    blamed: int | None
+    ranks_seen: int
+
+
+def _explained(place: _Place, one: Finding, knowledge: Knowledge, setting: Setting) -> Finding:
     rule = knowledge.rules[one.rule]
     prior = knowledge.priors.cause(one.symptom, setting)
     weights = rule.causes if one.symptom == rule.symptom else {}
-    some_only = bool(one.ranks) and len(run.ranks_seen) > len(one.ranks)
+    some_only = bool(one.ranks) and place.ranks_seen > len(one.ranks)
     return replace(
         one,
-        hosts=tuple(sorted({*one.hosts, *(host for rank, host in _hosts(run).items() if rank in one.ranks)})),
+        hosts=tuple(sorted({*one.hosts, *(place.hosts[rank] for rank in one.ranks if rank in place.hosts)})),
         causes=_causes(prior, weights, some_only, setting),
-        summary=_summary(rule, one) + _misled(run, one),
+        summary=_summary(rule, one) + _misled(place, one),
     )
 
 
@@ -245,12 +259,16 @@ def _hosts(run: Run) -> dict[int | None, str]:
     return {e.rank: str(e.fields["host"]) for e in run.events if e.kind == "exit" and e.fields.get("host")}
 
 
-def _misled(run: Run, one: Finding) -> str:
+def _blamed_by_torchrun(run: Run) -> int | None:
+    named = {e.rank for e in run.events if e.kind == "exit" and e.fields.get("first_observed")}
+    return named.pop() if len(named) == 1 else None
+
+
+def _misled(place: _Place, one: Finding) -> str:
     """torchrun names the rank whose end its agent saw first, which is often a mere victim."""
-    blamed = {e.rank for e in run.events if e.kind == "exit" and e.fields.get("first_observed")}
-    if not one.ranks or len(blamed) != 1 or blamed <= set(one.ranks) or one.severity != "error":
+    if place.blamed is None or not one.ranks or place.blamed in one.ranks or one.severity != "error":
         return ""
-    return f" (torchrun's table blames rank {blamed.pop()}, whose end it merely saw first.)"
+    return f" (torchrun's table blames rank {place.blamed}, whose end it merely saw first.)"
 
 
 def _causes(

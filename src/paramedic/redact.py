@@ -13,7 +13,11 @@ _KEY_BEGINS = re.compile(r"-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----")
 _KEY_ENDS = re.compile(r"-----END [A-Z ]{0,20}PRIVATE KEY-----")
 _MAX_KEY = 16_000
 _END = r"(?![A-Za-z0-9_-])"
-_VALUE = r"[^\s'\",;&)]"
+_VALUE = r"(?:[^\s'\",;&)\\]|\\(?!['\"]))"
+# Between a name and its value: `=`, `": "`, the same escaped inside another text, `%3D` in an address, `=b'`.
+_IS = r"(?:\\{0,3}['\"])?\s{0,3}(?:[=:]|%3[ADad])\s{0,3}(?:[BbRrUu]{0,2}\\{0,3}['\"])?"
+_PLAIN = r"(?!(?:is|was|are|and|or|not|no|must|may|can|to|for|from|with|has|if|needs?|requires?|required|expects?|given|value)\b)"
+_PLACE = r"(?!(?:[A-Z]{1,12}_)?(?:PASSWORD|PASSWD|PASSPHRASE|TOKEN|KEY|SECRET)\b)"
 _NOTHING = r"(?!(?:None|null|True|False|true|false|\*+)\b|\[redacted\])"
 
 # Each pattern keeps what comes before the secret (group 1) so that the line stays readable. The words before it say,
@@ -32,26 +36,55 @@ _SECRETS: tuple[tuple[tuple[str, ...], re.Pattern[str]], ...] = tuple(
         (("npm_", "pypi-", "glpat-"), r"()\bnpm_[A-Za-z0-9]{30,100}|\b(?:pypi|glpat)-[A-Za-z0-9_-]{15,400}"),
         (
             ("authorization",),
-            r"(?i)(\bauthorization['\"]?\s{0,3}[:=]\s{0,3}['\"]?(?:(?:bearer|basic|token|digest)\s{1,3})?)[^\s'\",]{6,8000}",
+            rf"(?i)(\bauthorization{_IS}(?:(?:bearer|basic|token|digest)\s{{1,3}})?)[^\s'\",]{{6,8000}}",
         ),
         (("bearer",), r"(?i)(\bbearer\s{1,3})[A-Za-z0-9._~+/=-]{12,8000}"),
         (
-            ("passw", "secret", "credential"),
-            r"(?i)((?:passwd|password|passwort|secret|secret_?key|credential)s?['\"]?\s{0,3}[=:]\s{0,3}['\"]?)"
+            ("passw", "passphrase"),
+            rf"(?i)((?:passwd|password|passwort|passphrase)s?{_IS})"
+            rf"{_NOTHING}(?![<\[])(?={_VALUE}{{0,200}}[A-Za-z0-9]){_VALUE}{{4,400}}",
+        ),
+        (
+            ("secret", "credential"),
+            rf"(?i)((?:secret|secret_?key|credential)s?{_IS})"
             rf"{_NOTHING}(?![~./<\[])(?={_VALUE}{{0,200}}[A-Za-z0-9]){_VALUE}{{4,400}}",
+        ),
+        (  # `PWD` alone is a folder, and `forward_pass` a part of a step
+            ("_pass", "_pw", "pwd="),
+            r"((?:[A-Z0-9]_(?:PASS|PWD|PW)|(?<![A-Za-z])[Pp]wd(?==)|(?:db|sql|pg|postgres|redis|smtp|ftp|mongo|admin|root"
+            rf"|user|ldap|ssh|login)_(?:pass|pwd|pw)){_IS}){_NOTHING}(?![~./<\[])(?={_VALUE}{{0,200}}[A-Za-z]){_VALUE}{{4,400}}",
+        ),
+        (
+            ("--",),
+            r"(?i)(--(?:[a-z0-9]{1,20}[_-]){0,4}(?:passwd|password|passphrase|secret|(?:api|access|secret|private)[_-]?key)"
+            rf"['\"]?,?\s{{1,3}}['\"]?){_NOTHING}{_PLAIN}(?-i:{_PLACE})(?![-<\[$])(?={_VALUE}{{0,200}}[A-Za-z0-9]){_VALUE}{{4,400}}",
+        ),
+        (
+            ("token",),
+            r"(?i)(--(?:(?:hf|hub|auth|access|api|wandb|github|gitlab|bot|user|session|bearer|vault)[_-]){0,3}token"
+            rf"['\"]?,?\s{{1,3}}['\"]?){_NOTHING}{_PLAIN}(?-i:{_PLACE})(?![-<\[$./~]){_VALUE}{{6,400}}",
+        ),
+        (
+            ("wandb",),
+            r"(\bwandb['\",\s]{1,4}login['\",\s]{1,4}(?:--?[a-z-]{1,20}(?:=\S{1,100})?['\",\s]{1,4}){0,3})[A-Za-z0-9_-]{20,120}",
+        ),
+        (
+            ("cookie",),
+            rf"(?i)(\bcookie{_IS}){_NOTHING}(?=[^\s=;'\"]{{1,100}}=)[^\n'\"]{{4,4000}}",
         ),
         (
             ("key",),
             r"(?i)((?:api|access|private|account|secret|encryption|signing)[_ -]?(?:access[_ -]?)?key(?:[_ -]?id)?"
-            rf"['\"]?\s{{0,3}}[=:]\s{{0,3}}['\"]?){_NOTHING}(?![~./<\[])(?={_VALUE}{{0,200}}[A-Za-z]){_VALUE}{{6,400}}",
+            rf"{_IS}){_NOTHING}(?![~./<\[])(?={_VALUE}{{0,200}}[A-Za-z]){_VALUE}{{6,400}}",
         ),
         (  # `token` is also what a model reads: only a value that looks made by a machine is a secret
             ("token",),
-            rf"(?i)(token['\"]?\s{{0,3}}[=:]\s{{0,3}}['\"]?){_NOTHING}"
+            rf"(?i)(token{_IS}){_NOTHING}"
             r"(?=[A-Za-z0-9_./+=~-]{0,60}[0-9])(?=[0-9_./+=~-]{0,60}[A-Za-z])(?![0-9.]{1,12}(?:e[+-]?[0-9]{1,3}|[KMBTkmbt])\b)"
             rf"[A-Za-z0-9_./+=~-]{{8,4000}}{_END}",
         ),
-        (("@",), r"(\b[A-Za-z][A-Za-z0-9+.-]{1,15}://[^\s/:@]{0,64}:)[^\s/@]{1,256}(?=@)"),
+        (("@",), r"(\b[A-Za-z][A-Za-z0-9+.-]{1,15}://[^\s/:@]{0,64}:)[^\s/]{1,256}(?=@)"),
+        (("@",), r"(\bhttps?://)(?=[^\s/:@]{20}|[^\s/:@]{0,60}[0-9])[^\s/:@]{8,256}(?=@)"),
         (
             ("sig", "token=", "key="),
             r"(?i)([?&](?:sig|signature|x-amz-signature|x-amz-credential|x-amz-security-token|x-goog-signature"
@@ -60,17 +93,47 @@ _SECRETS: tuple[tuple[tuple[str, ...], re.Pattern[str]], ...] = tuple(
     )
 )
 _WORDS = tuple(sorted({word for words, _ in _SECRETS for word in words}))
-# The middle of a private key whose first line is elsewhere: nothing but base64, as wide as PEM writes it.
+# The middle of a private key whose first line is elsewhere: base64 as wide as PEM writes it, perhaps behind a prefix.
 _KEY_BODY = re.compile(
-    r"\s{0,4}(?=[A-Za-z0-9+/]{0,70}[a-z])(?=[A-Za-z0-9+/]{0,70}[A-Z0-9+/])[A-Za-z0-9+/]{64,76}={0,2}\s{0,4}"
+    r"(?<![A-Za-z0-9+/=_.-])(?=[A-Za-z0-9+/]{0,75}[a-z])(?=[A-Za-z0-9+/]{0,75}[A-Z])(?=[A-Za-z0-9+/]{0,75}[0-9+/])"
+    r"(?!(?:/[A-Za-z0-9+]{1,40}){4})[A-Za-z0-9+/]{64,76}={0,2}(?=\s{0,4}\Z)"
 )
+_KEY_REST = re.compile(r"(?<![^\s\]:|>])[A-Za-z0-9+/]{1,76}={0,2}(?=\s{0,4}\Z)")
+_DIGITS = re.compile(r"[0-9]{1,20}")
+_WIDEST = 90
 
 
 def redact(text: str) -> str:
     """Replaces tokens, keys and passwords by `[redacted]`; everything else stays as it is."""
-    if "PRIVATE KEY" in text:
+    key = "PRIVATE KEY" in text
+    if key:
         text = "".join(_without_private_keys(text))
-    return "\n".join(map(_redact_line, text.split("\n"))) if "\n" in text else _redact_line(text)
+    if "\n" not in text:
+        return _redact_line(text)
+    lines = text.split("\n")
+    return "\n".join(_without_key_ends([_redact_line(line) for line in lines], lines, key))
+
+
+def _without_key_ends(clean: list[str], lines: list[str], key: bool) -> list[str]:
+    """The last line of a key is short: it stands behind a wide one, or before the line that says that a key ends."""
+    for at in range(1, len(lines)):
+        if clean[at - 1].endswith(_MARK) and (body := _key_body(lines[at - 1])) is not None:
+            clean[at] = _without_rest(clean[at], lines[at - 1][: body.start()])
+        if key and (end := _KEY_ENDS.search(lines[at])) is not None:
+            clean[at - 1] = _without_rest(clean[at - 1], lines[at][: end.start()])
+    return clean
+
+
+def _without_rest(line: str, front: str) -> str:
+    """Only where the same prefix stands before it: then the same process wrote it, and nothing else."""
+    rest = _KEY_REST.search(line, max(len(line) - _WIDEST, 0))
+    if rest is None or _DIGITS.sub("0", line[: rest.start()]).strip() != _DIGITS.sub("0", front).strip():
+        return line
+    return line[: rest.start()] + _MARK
+
+
+def _key_body(line: str) -> re.Match[str] | None:
+    return _KEY_BODY.search(line, len(line) - _WIDEST if len(line) > _WIDEST else 0) if len(line) >= 64 else None
 
 
 def _without_private_keys(text: str) -> Iterator[str]:
@@ -94,9 +157,8 @@ def _redact_line(line: str) -> str:
         for words, pattern in _SECRETS:
             if any(map(has, words)):
                 line = pattern.sub(_keep_front, line)
-    if 64 <= len(line) <= 90 and _KEY_BODY.fullmatch(line):
-        return _MARK
-    return line
+    body = _key_body(line)
+    return line if body is None else line[: body.start()] + _MARK
 
 
 def _keep_front(found: re.Match[str]) -> str:

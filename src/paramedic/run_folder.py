@@ -15,6 +15,7 @@ import io
 import json
 import os
 import re
+import secrets
 import shutil
 import stat
 import tarfile
@@ -90,7 +91,12 @@ def write(run: Run, folder: Path, clean: Redactor = redact, copies: Copies = ())
     """A folder that is there whole or not at all."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ParamedicError(f"{folder}: exists already; name another folder")
-    new = folder.absolute().with_name(f".{folder.absolute().name}.{os.getpid()}.new")
+    new = _beside(folder.absolute())
+    try:
+        new.parent.mkdir(parents=True, exist_ok=True)
+        os.mkdir(new)  # nobody else's folder, and no link to one
+    except (OSError, ValueError) as error:
+        raise ParamedicError(f"{folder}: cannot be written: {getattr(error, 'strerror', None) or error}") from None
     try:
         with closing(RunWriter(new, clean)) as writer:
             for item in _items(run):
@@ -139,15 +145,21 @@ def whole(path: str | Path) -> Iterator[IO[bytes]]:
         target = Path(os.path.realpath(path))
         if target.is_dir():
             raise ParamedicError(f"{path}: is a folder; name a file")
-        new = target.with_name(f".{target.name[:200]}.{os.getpid()}.new")
+        new = _beside(target)
+        opened = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         try:
-            with open(new, "wb") as file:
+            with open(opened, "wb") as file:
                 yield file
             new.replace(target)
         finally:
             new.unlink(missing_ok=True)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         raise ParamedicError(f"{path}: cannot be written: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _beside(target: Path) -> Path:
+    """A name in the same folder that nobody can guess and put a link at."""
+    return target.with_name(f".{target.name[:60]}.{secrets.token_hex(8)}.new")
 
 
 def _items(run: Run) -> Iterator[Source | Event | Fact | Skipped]:
@@ -209,13 +221,15 @@ def read(path: str) -> Run:
         skipped.append(Skipped(path, "the recording was cut off; what was written before is used"))
     frameworks = head.get("frameworks")
     return Run(
-        id=str(head.get("id", "unfinished"))[:64],
+        id=redact(str(head.get("id", "unfinished"))[:64]),
         sources=lists[Source],
         events=lists[Event],
         facts=lists[Fact],
-        skipped=(*lists[Skipped], *skipped),
+        skipped=(*lists[Skipped], *(Skipped(redact(s.what), redact(s.why)) for s in skipped)),
         world_size=head["world_size"] if _whole_number(head.get("world_size"), 1, MAX_WORLD_SIZE) else None,
-        frameworks=tuple(f for f in frameworks if isinstance(f, str)) if isinstance(frameworks, list) else (),
+        frameworks=tuple(_clipped("", f) for f in frameworks[:100] if isinstance(f, str))
+        if isinstance(frameworks, list)
+        else (),
     )
 
 
@@ -279,7 +293,7 @@ def _parse(name: str, kind: Callable[..., T], text: str, skipped: list[Skipped])
         if not line.strip():
             continue
         try:
-            yield kind(**_checked(kind, json.loads(line)))
+            yield kind(**_clipped("", _checked(kind, json.loads(line))))
         except (ValueError, TypeError, RecursionError):
             if number == len(lines):
                 skipped.append(Skipped(name, "the last line was cut off"))
@@ -321,6 +335,26 @@ def _checked(kind: Callable[..., object], item: Any) -> dict[str, Any]:
     if item.get("kind") == "exit" and kind is Event and not {"exitcode", "pid"} <= item.get("fields", {}).keys():
         raise TypeError("fields")
     return item
+
+
+# How much a text, and how many of a list's texts, are read: what `collect` itself keeps at most.
+_MOST = {"text": 16_000, "traceback": 16_000, "frames": 750, "types": 750, "before": 400, "after": 400}
+_MOST_TEXT = 4_000
+_MOST_ITEMS = {"frames": 60, "types": 60, "before": 8, "after": 8, "at": 64}
+_MOST_FIELDS = 40
+
+
+def _clipped(key: str, value: Any) -> Any:
+    """Without secrets and of a bounded size, whoever wrote it; secrets may span the lines of a list."""
+    if isinstance(value, str):
+        return redact(value)[: _MOST.get(key, _MOST_TEXT)]
+    if isinstance(value, dict):
+        return {redact(name)[:100]: _clipped(name, item) for name, item in [*value.items()][:_MOST_FIELDS]}
+    if not isinstance(value, list):
+        return value
+    if key in _TEXT_LISTS and value:
+        return [text[: _MOST[key]] for text in redact("\n".join(value)).split("\n")[-_MOST_ITEMS[key] :]]
+    return value[-_MOST_ITEMS.get(key, 64) :]
 
 
 def _are_fields(fields: Any) -> bool:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 
 _STEP = re.compile(
-    r"\b(?:step|iter|iteration|epoch|batch|global_step)s?\b[^\w\n]{0,6}\d|\bloss\b[^\w\n]{0,6}(?:-?\d|nan\b|inf\b)", re.I
+    r"(?:\b|_)(?:step|iter|iteration|epoch|batch)s?\b[^\w\n]{0,6}\d|(?:\b|_)loss\b[^\w\n]{0,6}(?:-?\d|nan\b|inf\b)|\[\d+/\d+\]",
+    re.I,
 )
 _FINISHED = re.compile(r"\b(?:finished|completed|training (?:is )?(?:complete|done))\b(?!:)", re.I)
-_NOT = re.compile(r"error|fail|exception|abort|killed|traceback|timed? ?out|fatal|\d%\||\d\s?(?:it/s|s/it)\b|\bwandb:", re.I)
+_NOT = re.compile(
+    r"error|fail|exception|abort|killed|traceback|timed? ?out|fatal|\d%\||\d\s?(?:it/s|s/it)\b|\bwandb:", re.I
+)
 
 
 def shows_progress(text: str) -> bool:

@@ -5,18 +5,17 @@ Bytes are read once, in big blocks. The prefilter says where to look; between it
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict, deque
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO
 
 from paramedic.collect import elastic, tracebacks
+from paramedic.collect.activity import finished, shows_progress
 from paramedic.collect.blocks import MAX_LINE, NEWLINE, Block, blocks, context, piece_end, piece_start
 from paramedic.collect.clocks import find_stamp
 from paramedic.collect.identity import facts_in
-from paramedic.collect.activity import finished, shows_progress
 from paramedic.collect.layouts import By, Peeled, Prefixes, plain
-from paramedic.collect.tracebacks import Traceback, rank_named
+from paramedic.collect.tracebacks import Traceback, rank_in_header, rank_named
 from paramedic.model import Event, Fact, Skipped, Source
 from paramedic.prefilter import Prefilter
 from paramedic.redact import redact
@@ -213,7 +212,7 @@ class _Scan:
         if trace.is_ignored or not (trace.frames or trace.exceptions):
             return
         by, rank = who
-        named = None if by or self.source.rank is not None else rank_named(trace.header)
+        named = None if by or self.source.rank is not None else rank_in_header(trace.header)
         if named is not None:
             by, rank = "torch", named
         self._traceback(trace, Peeled(rank, by, trace.text), trace.header, named=named is not None)

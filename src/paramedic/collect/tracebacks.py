@@ -25,7 +25,8 @@ _EXCEPTION = re.compile(
 _USUAL_NAME = re.compile(r"(?:[Ee]rror|Exception|\wWarning|Interrupt|Exit|StopIteration|Failed|Failure|Fault|Group)$")
 _LOG_LINE = re.compile(r"^\[?(?:[EWIFDV]\d{3,4} \d\d:|\[?20\d\d[-/]\d\d|(?:ERROR|WARNING|INFO|DEBUG|CRITICAL)\b)")
 _GROUP = re.compile(r"^\s*\+ Exception Group " + re.escape(START))
-_RANK = re.compile(r"\brank[ _=:#-]{0,2}(\d{1,6})\b", re.I)
+_RANK = re.compile(r"(?<!lora[ _-])(?<!low[ _-])\brank[ _=:#-]{0,2}(\d{1,6})\b", re.I)
+_ANNOUNCES = re.compile(r"error|fail|exception|crash|abort|died|caught", re.I)
 _MARGIN = re.compile(r"^\s*(?:\| ?|\+[-+])")
 
 
@@ -168,6 +169,11 @@ class Traceback:
         if not self.exceptions and self.frames:
             return f"Traceback cut off in {self.frames[-1]}"
         return "\n".join(self.exceptions)
+
+
+def rank_in_header(text: str) -> int | None:
+    """Only a line that announces the error speaks of the rank that has it."""
+    return rank_named(text) if _ANNOUNCES.search(text) else None
 
 
 def rank_named(text: str) -> int | None:

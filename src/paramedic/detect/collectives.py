@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 from paramedic.detect.match import on_events
 from paramedic.knowledge import Rule
-from paramedic.model import Finding, Run
+from paramedic.model import Event, Finding, Run
 
 _MISMATCH = "Detected mismatch between collectives on ranks"
 _FINGERPRINT = re.compile(
@@ -20,8 +20,11 @@ _FINGERPRINT = re.compile(
 
 def fingerprints(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Each rank says what it runs and what another one runs; whoever runs what the fewest run is named."""
-    for attempt in sorted({e.attempt for e in run.events if _MISMATCH in e.text}):
-        events = [e for e in run.events if e.attempt == attempt and _MISMATCH in e.text]
+    by_attempt: dict[int, list[Event]] = defaultdict(list)
+    for event in run.events:
+        if event.kind in ("line", "traceback") and _MISMATCH in event.text:
+            by_attempt[event.attempt].append(event)
+    for _, events in sorted(by_attempt.items()):
         runs: dict[int, str] = {}
         for event in events:
             for one in _FINGERPRINT.finditer(event.text):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence, Set
 
 from paramedic.detect.match import on_events, own_frame
 from paramedic.knowledge import Rule
 from paramedic.model import Finding, Run
+
+_SUBGROUP = re.compile(r"\bPG (?:ID )?[1-9]\d{0,6}\b")
+"""A process group that is not the default one: who belongs to it, the message does not say."""
 
 
 def rank_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -16,7 +20,7 @@ def rank_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
         waiting = {rank for one in victims for rank in one.ranks}
         missing = run.expected_ranks - waiting
         events = [one.evidence[0].event for one in victims]
-        if waiting and 0 < len(missing) <= len(waiting):
+        if _few(missing, waiting) and not any(_SUBGROUP.search(event.text) for event in events):
             yield on_events(rule, events[:4], sorted(missing), {"waiting": _listed(waiting)})
         elif not missing and (odd := _elsewhere(victims)):
             others = [e for e in events if e.rank not in odd]
@@ -31,17 +35,25 @@ def rank_lost(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
     for victims in _victims(found, "communication-runtime-error"):
         lost = {rank for one in victims for rank in one.ranks}
         missing = run.expected_ranks - lost
-        if lost and 0 < len(missing) <= len(lost):
+        if _few(missing, lost):
             events = [one.evidence[0].event for one in victims]
             yield on_events(rule, events[:4], sorted(missing), {"waiting": _listed(lost)})
 
 
 def _victims(found: Sequence[Finding], symptom: str) -> Iterator[list[Finding]]:
     """By attempt; none where somebody has said what went wrong, or whom he waited for: nobody needs to be suspected."""
-    for attempt in sorted({one.attempt for one in found}):
-        errors = [one for one in found if one.attempt == attempt and one.severity == "error"]
+    by_attempt: dict[int, list[Finding]] = defaultdict(list)
+    for one in found:
+        if one.severity == "error":
+            by_attempt[one.attempt].append(one)
+    for _, errors in sorted(by_attempt.items()):
         if not any(one.consequence == "never" or "accused" in one.fields for one in errors):
             yield [one for one in errors if one.symptom == symptom and one.consequence == "possible"]
+
+
+def _few(missing: Set[int], waiting: Set[int]) -> bool:
+    """One of two, or fewer than those that wait: a larger rest was never part of it."""
+    return bool(waiting) and (0 < len(missing) < len(waiting) or len(missing) == len(waiting) == 1)
 
 
 def _elsewhere(victims: Sequence[Finding]) -> set[int]:

@@ -9,7 +9,9 @@ from paramedic.detect.match import on_events
 from paramedic.knowledge import Rule
 from paramedic.model import Finding, Run
 
-_NON_FINITE = re.compile(r"\b(?P<what>(?:\w+[ _])?loss|grad[_ ]norm)['\"]?\s{0,3}[:=|]?\s{0,3}(?P<value>-?(?:nan|inf))\b", re.I)
+_NON_FINITE = re.compile(
+    r"\b(?P<what>(?:\w+[ _])?loss|grad[_ ]norm)['\"]?\s{0,3}[:=|]?\s{0,3}(?P<value>-?(?:nan|inf))\b", re.I
+)
 
 
 def ended_non_finite(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
