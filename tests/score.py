@@ -42,6 +42,7 @@ def recordings() -> list[Recording]:
 def main() -> int:
     right = {"symptom": 0, "ranks": 0, "cause": 0, "fix": 0}
     cases = recordings()
+    print(f"{'recording':40} {'missed':28} what was said   (truth)")
     for case in cases:
         verdict = diagnose(case.path / "input").verdict
         got = {
@@ -52,7 +53,7 @@ def main() -> int:
         }
         for key, value in got.items():
             right[key] += value
-        missed = ", ".join(key for key, value in got.items() if not value) or "all right"
+        missed = ", ".join(key for key, value in got.items() if not value) or "-"
         said = f"{verdict.rule} {verdict.symptom} {list(verdict.ranks)}" if verdict else "no verdict"
         print(f"{case.name:40} {missed:28} {said}   (truth: {case.symptom} {list(case.ranks)})")
     print(", ".join(f"{key} {value}/{len(cases)}" for key, value in right.items()))

@@ -56,6 +56,30 @@ PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA7bq\nQm9vbQ==\n-----END 
         ("redis://:pa55word@cache:6379", "pa55word"),
         ("https://bucket/x?X-Amz-Signature=abcdef0123456789&y=1", "abcdef0123"),
         ("https://acc.blob/x?sv=1&sig=abc%2Bdef0123456", "abc%2B"),
+        (r'body: "{\"api_key\": \"s3cr3tvalue\"}"', "s3cr3tvalue"),
+        (r'body: "{\"password\": \"hunter2x\", \"a\": 1}"', "hunter2x"),
+        (r'"{\\\"auth_token\\\": \\\"abcdef0123456\\\"}"', "abcdef0123"),
+        ("train.py --password hunter2x --lr 1", "hunter2x"),
+        ("train.py --db-password 'hunter2x'", "hunter2x"),
+        ("['train.py', '--password', 'hunter2x']", "hunter2x"),
+        ("train.py --api-key abcdefghij", "abcdefghij"),
+        ("train.py --token abcdefghij --lr 1", "abcdefghij"),
+        ("train.py --hf-token abcdefghij", "abcdefghij"),
+        ("GET /x?password%3Dhunter2x", "hunter2x"),
+        ("git clone https://abcdefghijABCDEFGHIJ@github.com/a/b", "abcdefghij"),
+        ("git clone https://x0123456789@github.com/a/b", "x0123456789"),
+        ("wandb login 0123456789abcdef0123456789abcdef01234567", "0123456789abcdef"),
+        ("wandb login --relogin 0123456789abcdef0123456789abcdef01234567", "0123456789abcdef"),
+        ("Cookie: session=abcd; other=efgh", "efgh"),
+        ("'Set-Cookie': 'session=abcd'", "abcd"),
+        ("DB_PWD=hunter2x", "hunter2x"),
+        ("Server=x;Pwd=hunter2x;", "hunter2x"),
+        ("MYSQL_PASS=hunter2x", "hunter2x"),
+        ("db_pass: hunter2x", "hunter2x"),
+        ("passphrase=hunter2x", "hunter2x"),
+        ("password=b'hunter2x'", "hunter2x"),
+        ('password: "./hunter2x"', "hunter2x"),
+        ("postgres://u:p4ss@w0rd@host/x", "w0rd"),
     ],
 )
 def test_every_kind_of_secret_is_taken_out(text: str, secret: str) -> None:
@@ -77,7 +101,14 @@ def test_every_kind_of_secret_is_taken_out(text: str, secret: str) -> None:
         "[rank0]: RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB", "/opt/sk-learn-contrib-something-long/x",
         "https://pytorch.org/docs/stable/elastic/errors.html", "step 100 | lr: 3.0e-4 | key: value", "asian_fonts ghost",
         "NCCL INFO comm 0x55d0 rank 0 nranks 8 cudaDev 0 busId 1b000 commId 0x9a4c2b1f", "token=[redacted]",
-        "generated token: Paris", "tokens_per_second=1.2e5", "x" * 70, "0" * 64, "=" * 70, "next_token: 1234567890",
+        "generated token: Paris", "tokens_per_second=1.2e5", "x" * 70, "0" * 64,
+        "usage: train.py [--token TOKEN] [--password PASSWORD] [--hf-token HF_TOKEN]", "PWD=/data/run7 OLDPWD=/data/run6",
+        "error: --password is required and --token must be given", "forward_pass: 12.5ms backward_pass=0.123ms",
+        "--eos-token </s> --max-new-tokens 512 --tokenizer-path meta/llama", "ssh://git@github.com/a/b", "--token $HF_TOKEN",
+        "[rank0]: /opt/Projects/LLaMA2/checkpoints/epoch00000000012/shard00000000000000000001", "cookie jar is empty: cookies=5",
+        "wandb login required", "--secret --password --api-key",
+        "[rank0]: sha256 e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+        "=" * 70, "next_token: 1234567890",
     ],
 )  # fmt: skip
 def test_ordinary_lines_stay_as_they_are(line: str) -> None:
@@ -87,6 +118,23 @@ def test_ordinary_lines_stay_as_they_are(line: str) -> None:
 def test_what_stands_around_a_secret_stays() -> None:
     assert redact("a token=abc123def456, b") == "a token=[redacted], b"
     assert redact("db://u:pw@h/p and password: 'pa55word'!") == "db://u:[redacted]@h/p and password: '[redacted]'!"
+
+
+BODY = "MIIEpAIBAAKCAQEAxAb3Ab3Ab3Ab3Ab3Ab3Ab3Ab3Ab3Ab3Ab3Ab3Ab3Ab3Ab3Ab3"
+BEGIN, END = "-----BEGIN RSA PRIVATE KEY-----", "-----END RSA PRIVATE KEY-----"
+
+
+@pytest.mark.parametrize("front", ["", "[rank0]: ", "3: ", "[default0]:", "2026-11-15 02:25:07 INFO | ", "  "])
+def test_a_part_of_a_private_key_is_known_behind_any_prefix(front: str) -> None:
+    def lines(*texts: str) -> str:
+        return "\n".join(front + text for text in texts)
+
+    for text in (lines(BODY), lines(BODY, BODY), lines(BODY, "Ab3Ab3Qm9="), lines(BODY, "Qm9v"), lines(BODY, "Qm9v", END)):
+        assert "Ab3" not in redact(text) and "Qm9" not in redact(text)
+        assert redact(text).startswith(front + "[redacted]")
+    assert "Qm9v" not in redact(lines("Qm9v", END))
+    assert "Ab3" not in redact(lines(BEGIN, BODY, BODY, "Ab3=", END))
+    assert redact(lines(BODY, "step 100", "Qm9v")) == lines("[redacted]", "step 100", "Qm9v"), "what follows it stays"
 
 
 words = st.sampled_from(

@@ -511,3 +511,90 @@ def test_a_recorded_run_beside_other_paths_is_one_clear_error(tmp_path: Path) ->
     run_folder.write(diagnose([str(log)]).run, tmp_path / "run")
     with pytest.raises(ParamedicError, match="name it alone"):
         diagnose([str(log), str(tmp_path / "run")])
+
+
+# -- a stranger's recording ----------------------------------------------------------------------------------------
+
+SECRET = "hunter2xyz"
+
+
+def test_a_recording_is_redacted_when_it_is_read(tmp_path: Path) -> None:
+    leak = f"password={SECRET}"
+    leaking = Run(
+        id="abc",
+        sources=(Source(f"{leak}.log", "log", host=leak),),
+        events=(
+            Event(f"{leak}.log", 1, "line", leak, 1, time_text=leak, fields={"before": [leak], "after": ["x", leak]}),
+            Event("-", 2, "traceback", leak, 2, fields={"frames": [leak], "types": [leak], "traceback": leak, leak: leak}),
+        ),
+        facts=(Fact(leak, leak, leak),),
+        skipped=(Skipped(leak, leak),),
+        frameworks=(leak,),
+    )
+    run_folder.write(leaking, tmp_path / "run", clean=str)
+    assert SECRET in (tmp_path / "run" / "events.jsonl").read_text()
+    read = run_folder.read(str(tmp_path / "run"))
+    assert SECRET not in repr(read)
+    assert len(read.events) == 2 and read.sources[0].id == read.events[0].source
+
+
+def test_a_recording_is_clipped_when_it_is_read(tmp_path: Path) -> None:
+    long = "x y " * 10_000
+    event = Event(long, 1, "line", long, 1, host=long, time_text=long, fields={
+        "frames": [long] * 1_000, "types": [long] * 1_000, "before": [long] * 100, "after": ["first", *[long] * 100],
+        "at": list(range(1_000)), "other": long, **{f"k{n}": n for n in range(1_000)},
+    })  # fmt: skip
+    run_folder.write(Run("abc", (Source(long, "log"),), (event,)), tmp_path / "run")
+    read = run_folder.read(str(tmp_path / "run")).events[0]
+    fields = read.fields
+    assert len(read.text) == 16_000 and len(read.source) == len(fields["other"]) == 4_000
+    assert len(fields["frames"]) == 60 and max(map(len, fields["frames"])) == 750
+    assert len(fields["before"]) <= 8 and max(map(len, fields["before"])) == 400
+    assert fields["after"][0] == "first" and max(map(len, fields["after"])) == 400
+    assert fields["at"][-1] == 999 and len(fields["at"]) == 64 and len(fields) <= 40
+
+
+@PUTS
+def test_a_planted_link_is_not_followed(
+    tmp_path: Path, put: Put, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name beside the target cannot be guessed; where it is there all the same, nothing is written through it."""
+    monkeypatch.setattr("secrets.token_hex", lambda size: "00" * size)
+    (tmp_path / "victim").mkdir()
+    victim = tmp_path / "victim" / "file"
+    victim.write_text("precious")
+    planted = tmp_path / f".{name}.{'00' * 8}.new"
+    planted.symlink_to(victim if name.endswith(".zst") else victim.parent)
+    with pytest.raises(ParamedicError, match="cannot be written"):
+        put(RUN, tmp_path / name)
+    assert victim.read_text() == "precious" and planted.is_symlink()
+    assert [path.name for path in victim.parent.iterdir()] == ["file"]
+
+
+def test_the_name_of_a_file_being_written_is_random(tmp_path: Path) -> None:
+    names = set()
+    for _ in range(3):
+        with run_folder.whole(tmp_path / "out"):
+            names |= {path.name for path in tmp_path.iterdir() if path.name != "out"}
+    assert len(names) == 3
+
+
+@pytest.mark.parametrize("more", [(), ("--with-logs",)])
+def test_a_secret_in_the_name_of_a_file_is_in_no_output(
+    in_tmp: Path, more: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (in_tmp / "logs").mkdir()
+    for number in range(2):
+        (in_tmp / "logs" / f"password={SECRET}{number}.log").write_text(f"CUDA out of memory {number}\n")
+    (in_tmp / "logs" / f"password={SECRET}.bin.log").write_bytes(b"\0" * 100)
+    (in_tmp / "logs" / f"password={SECRET}link").symlink_to(in_tmp / "logs" / f"password={SECRET}0.log")
+    assert main(["bundle", "logs", "-o", "run", *more]) == 0
+    run = run_folder.read("run")
+    assert len({source.id for source in run.sources}) == 2, "two files stay two sources"
+    assert {event.source for event in run.events} == {source.id for source in run.sources}
+    if more:
+        index = [json.loads(line) for line in (in_tmp / "run" / copies.INDEX).read_text().splitlines()]
+        assert [entry["source"] for entry in index] == [source.id for source in run.sources]
+    assert not any(SECRET in file.read_text() for file in (in_tmp / "run").rglob("*") if file.is_file())
+    main(["diagnose", "logs", "-v"])
+    assert SECRET not in capsys.readouterr().out

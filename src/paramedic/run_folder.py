@@ -159,7 +159,7 @@ def whole(path: str | Path) -> Iterator[IO[bytes]]:
 
 def _beside(target: Path) -> Path:
     """A name in the same folder that nobody can guess and put a link at."""
-    return target.with_name(f".{target.name[:60]}.{secrets.token_hex(8)}.new")
+    return target.with_name(f".{target.name[:50]}.{secrets.token_hex(8)}.new")
 
 
 def _items(run: Run) -> Iterator[Source | Event | Fact | Skipped]:
@@ -353,7 +353,8 @@ def _clipped(key: str, value: Any) -> Any:
     if not isinstance(value, list):
         return value
     if key in _TEXT_LISTS and value:
-        return [text[: _MOST[key]] for text in redact("\n".join(value)).split("\n")[-_MOST_ITEMS[key] :]]
+        texts = [text[: _MOST[key]] for text in redact("\n".join(value)).split("\n")]
+        return texts[: _MOST_ITEMS[key]] if key == "after" else texts[-_MOST_ITEMS[key] :]
     return value[-_MOST_ITEMS.get(key, 64) :]
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from paramedic.collect.clocks import with_years
 from paramedic.collect.elastic import read_error_file
 from paramedic.collect.identity import frameworks_in, world_size
-from paramedic.collect.inputs import Input, open_inputs
+from paramedic.collect.inputs import Input, Names, open_inputs
 from paramedic.collect.layouts import Place, place_of
 from paramedic.collect.logs import LITERALS, MAX_TRACE, BinaryInput, LogRead, read_log
 from paramedic.collect.tracebacks import Traceback
@@ -35,15 +35,17 @@ def collect(paths: Iterable[str], prefilter: Prefilter, progress: Progress | Non
     """Reads logs, folders, archives and standard input into one Run."""
     skipped: list[Skipped] = []
     reads: list[_Read] = []
+    shown = Names()
     for item in open_inputs(paths, skipped):
-        read = _read(item, prefilter)
+        read = _read(item, shown(item.name), prefilter)
         skipped += read.log.skipped
         if read.log.source.lines or (read.place.rank is not None and not read.log.skipped):
             reads.append(read)
         elif not read.log.skipped:
             skipped.append(Skipped(item.name, "empty"))
         if progress:
-            progress(item.name, read.log.source.bytes)
+            progress(read.log.source.id, read.log.source.bytes)
+    skipped = [Skipped(redact(left.what), redact(left.why)) for left in skipped]
     return _run(_with_global_ranks(reads), skipped)
 
 
@@ -66,9 +68,9 @@ def _run(reads: Sequence[LogRead], skipped: list[Skipped]) -> Run:
     )
 
 
-def _read(item: Input, prefilter: Prefilter) -> _Read:
+def _read(item: Input, shown: str, prefilter: Prefilter) -> _Read:
     place = place_of(item.name)
-    source = Source(item.name, "log", place.rank, None, place.attempt)
+    source = Source(shown, "log", place.rank, None, place.attempt)
     try:
         if item.name.rsplit("/", 1)[-1] == "error.json":
             return _Read(place, _read_error_file(item, replace(source, kind="error-file")))

@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from typing import BinaryIO
 
 from paramedic.collect.archives import is_log
-from paramedic.collect.inputs import open_inputs
+from paramedic.collect.inputs import Names, open_inputs
 from paramedic.model import Run, Skipped
 from paramedic.redact import Redactor
 
@@ -31,14 +31,16 @@ def copies(paths: Iterable[str], run: Run, clean: Redactor) -> Iterator[tuple[st
     names: set[str] = set()
     index: list[str] = []
     ignored: list[Skipped] = []
+    shown = Names()
     for item in open_inputs([path for path in paths if _rereadable(path)], ignored):
-        if item.name not in wanted:
+        source = shown(item.name)
+        if source not in wanted:
             continue
-        wanted.discard(item.name)
+        wanted.discard(source)
         tail, left_out = _tail(item.stream, most)
-        name = _name(clean(item.name), names)
+        name = _name(clean(source), names)
         yield name, clean(tail.decode("utf-8", "replace")).encode("utf-8", "replace")[-most:]
-        index.append(json.dumps({"source": clean(item.name), "copy": name, "bytes_left_out": left_out}) + "\n")
+        index.append(json.dumps({"source": clean(source), "copy": name, "bytes_left_out": left_out}) + "\n")
     yield INDEX, "".join(index).encode()
 
 

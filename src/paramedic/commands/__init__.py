@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import difflib
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
@@ -12,6 +14,7 @@ from importlib import import_module
 from typing import NoReturn, Protocol, cast
 
 from paramedic import __version__
+from paramedic.commands.flags import say
 from paramedic.errors import ParamedicError
 
 VERBS = ("demo", "diagnose", "explain", "rules", "bundle", "completion")
@@ -28,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 1 means findings: whatever else goes wrong must not look like it."""
     _never_fail_to_print()
     try:
-        args = build_parser().parse_args(argv)
+        args = _parsed(sys.argv[1:] if argv is None else list(argv))
         code = cast(Verb, import_module(f"{__package__}.{args.verb}")).run(args)
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -52,8 +55,27 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _fail(why: str) -> int:
-    print(f"paramedic: {' '.join(_printable(why).split())}", file=sys.stderr)
+    say(f"paramedic: {' '.join(_printable(why).split())}")
     return 2
+
+
+def _parsed(arguments: list[str]) -> argparse.Namespace:
+    """argparse would list all verbs; a forgotten `diagnose` and a slip deserve better."""
+    parser = build_parser()
+    if not arguments:
+        say(parser.format_help())
+        raise SystemExit(2)
+    first, rest = arguments[0], arguments[1:]
+    if first in VERBS or (first.startswith("-") and first != "-"):
+        return parser.parse_args(arguments)
+    meant: list[str] = []
+    if first == "-" or os.path.lexists(first):
+        meant = ["diagnose", first]
+    elif near := difflib.get_close_matches(first.lower(), VERBS, n=1):
+        meant = near
+    shown = shlex.join(["paramedic", *meant, *rest[:3]]) + (" …" if len(rest) > 3 else "")
+    hint = f"; did you mean: {shown}" if meant else f"; verbs: {', '.join(VERBS)}"
+    raise ParamedicError(f"{first}: no such verb{hint} (see `paramedic --help`)")
 
 
 def _never_fail_to_print() -> None:

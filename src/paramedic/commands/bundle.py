@@ -10,11 +10,13 @@ most, so that they can be collected again with better rules: `paramedic diagnose
 from __future__ import annotations
 
 import argparse
-import sys
+from dataclasses import replace
 from pathlib import Path
 
 from paramedic.commands import flags
 from paramedic.errors import ParamedicError
+
+_OTHER_KINDS = (".gz", ".tgz", ".zip", ".tar", ".bz2", ".xz")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,19 +38,22 @@ def run(args: argparse.Namespace) -> int:
     from paramedic.pipeline import compile_prefilter, read
     from paramedic.redact import Anonymizer, redact
 
+    target = Path(args.output or run_folder.archive_name(args.path))
+    if target.suffix.lower() in _OTHER_KINDS:
+        raise ParamedicError(f"{target}: a bundle is NAME.tar.zst or a folder, no {target.suffix} archive")
     knowledge = load(flags.options(flags.settings(args)).rules)
     recorded = len(args.path) == 1 and run_folder.is_run(args.path[0])
     if recorded and args.with_logs:
         raise ParamedicError(f"{args.path[0]}: is a recorded Run; --with-logs needs the logs themselves")
-    with flags.progress_bar() as progress:
+    with flags.interruptible(args.path) as skipped, flags.progress_bar() as progress:
         run = read(args.path, compile_prefilter(knowledge), progress)
+    run = replace(run, skipped=(*run.skipped, *skipped))
     if not run.sources:
-        print(f"paramedic: {' '.join(args.path)}: nothing in it could be read as a log", file=sys.stderr)
+        flags.say(f"paramedic: {' '.join(args.path)}: nothing in it could be read as a log")
         return 3
     clean = Anonymizer(run_folder.hosts(run)) if args.anonymous else redact
     copied = copies(args.path, run, clean) if args.with_logs else ()
-    target = Path(args.output or run_folder.archive_name(args.path))
-    put = run_folder.pack if target.suffix == ".zst" else run_folder.write
+    put = run_folder.pack if target.suffix.lower() == ".zst" else run_folder.write
     put(run if recorded else run_folder.with_hashes(run), target, clean, copied)
-    print(f"paramedic: wrote {target}: {len(run.events)} events of {len(run.sources)} sources", file=sys.stderr)
+    flags.say(f"paramedic: wrote {target}: {len(run.events)} events of {len(run.sources)} sources")
     return 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from contextlib import chdir
 from importlib import resources
 from pathlib import Path
@@ -28,5 +27,5 @@ def run(args: argparse.Namespace) -> int:
     console = Console()
     render_text(report, console if console.is_terminal else Console(width=100))
     flags.write_file(str(target), render(report, "html"))
-    print(f"paramedic: wrote {args.output}", file=sys.stderr)
+    flags.say(f"paramedic: wrote {args.output}")
     return 0

@@ -42,7 +42,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def describe(id: str, knowledge: Knowledge, setting: str) -> dict[str, Any]:
-    """Everything known about one id. Raises ParamedicError with the nearest ids when there is none."""
+    """Everything known about one id; of a prefix (MEM) or any other word the rules that have it.
+
+    Raises ParamedicError with the nearest ids when there is nothing.
+    """
     taxonomy = knowledge.taxonomy
     for rule in knowledge.rules.values():
         if id.upper() == rule.id or id == rule.name or id in rule.aliases:
@@ -75,10 +78,22 @@ def describe(id: str, knowledge: Knowledge, setting: str) -> dict[str, Any]:
             "definition": taxonomy.stages[id].definition,
             "symptoms": [s for s, entry in taxonomy.symptoms.items() if entry.id.stage == id],
         }
+    if (listed := _rules_with(id, knowledge)) is not None:
+        return listed
     known = [*knowledge.rules, *taxonomy.symptoms, *taxonomy.causes, *taxonomy.fix_patterns, *taxonomy.stages]
     near = difflib.get_close_matches(id, known, n=3) or difflib.get_close_matches(id.upper(), known, n=3)
     hint = f"; near it: {', '.join(near)}" if near else "; `paramedic rules` lists all rules"
     raise ParamedicError(f"{id}: no rule, symptom, cause, fix pattern or stage has this id{hint}")
+
+
+def _rules_with(word: str, knowledge: Knowledge) -> dict[str, Any] | None:
+    rules = knowledge.rules.values()
+    if listed := {rule.id: rule.title for rule in rules if rule.id.rstrip("0123456789") == word.upper()}:
+        return {"kind": "prefix", "id": word.upper(), "rules": listed}
+    texts = {rule.id: "\n".join((rule.title, rule.name, *rule.keywords)).casefold() for rule in rules}
+    if word.strip() and (listed := {r.id: r.title for r in rules if word.strip().casefold() in texts[r.id]}):
+        return {"kind": "rules that speak of it", "id": word, "rules": listed}
+    return None
 
 
 def _rule(rule: Rule) -> dict[str, Any]:

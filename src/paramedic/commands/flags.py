@@ -3,26 +3,43 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
+import re
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from types import FrameType
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from paramedic.config import CHOICES, Config, load_config
-from paramedic.model import SEVERITIES, Report
+from paramedic.config import CHOICES, Config, _from_environment, _from_file
+from paramedic.model import SEVERITIES, Report, Skipped
 
 if TYPE_CHECKING:
     from paramedic.collect import Progress
     from paramedic.pipeline import Options
 
+_FORMAT_OF = {".html": "html", ".json": "json", ".sarif": "sarif", ".sarif.json": "sarif"}
+"""By the end of the output file's name; the longest that fits."""
+
+
+def say(text: str) -> None:
+    """On standard error. Where that is closed (`2>&-`) it is None, and `print` would take standard output instead."""
+    if sys.stderr is not None:
+        print(text.rstrip("\n"), file=sys.stderr)
+
 
 def add_report_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("output")
-    group.add_argument("--format", choices=CHOICES["format"], help="how to print the report (default: text)")
-    group.add_argument("--output", metavar="FILE", help="write it there instead of to standard output")
+    group.add_argument(
+        "--format", choices=CHOICES["format"], help="how to print the report (default: text, or as FILE is called)"
+    )
+    group.add_argument(
+        "--output", metavar="FILE", help="write it there instead of to standard output; .html, .json, .sarif say how"
+    )
     group.add_argument("--quiet", action="store_true", help="print nothing; the exit code is the answer")
     group.add_argument("-v", "--verbose", action="store_true", help="all evidence, all findings, all skipped files")
     group.add_argument(
@@ -53,17 +70,28 @@ def add_rules_folder(parser: argparse.ArgumentParser | argparse._ArgumentGroup) 
 
 def settings(args: argparse.Namespace) -> Config:
     """Flags over environment over file over defaults."""
-    config = load_config(_here())
-    flags = vars(args)
+    here, flags = _here(), vars(args)
+    configured = _from_file(here) | _from_environment(os.environ, here)
     given: dict[str, Any] = {
-        "format": flags.get("format"),
+        "format": flags.get("format") or configured.get("format") or _format_of(flags.get("output")),
         "fail_on": flags.get("fail_on"),
         "setting": flags.get("setting"),
         "select": _split(flags.get("select")),
         "ignore": _split(flags.get("ignore")),
         "rules": tuple(flags.get("rules") or ()) or None,
     }
-    return replace(config, **{key: value for key, value in given.items() if value is not None})
+    config = Config(**configured | {key: value for key, value in given.items() if value is not None})
+    return replace(config, select=tuple(map(_id, config.select)), ignore=tuple(map(_id, config.ignore)))
+
+
+def _format_of(output: str | None) -> str | None:
+    fitting = [ending for ending in _FORMAT_OF if output is not None and output.lower().endswith(ending)]
+    return _FORMAT_OF[max(fitting, key=len)] if fitting else None
+
+
+def _id(name: str) -> str:
+    """A rule's id or prefix in capitals, however it was typed; a symptom, which has a hyphen, as it is."""
+    return name.upper() if re.fullmatch(r"[a-z]+[0-9]*", name, re.I | re.A) else name
 
 
 def _here() -> Path:
@@ -91,8 +119,8 @@ def write_report(report: Report, args: argparse.Namespace, config: Config) -> No
     if args.output not in (None, "-"):
         write_file(args.output, render(report, config.format, verbose=args.verbose))
         if not args.quiet:
-            print(f"paramedic: wrote {args.output}", file=sys.stderr)
-    elif args.quiet:
+            say(f"paramedic: wrote {args.output}")
+    elif args.quiet or sys.stdout is None:
         return
     elif config.format == "text":
         _print_text(report, args.verbose)
@@ -135,7 +163,7 @@ def exit_code(report: Report, fail_on: str) -> int:
 @contextmanager
 def progress_bar() -> Iterator[Progress | None]:
     """On stderr, only on a terminal, only for work over a second."""
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         yield None
         return
     import time
@@ -165,3 +193,63 @@ def progress_bar() -> Iterator[Progress | None]:
         yield advance
     finally:
         bar.stop()
+
+
+@contextmanager
+def interruptible(paths: list[str]) -> Iterator[list[Skipped]]:
+    """While `-` is read, Ctrl-C is the end of the input; a second one, or one before any input, ends the program.
+
+    What was skipped for it stands in the list afterwards.
+    """
+    skipped: list[Skipped] = []
+    if "-" not in paths or sys.stdin is None or sys.stdin.buffer.seekable():
+        yield skipped  # a file comes to its end by itself
+        return
+    import threading
+
+    before, stream = sys.stdin, _UntilInterrupt(sys.stdin.buffer)
+    handler = signal.getsignal(signal.SIGINT)
+    # Not where it is ignored, as in the background of a script, and not where it is somebody else's.
+    mine = handler is signal.default_int_handler and threading.current_thread() is threading.main_thread()
+    sys.stdin = io.TextIOWrapper(io.BufferedReader(stream))
+    try:
+        if mine:
+            signal.signal(signal.SIGINT, stream.interrupt)
+        yield skipped
+    finally:
+        if mine:
+            signal.signal(signal.SIGINT, handler)
+        sys.stdin = before
+    if stream.interrupted:
+        skipped.append(Skipped("-", "interrupted: what came before was used"))
+
+
+class _UntilInterrupt(io.RawIOBase):
+    def __init__(self, inner: BinaryIO) -> None:
+        self._inner = cast(io.BufferedReader, inner)
+        self._any = self._waiting = self._ended = self.interrupted = False
+
+    def readable(self) -> bool:
+        return True
+
+    def interrupt(self, number: int, frame: FrameType | None) -> None:
+        if self._ended or self.interrupted or not self._any:
+            raise KeyboardInterrupt
+        self.interrupted = True
+        if self._waiting:
+            raise KeyboardInterrupt
+
+    def readinto(self, buffer: Any) -> int:
+        if self.interrupted:
+            return 0
+        got = 0
+        try:
+            self._waiting = True
+            got = self._inner.readinto1(buffer)
+        except KeyboardInterrupt:
+            if not self.interrupted:
+                raise
+        finally:
+            self._waiting = False
+        self._any, self._ended = self._any or got > 0, got == 0
+        return got

@@ -71,6 +71,14 @@ class ShownReport(Report):
     def of(cls, report: Report) -> ShownReport:
         return cls(**{field.name: getattr(report, field.name) for field in fields(Report)})
 
+    def __repr__(self) -> str:
+        from paramedic.report.words import on_ranks, percent
+
+        if self.verdict is None:
+            return "<Report: no verdict>"
+        where = f" on {on_ranks(self.verdict.ranks)}" if self.verdict.ranks else ""
+        return f"<Report: {self.verdict.symptom}{where}, {percent(self.verdict.confidence)} sure>"
+
     def to_dict(self) -> dict[str, Any]:
         from paramedic.report.document import document
 

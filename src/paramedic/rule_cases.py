@@ -1,0 +1,60 @@
+"""A rule file is its own test: its fenced cases, run as `diagnose` would run them."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from paramedic.collect import collect
+from paramedic.detect import detect
+from paramedic.knowledge import Case, Knowledge, Rule
+from paramedic.model import Finding
+from paramedic.pipeline import compile_prefilter
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """`case` counts from 1 in its file; 0 where the file itself lacks something."""
+
+    rule: str
+    file: str
+    case: int
+    problem: str
+
+
+def failures(rules: Iterable[Rule], knowledge: Knowledge) -> Iterator[Failure]:
+    """What each rule's own cases find wrong. All rules of `knowledge` look at each case, as they do at a log."""
+    prefilter = compile_prefilter(knowledge)
+    with tempfile.TemporaryDirectory(prefix="paramedic-") as folder:
+        log = Path(folder, "case.txt")
+        for rule in rules:
+            try:
+                cases = list(rule.cases())
+            except ValueError:
+                yield Failure(rule.id, rule.path, 0, "a case has an option that is not written like rank=2")
+                continue
+            for expect in sorted({"fires", "silent"} - {case.expect for case in cases}):
+                yield Failure(rule.id, rule.path, 0, f"has no case `log {expect}`")
+            for number, case in enumerate(cases, 1):
+                log.write_text(case.text, "utf-8")
+                found = detect(collect([str(log)], prefilter), knowledge, prefilter)
+                if problem := _problem(rule, case, found):
+                    yield Failure(rule.id, rule.path, number, f"`{case.kind} {case.expect}` {problem}")
+
+
+def _problem(rule: Rule, case: Case, found: list[Finding]) -> str:
+    fired = [finding for finding in found if finding.rule == rule.id]
+    if case.expect == "silent":
+        return "does fire" if fired else ""
+    if case.expect != "fires":
+        return ""
+    if not fired:
+        others = ", ".join(sorted({finding.rule for finding in found}))
+        return f"does not fire; found instead: {others or 'nothing'}"
+    ranks = sorted({rank for finding in fired for rank in finding.ranks})
+    wanted = case.options.get("rank")
+    if wanted is None or wanted in map(str, ranks):
+        return ""
+    return f"fires on {', '.join(f'rank {rank}' for rank in ranks) or 'no rank'}, not on rank {wanted}"
