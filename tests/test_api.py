@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -40,6 +41,19 @@ def test_the_report_shows_itself_in_a_notebook_and_in_rich(log: Path) -> None:
     console = Console(record=True, width=100, file=StringIO())
     console.print(report)
     assert "out of memory" in console.export_text()
+
+
+def test_the_repr_is_one_short_line(log: Path, tmp_path: Path) -> None:
+    report = diagnose(log)
+    assert repr(report) == "<Report: device-out-of-memory on rank 2, 97 % sure>"
+    assert repr(diagnose(log, ignore=["MEM"])) == "<Report: no verdict>"
+    verdict = report.verdict
+    assert verdict is not None
+    many = replace(report, verdict=replace(verdict, ranks=tuple(range(0, 2_000, 2))))
+    assert len(repr(many)) < 100
+    assert "\n" not in repr(many)
+    alike = replace(report, verdict=replace(verdict, ranks=()))
+    assert repr(alike) == "<Report: device-out-of-memory, 97 % sure>"
 
 
 def test_the_report_converts_and_saves(log: Path, tmp_path: Path) -> None:
@@ -85,3 +99,8 @@ def test_importing_paramedic_imports_nothing_heavy() -> None:
     code = "import sys, paramedic; print(*sorted({m.split('.')[0] for m in sys.modules}))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"rich", "jinja2", "hyperscan", "zstandard", "ruamel", "torch", "numpy"} & set(loaded)
+
+
+def test_a_list_of_paths_is_refused_and_says_to_unpack_it(log: Path) -> None:
+    with pytest.raises(TypeError, match=r"unpack it: diagnose\(\*paths\)"):
+        diagnose([log])  # type: ignore[arg-type]

@@ -212,3 +212,12 @@ def test_a_real_process_shows_no_traceback(in_tmp: Path, name: str) -> None:
         done = subprocess.run([sys.executable, "-m", "paramedic", "diagnose", *arguments], input=given, capture_output=True, check=False)  # fmt: skip
         assert (done.returncode, done.stderr) == (code, b"")
         assert done.stdout
+
+
+def test_no_line_of_the_report_is_a_command_to_a_build_server(in_tmp: Path, capsys: Captured) -> None:
+    (in_tmp / "::error::owned.log").write_bytes(b"")
+    (in_tmp / "a.log").write_text("CUDA out of memory\n")
+    main(["diagnose", ".", "-v"])
+    shown = capsys.readouterr().out
+    assert "- ::error::owned.log: empty" in shown
+    assert not any(line.strip().startswith("::") for line in shown.splitlines())

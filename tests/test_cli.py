@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
+import io
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import termios
+import time
+from collections.abc import Callable, Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -18,7 +22,7 @@ import jsonschema
 import pytest
 
 from paramedic import __version__
-from paramedic.commands import VERBS, build_parser, main
+from paramedic.commands import VERBS, build_parser, flags, main
 from paramedic.knowledge import Knowledge
 
 RECORDING = str(Path(__file__).parent / "recordings" / "rank-killed" / "merged" / "input")
@@ -31,7 +35,7 @@ SURFACE = {
     "demo": ["--output"],
     "diagnose": ["PATH", "--format", "--output", "--quiet", "-v", "--verbose", "--fail-on", *RULE_FLAGS],
     "explain": ["ID", "--format", "--rules", "--setting"],
-    "rules": ["--format", "--rules"],
+    "rules": ["--format", "--rules", "--check"],
     "bundle": ["PATH", "-o", "--output", "--anonymous", "--with-logs", "--rules"],
     "completion": ["shell"],
 }
@@ -102,8 +106,13 @@ def test_help_imports_nothing_heavy() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ([], "the following arguments are required: VERB"),
-        (["nonsense"], "nonsense"),
+        (["nonsense"], "nonsense: no such verb; verbs: demo, diagnose, "),
+        (["diagnos", "logs"], "did you mean: paramedic diagnose logs (see"),
+        (["Rules"], "did you mean: paramedic rules (see"),
+        ([RECORDING, "-v"], f"did you mean: paramedic diagnose {RECORDING} -v (see"),
+        (["-"], "did you mean: paramedic diagnose - (see"),
+        ([RECORDING, "b", "c", "d", "e"], f"paramedic diagnose {RECORDING} b c d … (see"),
+        (["evil\x1b[31m\n verb"], "no such verb"),
         (["diagnose"], "required: PATH"),
         (["diagnose", "x", "--nonsense"], "unrecognized arguments: --nonsense"),
         (["diagnose", "x", "--format", "xml"], "xml"),
@@ -116,7 +125,12 @@ def test_help_imports_nothing_heavy() -> None:
         (["diagnose", RECORDING, "--ignore", "NOPE001"], "NOPE001"),
         (["diagnose", RECORDING, "--rules", "/nowhere"], "/nowhere"),
         (["explain", "collective-hagn"], "collective-hang"),
+        (["explain", " "], "no rule, symptom, cause"),
         (["bundle", "missing"], "missing: no such file or folder"),
+        *(
+            (["bundle", RECORDING, "-o", f"x{suffix}"], "a bundle is NAME.tar.zst or a folder")
+            for suffix in (".gz", ".tar.gz", ".tgz", ".zip", ".ZIP", ".tar", ".tar.bz2", ".tar.xz")
+        ),
     ],
 )
 def test_wrong_usage_is_one_line_on_stderr_and_code_2(arguments: list[str], says: str, capsys: Captured) -> None:
@@ -130,6 +144,14 @@ def test_wrong_usage_is_one_line_on_stderr_and_code_2(arguments: list[str], says
     assert page.err.startswith("paramedic: ")
     assert page.err.count("\n") == 1
     assert page.err.strip("\n").isprintable()
+
+
+def test_paramedic_alone_prints_the_help_on_stderr_and_is_code_2(capsys: Captured) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([])
+    page = capsys.readouterr()
+    assert (stop.value.code, page.out) == (2, "")
+    assert page.err == build_parser().format_help()
 
 
 def test_a_slip_in_the_config_file_is_code_2(in_tmp: Path, capsys: Captured) -> None:
@@ -221,6 +243,47 @@ def test_the_output_file_is_what_would_have_been_printed(logs: Path, format: str
     assert capsys.readouterr().out == printed
 
 
+@pytest.mark.parametrize(
+    ("name", "starts"),
+    [
+        ("rep.html", "<!doctype html>"),
+        ("rep.json", '{\n  "schema_version"'),
+        ("REP.JSON", '{\n  "schema_version"'),
+        ("rep.sarif", '{\n  "$schema"'),
+        ("rep.sarif.json", '{\n  "$schema"'),
+        ("rep.txt", "memory › "),
+    ],
+)
+def test_the_output_files_name_says_the_format(logs: Path, name: str, starts: str) -> None:
+    assert main(["diagnose", "bad.log", "--output", name]) == 1
+    assert Path(name).read_text("utf-8").startswith(starts)
+
+
+@pytest.mark.parametrize("given", ["flag", "file", "environment"])
+@pytest.mark.parametrize("format", ["text", "json"])
+def test_a_format_that_was_asked_for_wins_over_the_output_files_name(
+    logs: Path, given: str, format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if given == "file":
+        (logs / "paramedic.toml").write_text(f'format = "{format}"')
+    elif given == "environment":
+        monkeypatch.setenv("PARAMEDIC_FORMAT", format)
+    more = ["--format", format] if given == "flag" else []
+    assert main(["diagnose", "bad.log", "--output", "rep.html", *more]) == 1
+    assert Path("rep.html").read_text("utf-8").startswith("{" if format == "json" else "memory › ")
+
+
+@pytest.mark.parametrize("name", ["mem", "Mem001", "MEM", "device-out-of-memory"])
+def test_select_and_ignore_take_rule_ids_in_any_case(
+    logs: Path, name: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["diagnose", "bad.log", "--select", f"net,{name}"]) == 1
+    assert main(["diagnose", "bad.log", "--ignore", name]) == 0
+    monkeypatch.setenv("PARAMEDIC_IGNORE", name)
+    assert main(["diagnose", "bad.log"]) == 0
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize("target", ["missing/out", "bad.log/out", ".", "..", "/", "folder", "nul\0", "x" * 300, ""])
 def test_where_nothing_can_be_written_it_says_so_and_leaves_nothing(logs: Path, target: str, capsys: Captured) -> None:
     before = sorted(path.name for path in logs.rglob("*"))
@@ -259,6 +322,143 @@ def test_an_interrupt_is_130_and_quiet(capsys: Captured, monkeypatch: pytest.Mon
     assert capsys.readouterr() == ("", "")
 
 
+class Typed(io.RawIOBase):
+    """Standard input that gives its pieces one by one; None is a Ctrl-C."""
+
+    def __init__(self, *pieces: bytes | None) -> None:
+        self.pieces = list(pieces)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        piece = self.pieces.pop(0) if self.pieces else b""
+        if piece is None:
+            signal.raise_signal(signal.SIGINT)
+            return 0
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+    def as_stdin(self) -> io.TextIOWrapper:
+        return io.TextIOWrapper(io.BufferedReader(self))
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    assert signal.signal(signal.SIGINT, before) is signal.default_int_handler
+
+
+@pytest.mark.usefixtures("ctrl_c", "in_tmp")
+def test_ctrl_c_ends_standard_input_and_what_came_before_is_used(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    skipped = [{"what": "-", "why": "interrupted: what came before was used"}]
+    for verb in ("diagnose", "bundle"):
+        stdin = Typed(OOM.encode(), None, b"never read\n").as_stdin()
+        monkeypatch.setattr("sys.stdin", stdin)
+        more = ["--format", "json"] if verb == "diagnose" else ["-o", "b.zst"]
+        assert main([verb, "-", *more]) == int(verb == "diagnose")
+        assert sys.stdin is stdin
+    assert json.loads(capsys.readouterr().out)["skipped"] == skipped
+    assert main(["diagnose", "b.zst", "--format", "json"]) == 1
+    assert json.loads(capsys.readouterr().out)["skipped"] == skipped
+
+
+@pytest.mark.usefixtures("ctrl_c")
+@pytest.mark.parametrize("pieces", [(None,), (OOM.encode(), b"", None)], ids=["before any input", "after its end"])
+def test_ctrl_c_with_nothing_left_to_end_is_130(
+    pieces: tuple[bytes | None, ...], capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", Typed(*pieces).as_stdin())
+    if pieces[0] is not None:
+        monkeypatch.setattr("paramedic.pipeline.examine", lambda *_: signal.raise_signal(signal.SIGINT))
+    assert main(["diagnose", "-"]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_ctrl_c_between_two_reads_ends_the_reading_and_a_second_one_the_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sys.stdin", Typed(b"first\n", b"never read\n").as_stdin())
+    with flags.interruptible(["-"]) as skipped:
+        assert sys.stdin.buffer.readline() == b"first\n"
+        signal.raise_signal(signal.SIGINT)
+        assert sys.stdin.buffer.read() == b""
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert [one.what for one in skipped] == ["-"]
+
+
+# -- rules and explain ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def own_rule(in_tmp: Path) -> Path:
+    """A team's copy of a rule, with all its cases right."""
+    signatures = resources.files("paramedic.knowledge").joinpath("signatures")
+    file = next(f for f in signatures.iterdir() if f.name.startswith("MEM001-"))
+    (in_tmp / "own").mkdir()
+    copy = in_tmp / "own" / file.name
+    copy.write_text(file.read_text("utf-8"), "utf-8")
+    return copy
+
+
+def test_the_cases_of_all_rules_are_checked(capsys: Captured, knowledge: Knowledge) -> None:
+    assert main(["rules", "--check"]) == 0
+    said = f"paramedic: checked the cases of {len(knowledge.rules)} rules: none failed\n"
+    assert capsys.readouterr() == ("", said)
+
+
+def test_only_the_cases_of_the_named_folders_are_checked(own_rule: Path, capsys: Captured) -> None:
+    assert main(["rules", "--check", "--rules", "own"]) == 0
+    assert capsys.readouterr() == ("", "paramedic: checked the cases of 1 rule: none failed\n")
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (f"```log fires rank=1\n{OOM}```\n```log silent\nfine\n```", []),
+        (f"```log fires rank=7\n{OOM}```\n```log silent\nfine\n```", ["case 1: `log fires` fires on rank 1, not on rank 7"]),
+        (f"```log fires\n{OOM}```\n```log silent\n{OOM}```", ["case 2: `log silent` does fire"]),
+        ("```log fires\nfine\n```\n```log silent\nfine\n```", ["case 1: `log fires` does not fire; found instead: nothing"]),
+        (f"```log fires\n{OOM}```", ["has no case `log silent`"]),
+        ("", ["has no case `log fires`", "has no case `log silent`"]),
+        (f"```log fires rank\n{OOM}```", ["a case has an option that is not written like rank=2"]),
+        (f"```log fires rank=\x1b[31m\n{OOM}```\n```log silent\nfine\n```", ["case 1: `log fires` fires on rank 1, not on rank"]),
+    ],
+)  # fmt: skip
+def test_each_case_that_fails_is_one_line_and_code_1(
+    own_rule: Path, body: str, says: list[str], capsys: Captured
+) -> None:
+    front = own_rule.read_text("utf-8").split("```log")[0]
+    own_rule.write_text(front + body + "\n", "utf-8")
+    assert main(["rules", "--check", "--rules", "own"]) == int(bool(says))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.strip() for line in lines] == [f"{own_rule.name}: {problem}" for problem in says]
+    assert main(["rules", "--check", "--rules", "own", "--format", "json"]) == int(bool(says))
+    assert [row["rule"] for row in json.loads(capsys.readouterr().out)] == ["MEM001"] * len(says)
+
+
+@pytest.mark.parametrize("prefix", ["MEM", "mem"])
+def test_a_prefix_is_explained_by_its_rules(prefix: str, capsys: Captured, knowledge: Knowledge) -> None:
+    assert main(["explain", prefix, "--format", "json"]) == 0
+    entry = json.loads(capsys.readouterr().out)
+    assert (entry["kind"], entry["id"]) == ("prefix", "MEM")
+    assert entry["rules"] == {r.id: r.title for r in knowledge.rules.values() if r.id.startswith("MEM")}
+
+
+@pytest.mark.parametrize("word", ["watchdog", "WatchDog", "watchdog-collective", "Watchdog caught"])
+def test_a_word_is_explained_by_the_rules_that_speak_of_it(word: str, capsys: Captured) -> None:
+    assert main(["explain", word]) == 0
+    page = capsys.readouterr()
+    assert "COL003: " in page.out
+    assert "MEM001" not in page.out
+    assert page.err == ""
+
+
 # -- as a real process ---------------------------------------------------------------------------------------------
 
 
@@ -284,11 +484,55 @@ def test_a_full_standard_output_is_code_2(logs: Path, format: str) -> None:
     assert (done.returncode, done.stderr) == (2, "paramedic: output: No space left on device\n")
 
 
+def in_bash(command: str) -> subprocess.CompletedProcess[str]:
+    """Without PARAMEDIC_DEBUG: its tracebacks would end with code 1, which looks like findings."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PARAMEDIC_")}
+    return subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=environment, check=False)
+
+
+@pytest.mark.parametrize("format", ["text", "json"])
 @pytest.mark.parametrize("redirection", [">&-", "2>&-", "<&-", ">&- 2>&- <&-"])
-def test_closed_streams_are_survived(logs: Path, redirection: str) -> None:
-    command = f"{' '.join(PARAMEDIC)} diagnose bad.log {redirection}"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+def test_closed_streams_are_survived(logs: Path, redirection: str, format: str) -> None:
+    done = in_bash(f"{' '.join(PARAMEDIC)} diagnose bad.log --format {format} {redirection}")
     assert (done.returncode, done.stderr) == (1, "")
+    assert bool(done.stdout) == (">&-" not in redirection.replace("2>&-", ""))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ("", 2),
+        ("nonsense", 2),
+        ("diagnose missing", 2),
+        ("diagnose bad.log --output out", 1),
+        ("bundle bad.log -o b", 0),
+    ],
+)
+def test_what_would_go_to_a_closed_stderr_does_not_go_to_stdout(logs: Path, arguments: str, code: int) -> None:
+    done = in_bash(f"{' '.join(PARAMEDIC)} {arguments} 2>&-")
+    assert (done.returncode, done.stdout) == (code, "")
+
+
+def test_ctrl_c_ends_the_reading_of_a_pipe_that_stays_open() -> None:
+    code = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from paramedic.commands import main; sys.exit(main(['diagnose', '-', '--format', 'json']))"
+    )  # in the background of a script Ctrl-C is ignored
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin and process.stdout
+        for piece in (OOM, "and so on\n"):  # once the second has been taken, the first has been read
+            process.stdin.write(piece.encode())
+            process.stdin.flush()
+            deadline = time.monotonic() + 30
+            while any(fcntl.ioctl(process.stdin, termios.FIONREAD, b"\0" * 4)):
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 1
+        document = json.loads(process.stdout.read())
+    assert document["verdict"]["ranks"] == [1]
+    assert document["skipped"] == [{"what": "-", "why": "interrupted: what came before was used"}]
 
 
 def test_a_narrow_locale_gets_escapes_but_machines_get_utf8(in_tmp: Path) -> None:

@@ -7,6 +7,7 @@ import gzip
 import io
 import lzma
 import os
+import re
 import sys
 import tarfile
 import threading
@@ -14,16 +15,18 @@ import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from paramedic.collect import archives, streams
+from paramedic.collect import archives, blocks, collect, streams
 from paramedic.collect.inputs import open_inputs
 from paramedic.errors import ParamedicError
 from paramedic.model import Skipped
+from paramedic.prefilter import Prefilter
 
 LOG = b"".join(b"line %d of a log\n" % n for n in range(5000))
 
@@ -486,3 +489,86 @@ def test_no_damage_to_an_archive_escapes(tmp_path: Path, seed: bytes, flips: lis
     for at, value in flips:
         data[at % len(data)] = value
     opened(put(tmp_path, "x", bytes(data[:keep])))
+
+
+class Counting(bytes):
+    """Counts the bytes that are looked at."""
+
+    looked = 0
+
+    def find(self, sub: Any, start: Any = 0, end: Any = None, /) -> int:
+        stop = len(self) if end is None else min(end, len(self))
+        found = super().find(sub, start, stop)
+        Counting.looked += (stop if found < 0 else found) - start
+        return found
+
+
+@pytest.mark.parametrize(
+    ("piece", "ends"), [(b"12%|#\r", 6), (b"12%|#\n", 6), (b"1\r\n", 3), (b"x" * 255 + b"\r\n", 257)]
+)
+def test_finding_the_pieces_of_a_log_costs_linear_time(
+    monkeypatch: pytest.MonkeyPatch, piece: bytes, ends: int
+) -> None:
+    monkeypatch.setattr(Counting, "looked", 0)
+    lines = Counting(piece * 5_000)
+    at = pieces = 0
+    while at < len(lines):
+        end, at = blocks.piece_end(lines, at)
+        assert lines[end : end + 1] in b"\r\n"
+        pieces += 1
+        assert at == pieces * ends
+    assert pieces == 5_000
+    assert Counting.looked < 600 * pieces
+
+
+@pytest.mark.parametrize("end", [b"", b"\r", b"\n", b"\r\n", b"\rx", b"\nx\r", b"x\r\ny"])
+@pytest.mark.parametrize("size", [0, 1, 254, 255, 256, 257, 1279, 1280, 5000])
+def test_a_piece_ends_where_it_always_did(size: int, end: bytes) -> None:
+    lines = b"a" * size + end
+    stop, following = blocks.piece_end(lines, 0)
+    found = re.search(rb"\r\n|\r|\n", lines)
+    assert (stop, following) == ((found.start(), found.end()) if found else (len(lines), len(lines) + 1))
+
+
+@pytest.mark.parametrize("make", [tar_of, zip_of])
+@pytest.mark.parametrize("name", ["../{}.log", "{}.py", ".{}"])
+def test_members_that_are_refused_count_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[dict[str, bytes]], bytes], name: str
+) -> None:
+    monkeypatch.setattr(archives, "MAX_FILES", 5)
+    path = put(tmp_path, "x", make({name.format(n): b"" for n in range(5)} | {"a.log": b"x\n", "b.log": b"x\n"}))
+    found, skipped = opened(path)
+    assert found == {}
+    assert len(skipped) <= 7 and any("more than 5 files" in left.why for left in skipped)
+
+
+@pytest.mark.parametrize("make", [tar_of, zip_of])
+def test_what_was_skipped_is_named_up_to_a_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[dict[str, bytes]], bytes]
+) -> None:
+    monkeypatch.setattr(archives, "MAX_SKIPPED", 3)
+    path = put(tmp_path, "x", make({f"../{n}.log": b"x\n" for n in range(9)} | {"a.log": b"x\n"}))
+    found, skipped = opened(path)
+    assert list(found) == [f"{path}!/a.log"]
+    assert len(skipped) == 4 and skipped[-1] == Skipped(str(path), "and 6 more that were not read")
+
+
+def test_what_was_found_empty_in_a_folder_is_named_up_to_a_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefilter: Prefilter
+) -> None:
+    monkeypatch.setattr(archives, "MAX_SKIPPED", 3)
+    for n in range(9):
+        put(tmp_path, f"logs/{'abcdefghi'[n]}.log", b"")
+    put(tmp_path, "logs/z.log", b"x\n")
+    run = collect([str(tmp_path / "logs")], prefilter)
+    assert len(run.sources) == 1
+    assert [left.why for left in run.skipped] == ["empty"] * 3 + ["and 6 more that were not read"]
+
+
+def test_an_endless_list_of_a_zip_archive_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = put(tmp_path, "x.zip", zip_of({f"{n}.log": b"x\n" for n in range(9)}))
+    monkeypatch.setattr(archives, "MAX_FILES", 5)
+    monkeypatch.setattr(zipfile, "ZipFile", None)
+    found, skipped = opened(path)
+    assert len(found) == 5, "the members themselves still tell"
+    assert "more than 5 files" in skipped[0].why

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import random
 import tracemalloc
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import ReadLog
-from paramedic.collect import blocks, logs
+from paramedic.collect import blocks, collect, logs
 from paramedic.collect.logs import MAX_CONTEXT, MAX_TEXT, TAIL, BinaryInput, LogRead, read_log
 from paramedic.model import Event, Source
 from paramedic.prefilter import Prefilter
@@ -327,3 +328,46 @@ def test_odd_bytes_do_not_hide_the_lines_around_them(read: ReadLog, data: bytes)
 def test_what_is_no_text_is_refused(read: ReadLog, data: bytes, why: str) -> None:
     with pytest.raises(BinaryInput, match=why):
         read(data)
+
+
+def line_events(read: LogRead) -> list[Event]:
+    return [event for event in read.events if event.kind == "line"]
+
+
+def test_the_text_kept_of_one_source_is_bounded(read: ReadLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "MAX_KEPT", 100_000)
+    text = "".join(f"{n} CUDA out of memory {'x y ' * 900}\n" for n in range(300))
+    found = read(text)
+    events = line_events(found)
+    assert sum(len(event.text) for event in events) < 250_000
+    assert events[0].line == 1 and events[-1].line == 300, "the first and the last ones stay"
+    assert any("were left out: too much text" in left.why for left in found.skipped)
+    assert not read("CUDA out of memory\n" * 300).skipped
+
+
+def test_a_line_that_waits_keeps_little(read: ReadLog) -> None:
+    text = "".join(f"CUDA out of memory {'x y ' * 9_000}\n" for _ in range(20))
+    late = line_events(read(text, rank=1))[8:]
+    assert late and all(len(event.text) <= 4_000 for event in late)
+
+
+def test_what_waits_is_stored_short(prefilter: Prefilter) -> None:
+    scan = logs._Scan(Source("a", "log", 1), prefilter, b"")
+    scan._wait(b"x" * 100_000, [0])
+    assert [len(raw) for waiting in scan.late.values() for _, raw in waiting] == [4_001]
+    assert scan.late_bytes == 4_001
+
+
+def test_the_text_kept_of_a_whole_run_is_bounded(
+    tmp_path: Path, prefilter: Prefilter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paramedic.collect.MAX_KEPT", 20_000)
+    for n in range(20):
+        text = "".join(f"{i} CUDA out of memory {'x y ' * 200}\n" for i in range(30))
+        (tmp_path / f"{chr(97 + n)}.log").write_text(text)
+    run = collect([str(tmp_path)], prefilter)
+    counts = Counter(event.source for event in run.events if event.kind == "line")
+    assert counts[str(tmp_path / "a.log")] == 30
+    assert counts[str(tmp_path / "t.log")] == 4
+    assert max(e.line or 0 for e in run.events if e.source.endswith("t.log")) == 30, "the last ones stay"
+    assert sum("hold too much text" in left.why for left in run.skipped) == 19

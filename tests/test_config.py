@@ -126,3 +126,27 @@ def test_a_removed_working_folder_only_means_no_config_file(tmp_path: Path, monk
     monkeypatch.chdir(gone)
     gone.rmdir()
     assert settings_of() == Config()
+
+
+@pytest.mark.parametrize("text", [f"x = {'9' * 5000}", f"x = 1{'0' * 5000}"])
+def test_absurd_numbers_are_an_error_in_our_file_and_nothing_in_a_foreign_one(tmp_path: Path, text: str) -> None:
+    (tmp_path / "pyproject.toml").write_text(text)
+    assert load_config(tmp_path, {}) == Config()
+    (tmp_path / "paramedic.toml").write_text(text)
+    with pytest.raises(ParamedicError, match="no TOML"):
+        load_config(tmp_path, {})
+    (tmp_path / "paramedic.toml").write_text(f"format = 0x{'f' * 5000}")
+    with pytest.raises(ParamedicError, match="not that number"):
+        load_config(tmp_path, {})
+
+
+def test_a_file_too_large_to_be_settings_is_refused(tmp_path: Path) -> None:
+    padding = "#" * (1 << 20) + "\n"
+    (tmp_path / "pyproject.toml").write_text(padding)
+    assert load_config(tmp_path, {}) == Config(), "somebody else's"
+    (tmp_path / "pyproject.toml").write_text(f"[tool.paramedic]\n{padding}")
+    with pytest.raises(ParamedicError, match="larger than 1 MB"):
+        load_config(tmp_path, {})
+    (tmp_path / "paramedic.toml").write_text(padding)
+    with pytest.raises(ParamedicError, match=r"paramedic\.toml: larger than 1 MB"):
+        load_config(tmp_path, {})

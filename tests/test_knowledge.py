@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -209,6 +211,19 @@ GOOD = (
         ('keywords = ["Timed out waiting", "Application timeout caused pair closure"]', "", "needs keywords"),
         ('action = { kind = "code", hint =', 'action = { kind = "code", file =', "needs 'hint'"),
         ('pattern = "code-model-and-data-correction"', 'pattern = "luck"', "'luck' is not of the taxonomy"),
+        ("'Application timeout caused pair closure'", "'(a+)+b'", "repeats a repetition"),
+        ("'Application timeout caused pair closure'", "'(?:a|b*)*c'", "repeats a repetition"),
+        ("'Application timeout caused pair closure'", "'(?:(?:a{1,50}){1,50})c'", "repeats a repetition"),
+        ("'Application timeout caused pair closure'", "'(?:,.+)*c'", "repeats a repetition"),
+        ("'Application timeout caused pair closure'", "'(?:,[a-z]+[a-z]+)*;'", "repeats a repetition"),
+        ("'Application timeout caused pair closure'", "'a{99999999999999999999}'", "does not compile"),
+        ("'Application timeout caused pair closure'", f"'{'(' * 3000}{')' * 3000}'", "does not compile"),
+        ('id = "COL001"', f"id = {'9' * 5000}", "no TOML"),
+        ('id = "COL001"', f"id = {'[' * 5000}", "no TOML"),
+        ("network-fabric-fault = 0.1", "network-fabric-fault = nan", "NaN is in no range"),
+        ("network-fabric-fault = 0.1", f"network-fabric-fault = 0x{'f' * 5000}", "cannot be checked"),
+        ('id = "COL001"', 'id = "COL001"\nstack = 3', "stack: expected string"),
+        ('symptom = "collective-hang"', 'symptom = ["x"]', "symptom: expected string"),
     ],
 )  # fmt: skip
 def test_a_broken_rule_is_refused_with_its_file_and_its_problem(old: str, new: str, complaint: str) -> None:
@@ -216,3 +231,27 @@ def test_a_broken_rule_is_refused_with_its_file_and_its_problem(old: str, new: s
     with pytest.raises(ParamedicError, match=r"COL001-gloo-receive-timeout\.md") as refused:
         parse_rule(GOOD.replace(old, new, 1), "COL001-gloo-receive-timeout.md", load_taxonomy())
     assert complaint in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "pattern", [r"\\d+(?:,\\d+)*", r"(?:a{1,3}\\.){3}", r"(?:ab)+ .*", r"(?>a+)+b", r"(?:a++b)*", "a{1,50} .{0,500}"]
+)
+def test_a_pattern_that_cannot_explode_is_taken(pattern: str) -> None:
+    text = GOOD.replace("'Application timeout caused pair closure'", f"'{pattern}'".replace("\\\\", "\\"), 1)
+    assert text != GOOD
+    parse_rule(text, "COL001-gloo-receive-timeout.md", load_taxonomy())
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"), [("pipe", "is no file"), ("folder", "is no file"), ("huge", "larger than 1 MB")]
+)
+def test_a_rule_is_a_file_of_a_sensible_size(tmp_path: Path, kind: str, says: str) -> None:
+    file = tmp_path / "COL001-gloo-receive-timeout.md"
+    if kind == "pipe":
+        os.mkfifo(file)
+    elif kind == "folder":
+        file.mkdir()
+    else:
+        file.write_text(GOOD + "x" * (1 << 20))
+    with pytest.raises(ParamedicError, match=says), at_most(5):
+        load([tmp_path])

@@ -84,3 +84,28 @@ def test_a_bad_rules_folder_is_one_clear_error(rules: Path, log: Path, breakage:
         (rules / (file.stem + "-copy.md")).write_text(file.read_text("utf-8"), "utf-8")
     with pytest.raises(ParamedicError):
         diagnose(log, rules=[rules])
+
+
+@pytest.mark.parametrize("format", ["text", "json"])
+def test_what_a_rule_says_cannot_steer_the_terminal(
+    rules: Path, format: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = next(rules.iterdir())
+    evil = "\\u001b]0;evil\\u0007 \\u202e"
+    text = re.sub(
+        r'^title = ".*"$',
+        lambda _: f'title = "The licence {evil} server"',
+        file.read_text("utf-8"),
+        count=1,
+        flags=re.M,
+    )
+    file.write_text(text.replace("## Fix\n", "## Fix\n\n\x1b[2J\x9b\n", 1), "utf-8")
+    for command in (["rules"], ["explain", "HOST900"]):
+        assert main([*command, "--rules", str(rules), "--format", format]) == 0
+        shown = capsys.readouterr().out
+        assert "evil" in shown
+        assert not set("\x1b\x07\u202e\x9b") & set(shown)
+        if format == "json":
+            document = json.loads(shown)
+            entry = next(row for row in document if row["id"] == "HOST900") if isinstance(document, list) else document
+            assert "\x1b]0;evil\x07 \u202e" in entry["title"], "it reads back as what it was"

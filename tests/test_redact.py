@@ -129,7 +129,13 @@ def test_a_part_of_a_private_key_is_known_behind_any_prefix(front: str) -> None:
     def lines(*texts: str) -> str:
         return "\n".join(front + text for text in texts)
 
-    for text in (lines(BODY), lines(BODY, BODY), lines(BODY, "Ab3Ab3Qm9="), lines(BODY, "Qm9v"), lines(BODY, "Qm9v", END)):
+    for text in (
+        lines(BODY),
+        lines(BODY, BODY),
+        lines(BODY, "Ab3Ab3Qm9="),
+        lines(BODY, "Qm9v"),
+        lines(BODY, "Qm9v", END),
+    ):
         assert "Ab3" not in redact(text) and "Qm9" not in redact(text)
         assert redact(text).startswith(front + "[redacted]")
     assert "Qm9v" not in redact(lines("Qm9v", END))
@@ -241,3 +247,26 @@ def test_host_names_are_found_where_only_hosts_stand() -> None:
         "head-node-1",
         "ip-10-1-2-3.ec2.internal",
     }
+
+
+def test_a_name_once_learned_goes_everywhere() -> None:
+    anonymous = Anonymizer()
+    anonymous.learn(
+        ["cd /home/alice/x", "USER=bobby", "mail carol@corp.io", "GET http://store7:80/x and db://u:p@dbserver/y"]
+    )
+    text = "alice, bobby's and carol (alice.log) at store7.lan, dbserver"
+    shown = anonymous(text)
+    assert not re.search("alice|bobby|carol|store7|dbserver", shown)
+    assert shown == "user-1, user-2's and user-3 (user-1.log) at host-1.lan, host-2"
+    assert anonymous("/home/alice alicet malice") == "/home/user-1 alicet malice"
+    assert anonymous(shown) == shown
+
+
+def test_common_words_and_public_places_are_no_names() -> None:
+    anonymous = Anonymizer()
+    line = "train data root user localhost ubuntu https://github.com/a https://huggingface.co/b http://localhost:80/ file:///x"
+    anonymous.learn(
+        [line, "/home/train /home/data /home/root /Users/user /home/ubuntu", "https://docs.pytorch.org/x 10.0.0.1"]
+    )
+    assert anonymous(line) == line
+    assert anonymous("docs.pytorch.org") == "docs.pytorch.org"

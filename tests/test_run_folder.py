@@ -525,7 +525,9 @@ def test_a_recording_is_redacted_when_it_is_read(tmp_path: Path) -> None:
         sources=(Source(f"{leak}.log", "log", host=leak),),
         events=(
             Event(f"{leak}.log", 1, "line", leak, 1, time_text=leak, fields={"before": [leak], "after": ["x", leak]}),
-            Event("-", 2, "traceback", leak, 2, fields={"frames": [leak], "types": [leak], "traceback": leak, leak: leak}),
+            Event(
+                "-", 2, "traceback", leak, 2, fields={"frames": [leak], "types": [leak], "traceback": leak, leak: leak}
+            ),
         ),
         facts=(Fact(leak, leak, leak),),
         skipped=(Skipped(leak, leak),),
@@ -555,9 +557,7 @@ def test_a_recording_is_clipped_when_it_is_read(tmp_path: Path) -> None:
 
 
 @PUTS
-def test_a_planted_link_is_not_followed(
-    tmp_path: Path, put: Put, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_planted_link_is_not_followed(tmp_path: Path, put: Put, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The name beside the target cannot be guessed; where it is there all the same, nothing is written through it."""
     monkeypatch.setattr("secrets.token_hex", lambda size: "00" * size)
     (tmp_path / "victim").mkdir()
@@ -598,3 +598,14 @@ def test_a_secret_in_the_name_of_a_file_is_in_no_output(
     assert not any(SECRET in file.read_text() for file in (in_tmp / "run").rglob("*") if file.is_file())
     main(["diagnose", "logs", "-v"])
     assert SECRET not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["run", "run.tar.zst"])
+def test_a_name_that_only_the_last_log_gives_away_is_in_no_byte_of_an_anonymous_bundle(in_tmp: Path, name: str) -> None:
+    (in_tmp / "logs").mkdir()
+    (in_tmp / "logs" / "a.log").write_text("zebulon started this on quagga\nCUDA out of memory, says zebulon\n")
+    (in_tmp / "logs" / "b.log").write_text("cwd /home/zebulon/x, see http://quagga:8080/status\nstep 3\nstep 4\nbye\n")
+    assert main(["bundle", "logs", "--output", name, "--anonymous", "--with-logs"]) == 0
+    data = content(in_tmp / name)
+    assert b"zebulon" not in data and b"quagga" not in data
+    assert b"CUDA out of memory, says user-1" in data

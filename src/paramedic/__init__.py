@@ -31,6 +31,9 @@ def diagnose(
 
     Raises ParamedicError when a path does not exist or cannot be read.
     """
+    for path in paths:
+        if not isinstance(path, str | os.PathLike):
+            raise TypeError(f"diagnose takes paths, not a {type(path).__name__}; unpack it: diagnose(*paths)")
     from pathlib import Path
 
     from paramedic.pipeline import Options

@@ -20,6 +20,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
 LISTS = ("select", "ignore", "rules")
 KEYS = (*CHOICES, *LISTS)
 _PREFIX = "PARAMEDIC_"
+_MAX_FILE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +70,14 @@ def _nearest(start: Path) -> tuple[Path, Mapping[str, Any]] | None:
             if not os.path.isfile(file):
                 continue
             try:
-                table: Any = tomllib.loads(file.read_text("utf-8"))
-            except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+                with open(file, "rb") as raw:
+                    data = raw.read(_MAX_FILE + 1)
+                if len(data) > _MAX_FILE:
+                    if name == "pyproject.toml" and b"tool.paramedic" not in data:
+                        continue
+                    raise ParamedicError(f"{file}: larger than {_MAX_FILE >> 20} MB")
+                table: Any = tomllib.loads(data.decode("utf-8"))
+            except (OSError, ValueError, RecursionError) as error:  # ValueError: also a number of thousands of digits
                 if name == "paramedic.toml":
                     raise ParamedicError(f"{file}: no TOML: {error}") from None
                 continue  # somebody else's broken pyproject.toml is not our business
@@ -93,5 +100,9 @@ def _checked(key: str, value: Any, where: str, folder: Path) -> Any:
         hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(KEYS)}"
         raise ParamedicError(f"{where}: unknown key {key!r}{hint}")
     if value not in CHOICES[name]:
-        raise ParamedicError(f"{where}: {key} is one of {', '.join(CHOICES[name])}, not {value!r}")
+        try:
+            found = repr(value)[:100]
+        except ValueError:  # a number of thousands of digits
+            found = "that number"
+        raise ParamedicError(f"{where}: {key} is one of {', '.join(CHOICES[name])}, not {found}")
     return value

@@ -185,7 +185,7 @@ def _outlived(run: Run, found: Sequence[Finding]) -> tuple[list[Finding], list[S
         if later is None or (event.rank is None and somebody_died) or not _went_on(event, later):
             alive.append(one)
         else:
-            why = f"handled: training went on afterwards (line {event.line}, then line {later.line} of {event.source})"
+            why = f"handled: after line {event.line} training went on to line {later.line}"
             survived.append(Suppressed(one.rule, why, one.ranks))
     return alive, survived
 

@@ -16,7 +16,10 @@ _END = r"(?![A-Za-z0-9_-])"
 _VALUE = r"(?:[^\s'\",;&)\\]|\\(?!['\"]))"
 # Between a name and its value: `=`, `": "`, the same escaped inside another text, `%3D` in an address, `=b'`.
 _IS = r"(?:\\{0,3}['\"])?\s{0,3}(?:[=:]|%3[ADad])\s{0,3}(?:[BbRrUu]{0,2}\\{0,3}['\"])?"
-_PLAIN = r"(?!(?:is|was|are|and|or|not|no|must|may|can|to|for|from|with|has|if|needs?|requires?|required|expects?|given|value)\b)"
+_PLAIN = (
+    r"(?!(?:is|was|are|and|or|not|no|must|may|can|to|for|from|with|has|if|needs?|requires?|required|expects?|given"
+    r"|value)\b)"
+)
 _PLACE = r"(?!(?:[A-Z]{1,12}_)?(?:PASSWORD|PASSWD|PASSPHRASE|TOKEN|KEY|SECRET)\b)"
 _NOTHING = r"(?!(?:None|null|True|False|true|false|\*+)\b|\[redacted\])"
 
@@ -173,6 +176,7 @@ class Anonymizer:
         self._names: dict[tuple[str, str], str] = {}
         self._counts: dict[str, int] = {}
         known = sorted((re.escape(h) for h in set(hosts) if len(h) > 1), key=lambda name: (-len(name), name))
+        self._learned: dict[str, str] = {}
         self._hosts = re.compile(rf"(?<![\w.-])(?:{'|'.join(known)})(?![\w-])") if known else None
 
     def __call__(self, text: str) -> str:
@@ -186,7 +190,37 @@ class Anonymizer:
         if "::" in text or text.count(":") >= 7:
             text = _IPV6.sub(self._ipv6, text)
         text = self._hosts.sub(lambda m: self._name("host", m[0]), text) if self._hosts else text
+        if self._learned:
+            text = _TOKEN.sub(self._token, text)
         return redact(text)  # a stand-in may be longer than the name, and then look like a secret
+
+    def learn(self, texts: Iterable[str]) -> None:
+        """Names that stand once where only a user's or a host's name stands; from then on they go wherever they are."""
+        for text in texts:
+            for kind, pattern in _NAMED:
+                for found in pattern.finditer(text):
+                    self._learn(kind, found[found.lastindex or 0])
+            for name in hosts_in((text,)):
+                self._learn("host", name)
+
+    def _learn(self, kind: str, name: str) -> None:
+        name = name.strip(".-")
+        known = len(self._learned) >= _MOST_NAMES or name in self._learned or _STAND_IN.fullmatch(name)
+        if known or len(name) < 3 or not _NAME_LIKE.match(name) or name.lower() in _COMMON or _address(name):
+            return
+        if kind == "host" and _PUBLIC.search(name.lower()):
+            return
+        self._learned[name] = kind
+
+    def _token(self, found: re.Match[str]) -> str:
+        token = found[0]
+        bare = token.rstrip(".-")
+        if (kind := self._learned.get(bare)) is not None:
+            return self._name(kind, bare) + token[len(bare) :]
+        if "." not in token:
+            return token
+        parts = token.split(".")
+        return ".".join(self._name(self._learned[part], part) if part in self._learned else part for part in parts)
 
     def _name(self, kind: str, value: str) -> str:
         return value if value.startswith(f"{kind}-") else self._stand_in(kind, value, lambda n: f"{kind}-{n}")
@@ -238,4 +272,30 @@ _HOST = re.compile(
     r"|\b(ip(?:-[0-9]{1,3}){4}(?:\.[a-z0-9.-]{1,80})?)\b",
     re.M,
 )
+_MOST_NAMES = 5_000
+_TOKEN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+_NAME_LIKE = re.compile(r"[A-Za-z0-9_.-]{0,127}[A-Za-z]")
+_STAND_IN = re.compile(r"(?:user|host)-[0-9]{1,9}")
+_URL = re.compile(r"://(?:[^\s/@]{1,300}@)?([A-Za-z0-9][A-Za-z0-9.-]{1,253})(?=[:/?#\s'\",)\]]|\Z)")
+_PUBLIC = re.compile(
+    r"(?:^|\.)(?:localhost|localdomain|example\.(?:com|org|net)|github\.com|github\.io|githubusercontent\.com|gitlab\.com"
+    r"|huggingface\.co|hf\.co|pytorch\.org|python\.org|pypi\.org|pythonhosted\.org|readthedocs\.io|nvidia\.com|wandb\.ai"
+    r"|amazonaws\.com|google\.com|googleapis\.com|microsoft\.com|openai\.com|docker\.io|docker\.com|anaconda\.org|conda\.io"
+    r"|deepspeed\.ai|ray\.io|tensorflow\.org|stackoverflow\.com|kubernetes\.io|apache\.org|modelscope\.cn|arxiv\.org|aka\.ms)$"
+)
+# Words that a log is full of: as a user's or a host's name they go only where they stand as one.
+_COMMON_WORDS = """
+root user users ubuntu admin administrator git noreply nobody guest daemon local localhost default public home
+shared share work workspace data dataset datasets model models train trainer training test tests eval python
+python3 torch pytorch cuda nccl gloo mpi rank ranks node nodes host hosts worker workers main error errors
+warning info debug fatal job jobs task tasks slurm srun ray docker runner build none null true false unknown log
+logs line lines last progress exit traceback out err stdout stderr file files name names path tmp temp usr opt
+var lib bin src app apps code project projects run runs step steps epoch loss batch memory device devices gpu
+gpus cpu env conda miniconda miniconda3 anaconda3 checkpoint checkpoints ckpt output outputs results cache http
+https tcp file-init env-init master server client head cluster process processes group backend timeout version
+deepspeed megatron lightning accelerate transformers horovod jax tensorflow store socket network system service
+private scratch storage bucket exception failed failure signal
+"""
+_COMMON = frozenset(_COMMON_WORDS.split())
 _LIKE_A_HOST = re.compile(r"(?=.*[A-Za-z]).*[0-9.-]")
+_NAMED = (("user", _HOME), ("user", _USER), ("user", _MAIL), ("host", _URL))

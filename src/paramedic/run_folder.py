@@ -31,7 +31,7 @@ from paramedic.collect.identity import MAX_WORLD_SIZE
 from paramedic.collect.streams import BROKEN, open_tar_zst
 from paramedic.errors import ParamedicError
 from paramedic.model import Event, Fact, Run, Skipped, Source
-from paramedic.redact import Redactor, hosts_in, redact
+from paramedic.redact import Anonymizer, Redactor, hosts_in, redact
 
 VERSION = 1
 MARK = "paramedic-run"
@@ -91,6 +91,7 @@ def write(run: Run, folder: Path, clean: Redactor = redact, copies: Copies = ())
     """A folder that is there whole or not at all."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ParamedicError(f"{folder}: exists already; name another folder")
+    copies = _learned(run, clean, copies)
     new = _beside(folder.absolute())
     try:
         new.parent.mkdir(parents=True, exist_ok=True)
@@ -114,6 +115,7 @@ def write(run: Run, folder: Path, clean: Redactor = redact, copies: Copies = ())
 
 def pack(run: Run, file: Path, clean: Redactor = redact, copies: Copies = ()) -> None:
     """One `.tar.zst`; the head stands first, so that it is known for what it is."""
+    copies = _learned(run, clean, copies)
     head = json.dumps({"format": MARK, "version": VERSION, "finished": True, **_head(run)}, indent=1) + "\n"
     with (
         whole(file) as raw,
@@ -126,6 +128,22 @@ def pack(run: Run, file: Path, clean: Redactor = redact, copies: Copies = ()) ->
             _add(archive, name, "".join(lines).encode())
         for name, data in copies:
             _add(archive, name, data)
+
+
+def _learned(run: Run, clean: Redactor, copies: Copies) -> Copies:
+    """Before anything is written an Anonymizer sees all of it: a name in the last line goes from the first."""
+    if not isinstance(clean, Anonymizer):
+        return copies
+    clean.learn(text for item in _items(run) for text in _texts(asdict(item)))
+    return tuple(copies)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list | tuple):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts(item)
 
 
 def _add(archive: tarfile.TarFile, name: str, data: bytes) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -23,6 +24,9 @@ Progress = Callable[[str, int], None]
 """Called with each source's name and its size in bytes once it has been read."""
 
 _MAX_ERROR_FILE = 4 << 20
+MAX_KEPT = 96 << 20
+"""Of the text of all events together: from then on of each source only the last events of each kind are kept."""
+_LAST = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +40,12 @@ def collect(paths: Iterable[str], prefilter: Prefilter, progress: Progress | Non
     skipped: list[Skipped] = []
     reads: list[_Read] = []
     shown = Names()
+    kept = 0
     for item in open_inputs(paths, skipped):
         read = _read(item, shown(item.name), prefilter)
+        if kept > MAX_KEPT:
+            _shorten(read.log)
+        kept += sum(map(_size, read.log.events))
         skipped += read.log.skipped
         if read.log.source.lines or (read.place.rank is not None and not read.log.skipped):
             reads.append(read)
@@ -47,6 +55,24 @@ def collect(paths: Iterable[str], prefilter: Prefilter, progress: Progress | Non
             progress(read.log.source.id, read.log.source.bytes)
     skipped = [Skipped(redact(left.what), redact(left.why)) for left in skipped]
     return _run(_with_global_ranks(reads), skipped)
+
+
+def _size(event: Event) -> int:
+    lists = (item for item in event.fields.values() if isinstance(item, list))
+    return len(event.text) + sum(len(text) for item in lists for text in map(str, item))
+
+
+def _shorten(log: LogRead) -> None:
+    last: list[Event] = []
+    counts: Counter[str] = Counter()
+    for event in reversed(log.events):
+        counts[event.kind] += 1
+        if event.kind not in ("line", "traceback") or counts[event.kind] <= _LAST:
+            last.append(event)
+    if dropped := len(log.events) - len(last):
+        log.events = last[::-1]
+        why = f"{dropped} of its events, all but the last ones, were left out: the logs together hold too much text"
+        log.skipped.append(Skipped(log.source.id, why))
 
 
 def _run(reads: Sequence[LogRead], skipped: list[Skipped]) -> Run:

@@ -18,6 +18,9 @@ from paramedic.collect.streams import BROKEN, Budget, SafeStream, is_tar, is_zip
 from paramedic.model import Skipped
 
 MAX_FILES = 100_000
+MAX_SKIPPED = 200
+"""So many things that were not read are named for each folder and archive; the others are counted."""
+_MAX_ZIP_LIST = 64 << 20
 _MAX_NAME = 500
 _CHUNK = 1 << 16
 
@@ -51,6 +54,8 @@ class Chosen:
     where: str
     skipped: list[Skipped]
     _count: int = 0
+    _members: int = 0
+    _unsaid: int = 0
     _passed_over: Counter[str] = field(default_factory=Counter)
     _said: int = field(init=False)
 
@@ -65,11 +70,27 @@ class Chosen:
         self._count += 1
         return self._count <= MAX_FILES
 
+    def member(self) -> bool:
+        """Once for each member of an archive, whatever it is; False when there were too many."""
+        self.trim()
+        self._members += 1
+        return not self.full
+
     @property
     def full(self) -> bool:
-        return self._count > MAX_FILES
+        return max(self._count, self._members) > MAX_FILES
+
+    def trim(self) -> None:
+        """What was said about this folder or archive since it was opened, also by who read it, is kept in bounds."""
+        over = len(self.skipped) - self._said - MAX_SKIPPED
+        if over > 0:
+            del self.skipped[-over:]
+            self._unsaid += over
 
     def done(self) -> None:
+        self.trim()
+        if self._unsaid:
+            self.skipped.append(Skipped(self.where, f"and {self._unsaid} more that were not read"))
         if self.full:
             self.skipped.append(Skipped(self.where, f"more than {MAX_FILES} files: the rest was not read"))
         if self._passed_over:
@@ -104,7 +125,7 @@ def _tar(name: str, stream: BinaryIO, budget: Budget | None, skipped: list[Skipp
     chosen = Chosen(name, skipped)
     try:
         with open_tar(stream) as archive:
-            while not chosen.full and (member := archive.next()) is not None:
+            while (member := archive.next()) is not None and chosen.member():
                 archive.members = []  # type: ignore[attr-defined]  # a stream is never read again: forget what passed
                 shown = f"{name}!/{member.name[:_MAX_NAME]}"
                 if member.isdir() or _leads_out(shown, member.name, skipped) or not chosen.wants(member.name):
@@ -129,6 +150,7 @@ def _zip(name: str, raw: Any, stream: SafeStream, skipped: list[Skipped]) -> Ite
     budget = Budget(lambda: size)
     chosen = Chosen(name, skipped)
     try:
+        _refuse_endless_list(raw)
         archive = zipfile.ZipFile(raw)
     except (*BROKEN, ValueError, NotImplementedError) as error:
         skipped.append(_damaged(name, reason(error)))
@@ -136,6 +158,8 @@ def _zip(name: str, raw: Any, stream: SafeStream, skipped: list[Skipped]) -> Ite
     else:
         with archive:
             for info in archive.infolist():
+                if not chosen.member():
+                    break
                 shown = f"{name}!/{info.filename[:_MAX_NAME]}"
                 if info.is_dir() or _leads_out(shown, info.filename, skipped) or not chosen.wants(info.filename):
                     continue
@@ -148,6 +172,17 @@ def _zip(name: str, raw: Any, stream: SafeStream, skipped: list[Skipped]) -> Ite
     chosen.done()
 
 
+def _refuse_endless_list(raw: Any) -> None:
+    """zipfile reads the whole list at once; every entry of it has its mark, so the marks can be counted before."""
+    end: Any = zipfile._EndRecData(raw)  # type: ignore[attr-defined]
+    if end:
+        size, at = end[zipfile._ECD_SIZE], end[zipfile._ECD_LOCATION]  # type: ignore[attr-defined]
+        raw.seek(max(at - size, 0))
+        if size > _MAX_ZIP_LIST or raw.read(size).count(b"PK\x01\x02") > MAX_FILES:
+            raise zipfile.BadZipFile(f"its list names more than {MAX_FILES} files")
+    raw.seek(0)
+
+
 _LOCAL_HEADER = struct.Struct("<4s2xHH8xLLHH")  # mark, flags, method, packed size, size, length of name, of extra
 
 
@@ -156,7 +191,7 @@ def _salvaged(name: str, raw: BinaryIO, budget: Budget, chosen: Chosen) -> Itera
     raw.seek(0)
     while len(head := raw.read(_LOCAL_HEADER.size)) == _LOCAL_HEADER.size:
         mark, flags, method, packed, _, name_size, extra_size = _LOCAL_HEADER.unpack(head)
-        if mark != b"PK\x03\x04":
+        if mark != b"PK\x03\x04" or not chosen.member():
             return
         member = raw.read(name_size).decode("utf-8", "replace")
         start = raw.seek(extra_size, os.SEEK_CUR)

@@ -76,12 +76,17 @@ def piece_start(lines: bytes, at: int, hit: int) -> int:
 
 def piece_end(lines: bytes, at: int) -> tuple[int, int]:
     """(where the piece ends, where the next one starts); `\\r\\n` is one ending."""
-    end = lines.find(b"\n", at)
-    end = len(lines) if end < 0 else end
-    back = lines.find(b"\r", at, end)
-    if back < 0:
-        return end, end + 1
-    return back, end + 1 if back == end - 1 else back + 1
+    start, step = at, 256  # in growing steps: a log without any `\n` is not searched to its end for every piece
+    while start < len(lines):
+        stop = start + step
+        newline = lines.find(b"\n", start, stop)
+        back = lines.find(b"\r", start, stop if newline < 0 else newline)
+        if back >= 0:
+            return back, back + 1 + (lines[back + 1 : back + 2] == b"\n")
+        if newline >= 0:
+            return newline, newline + 1
+        start, step = stop, step * 4
+    return len(lines), len(lines) + 1
 
 
 def context(block: Block, start: int, end: int) -> tuple[list[bytes], list[bytes]]:

@@ -14,7 +14,7 @@ from typing import BinaryIO
 from paramedic.collect.archives import is_log
 from paramedic.collect.inputs import Names, open_inputs
 from paramedic.model import Run, Skipped
-from paramedic.redact import Redactor
+from paramedic.redact import Anonymizer, Redactor
 
 FOLDER = "sources/logs"
 INDEX = "sources/copies.jsonl"
@@ -32,12 +32,16 @@ def copies(paths: Iterable[str], run: Run, clean: Redactor) -> Iterator[tuple[st
     index: list[str] = []
     ignored: list[Skipped] = []
     shown = Names()
+    tails: list[tuple[str, bytes, int]] = []
     for item in open_inputs([path for path in paths if _rereadable(path)], ignored):
         source = shown(item.name)
         if source not in wanted:
             continue
         wanted.discard(source)
-        tail, left_out = _tail(item.stream, most)
+        tails.append((source, *_tail(item.stream, most)))
+    if isinstance(clean, Anonymizer):
+        clean.learn(tail.decode("utf-8", "replace") for _, tail, _ in tails)
+    for source, tail, left_out in tails:
         name = _name(clean(source), names)
         yield name, clean(tail.decode("utf-8", "replace")).encode("utf-8", "replace")[-most:]
         index.append(json.dumps({"source": clean(source), "copy": name, "bytes_left_out": left_out}) + "\n")

@@ -16,7 +16,6 @@ from paramedic.redact import redact
 __all__ = ["Input", "Names", "open_inputs"]
 
 
-
 class Names:
     """A file's name for people. A secret in it is taken out, and two names that then look the same are told apart."""
 
@@ -89,7 +88,11 @@ def _folder(folder: str, seen: _Seen, skipped: list[Skipped]) -> Iterator[Input]
             skipped.append(Skipped(os.path.join(root, linked), "a link to a folder is not followed"))
         for name in sorted(files):
             if chosen.wants(name):
+                chosen.trim()
                 yield from _found(os.path.join(root, name).removeprefix("./"), seen, skipped)
+            if chosen.full:
+                break
+        chosen.trim()
         if chosen.full:
             break
     chosen.done()

@@ -23,6 +23,8 @@ from paramedic.redact import redact
 MAX_TEXT = 4_000
 MAX_TRACE = 16_000
 MAX_CONTEXT = 400
+MAX_KEPT = 8 << 20
+"""Of the text of one source's lines: beyond it only the last ones are kept, as much again at most."""
 HEAD = 64 << 10
 TAIL = 64 << 10
 LITERALS = (*tracebacks.LITERALS, *elastic.LITERALS)
@@ -97,6 +99,9 @@ class _Scan:
         self.seen: dict[int, int] = defaultdict(int)
         self.full: set[int] = set()  # literals whose quota is used up
         self.late: dict[int, deque[tuple[int, bytes]]] = {}
+        self.late_bytes = 0
+        self.kept_bytes = 0
+        self.dropped = 0
         self.traces_made = 0
         self.traced: set[int | None] = set()
         self.last_traces: deque[tuple[Event, By]] = deque(maxlen=self.quota.traces)
@@ -155,7 +160,7 @@ class _Scan:
         elif (failure := elastic.agent_line(peeled.text, self.line)) is not None:
             self._exit(failure)
         elif wanted := [n for n in line.numbers if n not in self.own]:
-            if self.full.issuperset(wanted):
+            if self.kept_bytes > MAX_KEPT or self.full.issuperset(wanted):
                 self._wait(line.raw, wanted)
             else:
                 self._count(wanted)
@@ -164,6 +169,7 @@ class _Scan:
                     before, after = context(line.block, line.start, line.end)
                     around = {"before": _shown(before), "after": _shown(after)}
                 self._event("line", peeled, self.line, text, **around)
+                self.kept_bytes += len(self.made[-1][0].text) + sum(len(t) for side in around.values() for t in side)
 
     def _count(self, numbers: list[int]) -> None:
         for number in numbers:
@@ -175,7 +181,26 @@ class _Scan:
         """Over every quota: the line waits among the last ones with its rarest literal."""
         self._count(numbers)
         rarest = min(numbers, key=self.seen.__getitem__)
-        self.late.setdefault(rarest, deque(maxlen=self.quota.last)).append((self.line, raw[: _MAX_RAW + 1]))
+        waiting = self.late.setdefault(rarest, deque(maxlen=self.quota.last))
+        if len(waiting) == waiting.maxlen:
+            self.late_bytes -= len(waiting[0][1])
+            self.dropped += self.kept_bytes > MAX_KEPT
+        waiting.append((self.line, raw[: MAX_TEXT + 1]))
+        self.late_bytes += len(waiting[-1][1])
+        if self.late_bytes > MAX_KEPT:
+            self._shed()
+
+    def _shed(self) -> None:
+        """Of all that wait, the earlier half goes."""
+        waiting = sorted((line, number, raw) for number, items in self.late.items() for line, raw in items)
+        self.late = {}
+        self.late_bytes = 0
+        for line, number, raw in reversed(waiting):
+            if self.late_bytes + len(raw) > MAX_KEPT // 2:
+                self.dropped += 1
+            else:
+                self.late.setdefault(number, deque(maxlen=self.quota.last)).appendleft((line, raw))
+                self.late_bytes += len(raw)
 
     # -- what spans lines ------------------------------------------------------------------------------------------
 
@@ -293,7 +318,7 @@ class _Scan:
         for who in tuple(self.tables):
             self._end_table(who)
         for line, raw in (item for waiting in self.late.values() for item in waiting):
-            text = _decoded(raw)
+            text = _decoded(raw, MAX_TEXT)
             self._event("line", self.prefixes.peel(plain(text)), line, text)
         self.made += self.last_traces
         self._last_activity()
@@ -341,6 +366,9 @@ class _Scan:
         if self.cut_lines:
             why = f"{self.cut_lines} line(s) longer than {MAX_LINE >> 20} MiB: only their beginning was read"
             skipped.append(Skipped(self.source.id, why))
+        if self.dropped:
+            why = f"{self.dropped} of its matching lines between the first and the last were left out: too much text"
+            skipped.append(Skipped(self.source.id, why))
         facts = [replace(fact, rank=rank) for fact in self.facts]
         sure = len(self.prefixes.torch_ranks) == 1
         return LogRead(source, sorted(events, key=lambda event: event.seq), skipped, facts, sure)
@@ -361,9 +389,9 @@ def _head_lines(head: bytes) -> list[str]:
     return lines[:-1] if len(head) == HEAD and len(lines) > 1 else lines
 
 
-def _decoded(raw: bytes) -> str:
-    text = raw[:_MAX_RAW].decode("utf-8", "replace")
-    if len(raw) > _MAX_RAW:
+def _decoded(raw: bytes, most: int = _MAX_RAW) -> str:
+    text = raw[:most].decode("utf-8", "replace")
+    if len(raw) > most:
         text = text.rpartition(" ")[0] or text  # half a word might be half a secret, and not be known as one
     return text
 

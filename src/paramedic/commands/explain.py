@@ -1,4 +1,4 @@
-"""explain any rule, symptom, cause, fix pattern or stage
+"""explain any rule, symptom, cause, fix pattern or stage; a prefix or a word lists the rules that have it
 
 paramedic explain COL001
 paramedic explain collective-hang
@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import json
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -34,8 +32,9 @@ def run(args: argparse.Namespace) -> int:
     knowledge = load(flags.options(config).rules)
     entry = describe(args.id, knowledge, config.setting)
     if args.format == "json":
-        json.dump(entry, sys.stdout, indent=2, ensure_ascii=False)
-        print()
+        from paramedic.report.json import dumps
+
+        print(dumps(entry))
     else:
         _print(entry)
     return 0
@@ -142,8 +141,10 @@ def _print(entry: Mapping[str, Any]) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
+    from paramedic.report.escape import printable
+
     console = Console()
-    console.print(Text(f"{entry['id']}  ({entry['kind']})", style="bold"))
+    console.print(Text(printable(f"{entry['id']}  ({entry['kind']})"), style="bold"))
     for key, value in entry.items():
         if key in ("id", "kind") or value in ("", [], {}):
             continue
@@ -151,10 +152,10 @@ def _print(entry: Mapping[str, Any]) -> None:
             console.print(Text(f"{key}:", style="bold"))
             for name, item in value.items():
                 shown = "; ".join(item) if isinstance(item, list) else str(item)
-                console.print(Padding(Text(f"{name}: {shown}"), (0, 0, 0, 2)))
+                console.print(Padding(Text(printable(f"{name}: {shown}")), (0, 0, 0, 2)))
         elif isinstance(value, list) or (isinstance(value, str) and "\n" in value):
             console.print(Text(f"{key}:", style="bold"))
             for item in value if isinstance(value, list) else [value]:
-                console.print(Padding(Text(str(item)), (0, 0, 0, 2)))
+                console.print(Padding(Text(printable(str(item))), (0, 0, 0, 2)))
         else:
-            console.print(Text.assemble((f"{key}: ", "bold"), str(value)))
+            console.print(Text.assemble((f"{key}: ", "bold"), printable(str(value))))

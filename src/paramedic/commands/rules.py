@@ -7,8 +7,6 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -40,18 +38,21 @@ def run(args: argparse.Namespace) -> int:
              "symptom": r.symptom, "systems": r.systems, "status": r.status}
             for r in rules
         ]  # fmt: skip
-        json.dump(rows, sys.stdout, indent=2, ensure_ascii=False)
-        print()
+        from paramedic.report.json import dumps
+
+        print(dumps(rows))
         return 0
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    from paramedic.report.escape import one_line
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("id", "symptom", "what it recognises"):
         table.add_column(column, no_wrap=column != "what it recognises")
     for rule in rules:
-        table.add_row(rule.id, rule.symptom, Text(rule.title))
+        table.add_row(Text(one_line(rule.id)), Text(one_line(rule.symptom)), Text(one_line(rule.title)))
     console = Console()
     (console if console.is_terminal else Console(width=140)).print(table)
     return 0
@@ -60,6 +61,7 @@ def run(args: argparse.Namespace) -> int:
 def _check(knowledge: Knowledge, folders: Sequence[Path], format: str) -> int:
     from paramedic.knowledge.rules import load_rules
     from paramedic.report.escape import one_line
+    from paramedic.report.json import dumps
     from paramedic.report.words import count
     from paramedic.rule_cases import failures
 
@@ -67,8 +69,7 @@ def _check(knowledge: Knowledge, folders: Sequence[Path], format: str) -> int:
     rules = [rule for rule in knowledge.rules.values() if not folders or rule.id in own]
     failed = list(failures(rules, knowledge))
     if format == "json":
-        json.dump([asdict(failure) for failure in failed], sys.stdout, indent=2, ensure_ascii=False)
-        print()
+        print(dumps([asdict(failure) for failure in failed]))
     else:
         for failure in failed:
             where = f"{failure.file}: case {failure.case}" if failure.case else failure.file

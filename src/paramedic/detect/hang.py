@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence, Set
 
 from paramedic.detect.match import on_events, own_frame
 from paramedic.knowledge import Rule
-from paramedic.model import Finding, Run
+from paramedic.model import Event, Finding, Run
 
 _SUBGROUP = re.compile(r"\bPG (?:ID )?[1-9]\d{0,6}\b")
 """A process group that is not the default one: who belongs to it, the message does not say."""
@@ -21,7 +21,8 @@ def rank_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
         missing = run.expected_ranks - waiting
         events = [one.evidence[0].event for one in victims]
         if _few(missing, waiting) and not any(_SUBGROUP.search(event.text) for event in events):
-            yield on_events(rule, events[:4], sorted(missing), {"waiting": _listed(waiting)})
+            shown = [*_last_lines(run, missing), *events[:4]]
+            yield on_events(rule, shown, sorted(missing), {"waiting": _listed(waiting)})
         elif not missing and (odd := _elsewhere(victims)):
             others = [e for e in events if e.rank not in odd]
             theirs = [e for e in events if e.rank in odd]
@@ -37,7 +38,8 @@ def rank_lost(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
         missing = run.expected_ranks - lost
         if _few(missing, lost):
             events = [one.evidence[0].event for one in victims]
-            yield on_events(rule, events[:4], sorted(missing), {"waiting": _listed(lost)})
+            shown = [*_last_lines(run, missing), *events[:4]]
+            yield on_events(rule, shown, sorted(missing), {"waiting": _listed(lost)})
 
 
 def _victims(found: Sequence[Finding], symptom: str) -> Iterator[list[Finding]]:
@@ -49,6 +51,11 @@ def _victims(found: Sequence[Finding], symptom: str) -> Iterator[list[Finding]]:
     for _, errors in sorted(by_attempt.items()):
         if not any(one.consequence == "never" or "accused" in one.fields for one in errors):
             yield [one for one in errors if one.symptom == symptom and one.consequence == "possible"]
+
+
+def _last_lines(run: Run, ranks: Set[int]) -> list[Event]:
+    """Where the missing ranks were: the last that they said, if they said anything."""
+    return [event for event in run.events if event.kind == "last" and event.rank in ranks and event.text][:2]
 
 
 def _few(missing: Set[int], waiting: Set[int]) -> bool:

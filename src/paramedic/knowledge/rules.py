@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import stat
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
-from importlib import resources
+from importlib import import_module, resources
 from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Any
 
 from paramedic.errors import ParamedicError
@@ -18,6 +21,8 @@ from paramedic.knowledge.taxonomy import Taxonomy
 from paramedic.model import Consequence, Fix, Severity, Symptom
 
 HEADINGS = ("What it means", "Confirm", "Fix", "Not this")
+_MAX_FILE = 1 << 20
+_MANY = 16  # a repetition that can go on longer than this counts as one without end
 _FENCE = re.compile(r"^```(log|config|code) (fires|silent|bad|good|fixed)([^\n]*)\n(.*?)^```$", re.M | re.S)
 _WORDS = {
     "env": ("name", "value"),
@@ -90,10 +95,20 @@ def load_rules(folder: Traversable, taxonomy: Taxonomy) -> Iterator[Rule]:
     for file in sorted(folder.iterdir(), key=lambda f: f.name):
         if file.name.endswith(".md") and file.name != "README.md":
             try:
-                text = file.read_text("utf-8")
+                text = _text(file)
             except (OSError, UnicodeDecodeError) as error:
                 raise ParamedicError(f"rule {file.name}: cannot be read: {error}") from None
             yield parse_rule(text, file.name, taxonomy)
+
+
+def _text(file: Traversable) -> str:
+    if isinstance(file, Path) and not stat.S_ISREG(os.stat(file).st_mode):
+        raise ParamedicError(f"rule {file.name}: is no file")
+    with file.open("rb") as raw:
+        data = raw.read(_MAX_FILE + 1)
+    if len(data) > _MAX_FILE:
+        raise ParamedicError(f"rule {file.name}: larger than {_MAX_FILE >> 20} MB")
+    return data.decode("utf-8").replace("\r\n", "\n")
 
 
 def parse_rule(text: str, path: str, taxonomy: Taxonomy) -> Rule:
@@ -103,10 +118,13 @@ def parse_rule(text: str, path: str, taxonomy: Taxonomy) -> Rule:
         raise ParamedicError(f"rule {path}: starts with TOML front matter between two `+++` lines, found none")
     try:
         front = tomllib.loads(parts[1])
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, OverflowError, RecursionError) as error:
         raise ParamedicError(f"rule {path}: front matter is no TOML: {error}") from None
     body = parts[2]
-    wrong = [*problems(front, _front_schema()), *([] if "id" not in front else _meaning(front, path, taxonomy))]
+    try:
+        wrong = [*problems(front, _front_schema())] or [*_meaning(front, path, taxonomy)]
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits cannot even be shown
+        raise ParamedicError(f"rule {path}: front matter cannot be checked: {error}") from None
     wrong += [f"heading '## {h}' is missing" for h in HEADINGS if not re.search(rf"^## {h}$", body, re.M)]
     if wrong:
         raise ParamedicError(f"rule {path}: " + "; ".join(wrong))
@@ -170,8 +188,58 @@ def _meaning(front: Mapping[str, Any], path: str, taxonomy: Taxonomy) -> Iterato
     for pattern in (*front.get("match", ()), *front.get("unless", ()), front.get("stack", "")):
         try:
             re.compile(pattern, re.M)
-        except re.error as error:
+            if _backtracks(_PARSER.parse(pattern, re.M), False):
+                yield (
+                    f"pattern {pattern!r} repeats a repetition, which some lines make endless: "
+                    "bound one of the two, as in {0,9}, or make the inner one possessive, as in a++"
+                )
+        except (re.error, ValueError, OverflowError, RecursionError) as error:
             yield f"pattern {pattern!r} does not compile: {error}"
+
+
+_PARSER: Any = import_module("re._parser")
+_COMPILER: Any = import_module("re._compiler")
+
+
+def _backtracks(tree: Any, repeated: bool) -> bool:
+    """Whether a repetition of no fixed length stands in another one: (a+)+ tries every way to cut a line in parts."""
+    for op, argument in tree:
+        inside, name = repeated, str(op)
+        if name in ("MAX_REPEAT", "MIN_REPEAT"):
+            least, most, body = argument
+            many = int(most) >= _MANY
+            if repeated and many and least != most:
+                return True
+            inside = repeated or (many and not _delimited(body))
+        elif name in ("ATOMIC_GROUP", "POSSESSIVE_REPEAT", "ASSERT", "ASSERT_NOT"):
+            inside = False
+        if any(_backtracks(part, inside) for part in _parts(argument)):
+            return True
+    return False
+
+
+def _delimited(body: Any) -> bool:
+    """(?:,[0-9]+)* is harmless: the comma says where each part begins, and the one repetition in it has no comma."""
+    marks = [argument for op, argument in body if str(op) == "LITERAL" and not chr(argument).isalnum()]
+    repeats = [arg for op, arg in body if str(op) in ("MAX_REPEAT", "MIN_REPEAT") and int(arg[1]) >= _MANY]
+    simple = all(str(op) in ("LITERAL", "IN", "MAX_REPEAT", "MIN_REPEAT") for op, _ in body)
+    return simple and len(repeats) == 1 and any(not _can_have(repeats[0][2], mark) for mark in marks)
+
+
+def _can_have(body: Any, character: int) -> bool:
+    """Anything but one set of characters is taken to be able to."""
+    if len(body) != 1 or str(body[0][0]) not in ("LITERAL", "IN"):
+        return True
+    found: object = _COMPILER.compile(body).match(chr(character))
+    return found is not None
+
+
+def _parts(argument: Any) -> Iterator[Any]:
+    if isinstance(argument, _PARSER.SubPattern):
+        yield argument
+    elif isinstance(argument, list | tuple):
+        for item in argument:
+            yield from _parts(item)
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -35,6 +36,12 @@ def problems(value: Any, schema: dict[str, Any], where: str = "") -> Iterator[st
         for index, item in enumerate(value):
             yield from problems(item, schema.get("items", {}), f"{where}[{index}]")
     elif _is(value, "number"):
+        if (
+            isinstance(value, float)
+            and math.isnan(value)
+            and not schema.keys().isdisjoint(("maximum", "minimum", "exclusiveMinimum"))
+        ):
+            yield f"{where}: NaN is in no range"
         if "maximum" in schema and value > schema["maximum"]:
             yield f"{where}: {value} is above {schema['maximum']}"
         if "minimum" in schema and value < schema["minimum"]:

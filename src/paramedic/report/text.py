@@ -256,11 +256,14 @@ class _Screen:
             yield from self.heading("Not examined")
             shown = report.skipped if self.verbose else report.skipped[:SKIPPED]
             for skipped in shown:
-                yield self.row(self.text(f"{one_line(skipped.what)}: {one_line(skipped.why)}"))
+                yield self.row(self.text(f"- {one_line(skipped.what)}: {one_line(skipped.why)}"))
             yield from self.more(len(report.skipped) - len(shown))
         if report.suppressed:
-            what = ", ".join(dict.fromkeys(one_line(left.rule) for left in report.suppressed))
-            yield from self.heading("Suppressed", what)
+            yield from self.heading("Set aside")
+            reasons = list(dict.fromkeys(one_line(f"{left.rule}  {left.why}") for left in report.suppressed))
+            listed = reasons if self.verbose else reasons[:3]
+            yield from (self.indented(self.text(reason)) for reason in listed)
+            yield from self.more(len(reasons) - len(listed))
 
     def more(self, left: int) -> Iterator[Text]:
         if left > 0:
