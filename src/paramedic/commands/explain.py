@@ -148,14 +148,20 @@ def _print(entry: Mapping[str, Any]) -> None:
     for key, value in entry.items():
         if key in ("id", "kind") or value in ("", [], {}):
             continue
-        if isinstance(value, Mapping):
-            console.print(Text(f"{key}:", style="bold"))
-            for name, item in value.items():
-                shown = "; ".join(item) if isinstance(item, list) else str(item)
-                console.print(Padding(Text(printable(f"{name}: {shown}")), (0, 0, 0, 2)))
-        elif isinstance(value, list) or (isinstance(value, str) and "\n" in value):
-            console.print(Text(f"{key}:", style="bold"))
-            for item in value if isinstance(value, list) else [value]:
-                console.print(Padding(Text(printable(str(item))), (0, 0, 0, 2)))
-        else:
-            console.print(Text.assemble((f"{key}: ", "bold"), printable(str(value))))
+        lines = _lines(value)
+        if len(lines) == 1:
+            console.print(Text.assemble((f"{key}: ", "bold"), printable(lines[0])))
+            continue
+        console.print(Text(f"{key}:", style="bold"))
+        for line in lines:
+            console.print(Padding(Text(printable(line)), (0, 0, 0, 2), expand=False))
+
+
+def _lines(value: Any) -> list[str]:
+    """A text is one paragraph a line, whatever its file's width; a list of single words is one line."""
+    if isinstance(value, Mapping):
+        return [f"{name}: {'; '.join(item) if isinstance(item, list) else item}" for name, item in value.items()]
+    if isinstance(value, list):
+        words = [str(item) for item in value]
+        return words if any(" " in word or "/" in word for word in words) else [", ".join(words)]
+    return [" ".join(part.split()) for part in str(value).split("\n\n")]
