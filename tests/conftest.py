@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 from collections.abc import Callable, Iterable
+from importlib import resources
 from pathlib import Path
+from typing import Any
 
+import jsonschema
 import pytest
 
 from paramedic.collect.logs import LogRead, read_log
 from paramedic.knowledge import Knowledge, load
-from paramedic.model import Event, Source
+from paramedic.model import Event, Report, Source
 from paramedic.pipeline import compile_prefilter
 from paramedic.prefilter import Prefilter
+from paramedic.report import json as report_json
 
 ReadLog = Callable[..., LogRead]
+Validator = Any  # jsonschema has no types
 
 
 @pytest.fixture(autouse=True)
@@ -24,6 +30,25 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PARAMEDIC_DEBUG", "1")
     monkeypatch.delenv("COLUMNS", raising=False)  # pytest-xdist sets it
+
+
+@pytest.fixture(scope="session")
+def schema() -> Validator:
+    text = resources.files("paramedic.report").joinpath("report.schema.json").read_text("utf-8")
+    return jsonschema.Draft202012Validator(json.loads(text))
+
+
+@pytest.fixture(autouse=True)
+def _every_document_keeps_the_published_schema(schema: Validator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a test is about: JSON that it makes of a report is validated."""
+    render = report_json.render
+
+    def checked(report: Report) -> str:
+        text = render(report)
+        schema.validate(json.loads(text))
+        return text
+
+    monkeypatch.setattr(report_json, "render", checked)
 
 
 @pytest.fixture(scope="session")

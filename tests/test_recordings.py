@@ -40,6 +40,17 @@ def test_a_real_failure_is_named(case: Recording) -> None:
     assert case.fix in (patterns if name in ANOTHER_FIX_FIRST else patterns[:1])
 
 
+def test_ten_faults_are_right_in_every_way_and_in_every_layout() -> None:
+    right: dict[str, list[bool]] = {}
+    for case in CASES:
+        verdict = diagnose(case.path / "input").verdict
+        all_right = verdict is not None and (
+            (verdict.symptom, verdict.ranks, verdict.fixes[0].pattern) == (case.symptom, case.ranks, case.fix)
+        )
+        right.setdefault(case.name.split("/")[0], []).append(all_right)
+    assert sum(len(layouts) >= 2 and all(layouts) for layouts in right.values()) >= 10
+
+
 def test_there_are_ten_faults_in_two_layouts_each() -> None:
     layouts: dict[str, set[str]] = {}
     for case in CASES:
