@@ -269,3 +269,9 @@ def test_the_exception_is_quoted_not_the_last_line_of_its_message(of) -> None:  
     ).verdict
     assert verdict is not None
     assert "Key 'modle' is not in struct" in verdict.summary
+
+
+def test_a_gap_among_the_ranks_that_wait_is_the_suspect(of) -> None:  # type: ignore[no-untyped-def]
+    verdict = of("".join(f"[rank{r}]:{WATCHDOG.format(r=r)}\n" for r in (0, 1, 3))).verdict
+    assert verdict is not None
+    assert verdict.ranks == (2,)

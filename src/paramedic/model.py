@@ -116,10 +116,9 @@ class Run:
 
     @property
     def expected_ranks(self) -> frozenset[int]:
-        """All ranks of the job where its size is known (and believable), else those that were seen."""
-        if self.world_size and self.world_size <= 1 << 20:
-            return frozenset(range(self.world_size))
-        return frozenset(self.ranks_seen)
+        """All ranks of the job where its size is known (and believable), else up to the highest that was seen."""
+        size = self.world_size or max(self.ranks_seen, default=-1) + 1
+        return frozenset(range(size)) if size <= 1 << 20 else frozenset(self.ranks_seen)
 
 
 @dataclass(frozen=True, slots=True)
