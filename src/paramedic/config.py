@@ -35,8 +35,12 @@ class Config:
 
 def load_config(start: Path, environment: Mapping[str, str] = os.environ) -> Config:
     """Raises ParamedicError for an unknown key (with the nearest match), a wrong type or a wrong value."""
-    values = _from_file(start) | _from_environment(environment, start)
-    return Config(**values)
+    return Config(**configured(start, environment))
+
+
+def configured(start: Path, environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """Only what the environment or the file sets, so that a default can be told from a choice."""
+    return _from_file(start) | _from_environment(environment, start)
 
 
 def _from_file(start: Path) -> dict[str, Any]:

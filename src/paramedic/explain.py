@@ -302,7 +302,7 @@ def _summary(rule: Rule, one: Finding) -> str:
     known = {**one.fields, "rank": _listed(one.ranks) or "?"}
     for name, value in known.items():
         sentence = sentence.replace("{" + name + "}", value)
-    return rule.title if "{" in sentence and any(f"{{{n}}}" in sentence for n in _placeholders(rule)) else sentence
+    return rule.title if any(f"{{{name}}}" in sentence for name in _placeholders(rule)) else sentence
 
 
 def _who(ranks: Sequence[int]) -> str:

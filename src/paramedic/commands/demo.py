@@ -15,17 +15,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from rich.console import Console
-
     from paramedic.pipeline import diagnose
     from paramedic.report import render
-    from paramedic.report.text import render as render_text
 
     target = Path(args.output).absolute()
     with resources.as_file(resources.files("paramedic").joinpath("demo")) as folder, chdir(folder):
         report = diagnose(["."])
-    console = Console()
-    render_text(report, console if console.is_terminal else Console(width=100))
+    flags.print_text(report)
     flags.write_file(str(target), render(report, "html"))
     flags.say(f"paramedic: wrote {args.output}")
     return 0

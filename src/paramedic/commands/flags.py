@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from paramedic.config import CHOICES, Config, _from_environment, _from_file
+from paramedic.config import CHOICES, Config, configured
 from paramedic.model import SEVERITIES, Report, Skipped
 
 if TYPE_CHECKING:
@@ -70,17 +70,16 @@ def add_rules_folder(parser: argparse.ArgumentParser | argparse._ArgumentGroup) 
 
 def settings(args: argparse.Namespace) -> Config:
     """Flags over environment over file over defaults."""
-    here, flags = _here(), vars(args)
-    configured = _from_file(here) | _from_environment(os.environ, here)
+    flags, chosen = vars(args), configured(_here())
     given: dict[str, Any] = {
-        "format": flags.get("format") or configured.get("format") or _format_of(flags.get("output")),
+        "format": flags.get("format") or chosen.get("format") or _format_of(flags.get("output")),
         "fail_on": flags.get("fail_on"),
         "setting": flags.get("setting"),
         "select": _split(flags.get("select")),
         "ignore": _split(flags.get("ignore")),
         "rules": tuple(flags.get("rules") or ()) or None,
     }
-    config = Config(**configured | {key: value for key, value in given.items() if value is not None})
+    config = Config(**chosen | {key: value for key, value in given.items() if value is not None})
     return replace(config, select=tuple(map(_id, config.select)), ignore=tuple(map(_id, config.ignore)))
 
 
@@ -123,7 +122,7 @@ def write_report(report: Report, args: argparse.Namespace, config: Config) -> No
     elif args.quiet or sys.stdout is None:
         return
     elif config.format == "text":
-        _print_text(report, args.verbose)
+        print_text(report, args.verbose)
     else:
         reconfigure = getattr(sys.stdout, "reconfigure", None)
         if reconfigure:  # a document for machines is UTF-8, whatever the terminal's locale
@@ -131,7 +130,7 @@ def write_report(report: Report, args: argparse.Namespace, config: Config) -> No
         sys.stdout.write(render(report, config.format, verbose=args.verbose))
 
 
-def _print_text(report: Report, verbose: bool) -> None:
+def print_text(report: Report, verbose: bool = False) -> None:
     from rich.console import Console
 
     from paramedic.report.text import render as render_text

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from paramedic.detect.match import on_events, own_frame
+from paramedic.detect.match import on_event, own_frame
 from paramedic.knowledge import Rule, load_taxonomy
 from paramedic.model import Event, Finding, Run
 
@@ -40,8 +40,7 @@ def unrecognised(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
         symptom, confidence = _symptom(event, name)
         where = own_frame(event)
         fields = {"exception": _last_exception(event)[:200], "where": where}
-        ranks = () if event.rank is None else (event.rank,)
-        one = on_events(rule, (event,), ranks, fields)
+        one = on_event(rule, event, fields)
         yield replace(one, symptom=symptoms.symptom(symptom), confidence=confidence)
 
 

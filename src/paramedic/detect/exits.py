@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator, Sequence
 
-from paramedic.detect.match import on_events
+from paramedic.detect.match import on_event
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 
@@ -49,8 +49,7 @@ def _ended(run: Run, rule: Rule, wanted: Callable[[Event], bool]) -> Iterator[Fi
         if wanted(event):
             ending = signal_of(event.fields["exitcode"])
             name = ending.name if ending else f"exit code {event.fields['exitcode']}"
-            ranks = () if event.rank is None else (event.rank,)
-            yield on_events(rule, (event,), ranks, {"ending": name, "pid": str(event.fields["pid"])})
+            yield on_event(rule, event, {"ending": name, "pid": str(event.fields["pid"])})
 
 
 def _exits(run: Run) -> list[Event]:

@@ -21,8 +21,7 @@ def rank_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
         missing = run.expected_ranks - waiting
         events = [one.evidence[0].event for one in victims]
         if _few(missing, waiting) and not any(_SUBGROUP.search(event.text) for event in events):
-            shown = [*_last_lines(run, missing), *events[:4]]
-            yield on_events(rule, shown, sorted(missing), {"waiting": _listed(waiting)})
+            yield _accusation(run, rule, events, missing, waiting)
         elif not missing and (odd := _elsewhere(victims)):
             others = [e for e in events if e.rank not in odd]
             theirs = [e for e in events if e.rank in odd]
@@ -37,9 +36,7 @@ def rank_lost(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
         lost = {rank for one in victims for rank in one.ranks}
         missing = run.expected_ranks - lost
         if _few(missing, lost):
-            events = [one.evidence[0].event for one in victims]
-            shown = [*_last_lines(run, missing), *events[:4]]
-            yield on_events(rule, shown, sorted(missing), {"waiting": _listed(lost)})
+            yield _accusation(run, rule, [one.evidence[0].event for one in victims], missing, lost)
 
 
 def _victims(found: Sequence[Finding], symptom: str) -> Iterator[list[Finding]]:
@@ -53,9 +50,10 @@ def _victims(found: Sequence[Finding], symptom: str) -> Iterator[list[Finding]]:
             yield [one for one in errors if one.symptom == symptom and one.consequence == "possible"]
 
 
-def _last_lines(run: Run, ranks: Set[int]) -> list[Event]:
-    """Where the missing ranks were: the last that they said, if they said anything."""
-    return [event for event in run.events if event.kind == "last" and event.rank in ranks and event.text][:2]
+def _accusation(run: Run, rule: Rule, events: Sequence[Event], missing: Set[int], waiting: Set[int]) -> Finding:
+    """Shows where the missing ranks were, the last that they said if they said anything, and then who waited."""
+    lasts = [event for event in run.events if event.kind == "last" and event.rank in missing and event.text]
+    return on_events(rule, [*lasts[:2], *events[:4]], sorted(missing), {"waiting": _listed(waiting)})
 
 
 def _few(missing: Set[int], waiting: Set[int]) -> bool:
@@ -78,5 +76,5 @@ def _elsewhere(victims: Sequence[Finding]) -> set[int]:
     return {rank for rank, place in places.items() if place != votes[0][0]}
 
 
-def _listed(ranks: set[int]) -> str:
+def _listed(ranks: Set[int]) -> str:
     return ", ".join(map(str, sorted(ranks)[:16])) + (" …" if len(ranks) > 16 else "")

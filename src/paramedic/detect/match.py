@@ -58,6 +58,11 @@ def finding(rule: Rule, event: Event, fields: Mapping[str, str], rank_of_pid: Ma
     return on_events(rule, (event,), ranks, fields)
 
 
+def on_event(rule: Rule, event: Event, fields: Mapping[str, str]) -> Finding:
+    """A finding on the rank that the event happened on."""
+    return on_events(rule, (event,), () if event.rank is None else (event.rank,), fields)
+
+
 def on_events(
     rule: Rule, events: Sequence[Event], ranks: Iterable[int], fields: Mapping[str, str] | None = None
 ) -> Finding:

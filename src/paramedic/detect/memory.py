@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from paramedic.detect.match import on_events
+from paramedic.detect.match import on_event
 from paramedic.knowledge import Rule
 from paramedic.model import Finding, Run
 
@@ -100,8 +100,7 @@ def shared(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
 def _ooms(run: Run, rule: Rule, kind: str) -> Iterator[Finding]:
     for event in run.events:
         if event.kind in ("line", "traceback") and (oom := parse(event.text)) and oom.kind == kind:
-            ranks = () if event.rank is None else (event.rank,)
-            yield on_events(rule, (event,), ranks, _fields(oom))
+            yield on_event(rule, event, _fields(oom))
 
 
 def _fields(oom: DeviceOom) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from paramedic.detect.match import on_events
+from paramedic.detect.match import on_event
 from paramedic.knowledge import Rule
 from paramedic.model import Finding, Run
 
@@ -18,5 +18,4 @@ def ended_non_finite(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator
     """Each rank's last line of progress; one skipped step in the middle of a run is nobody's business."""
     for event in run.events:
         if event.kind == "progress" and (bad := _NON_FINITE.search(event.text)) is not None:
-            ranks = () if event.rank is None else (event.rank,)
-            yield on_events(rule, (event,), ranks, {"what": bad["what"].strip(), "value": bad["value"]})
+            yield on_event(rule, event, {"what": bad["what"].strip(), "value": bad["value"]})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 from pathlib import Path
 
@@ -25,9 +26,7 @@ class Knowledge:
 def load(own_rules: Iterable[Path] = ()) -> Knowledge:
     """The package's knowledge plus a team's own rule folders. A rule with a known id replaces the package's."""
     taxonomy = load_taxonomy()
-    rules: dict[str, Rule] = {}
-    for rule in load_rules(resources.files(__package__).joinpath("signatures"), taxonomy):
-        _add(rule, rules)
+    rules = dict(_package_rules())
     for folder in own_rules:
         if not folder.is_dir():
             raise ParamedicError(f"--rules {folder}: no such folder")
@@ -38,6 +37,15 @@ def load(own_rules: Iterable[Path] = ()) -> Knowledge:
             raise ParamedicError(f"--rules {folder}: holds no rule file (NAME.md with `+++` front matter)")
         rules |= own
     return Knowledge(taxonomy, dict(sorted(rules.items())), load_priors())
+
+
+@cache
+def _package_rules() -> Mapping[str, Rule]:
+    """Read once a process: a diagnosis and its report both ask for them."""
+    rules: dict[str, Rule] = {}
+    for rule in load_rules(resources.files(__package__).joinpath("signatures"), load_taxonomy()):
+        _add(rule, rules)
+    return rules
 
 
 def _add(rule: Rule, rules: dict[str, Rule]) -> None:

@@ -10,7 +10,6 @@ from importlib import resources
 from typing import Literal
 
 Setting = Literal["lab", "cluster"]
-SETTINGS: tuple[Setting, ...] = ("lab", "cluster")
 
 
 @dataclass(frozen=True, slots=True)

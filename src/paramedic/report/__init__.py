@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paramedic.config import CHOICES
 from paramedic.errors import ParamedicError
 from paramedic.model import Report
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from paramedic.knowledge import Knowledge
 
-FORMATS = ("text", "json", "sarif", "github", "html")
+FORMATS = CHOICES["format"]
 
 __all__ = ["FORMATS", "ShownReport", "render"]
 
