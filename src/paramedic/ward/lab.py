@@ -1,0 +1,182 @@
+"""Run a case for real and judge whether it went as labelled."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from paramedic.errors import ParamedicError
+from paramedic.ward import environments
+from paramedic.ward.case import PROGRAMS, Case, Expect, Launch
+from paramedic.ward.launchers import command, layouts
+from paramedic.ward.place import HOME, Place, cgroup_root, free_port, isolated, listener
+
+LARGEST_FILE = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One way of running a case: who labels the output, and how many ranks."""
+
+    layout: str
+    ranks: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.layout}-{self.ranks}"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    case: Case
+    variant: Variant
+    fixed: bool
+    problems: tuple[str, ...]
+    """Why it did not go as labelled; none: it did."""
+    code: int | None
+    seconds: float
+    command: str
+    versions: dict[str, str]
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+
+def canonical(case: Case, fixed: bool = False) -> Variant:
+    launch = case.cured if fixed else case.launch
+    assert launch is not None
+    return Variant(layouts(launch.launcher)[0], launch.ranks)
+
+
+def lacking(case: Case) -> str:
+    """What this machine lacks for the case; empty when it can run."""
+    if case.launch is None:
+        return "synthetic: its documented form is kept, nothing is run"
+    for need in case.needs:
+        if not _NEEDS.get(need, lambda: False)():
+            return f"needs {need}"
+    surroundings = case.launch.disk or case.launch.shm or case.launch.memory
+    if surroundings and not isolated():
+        return "needs root on Linux, for namespaces"
+    if case.launch.memory and cgroup_root() is None:
+        return "needs a memory cgroup that can be written"
+    return ""
+
+
+def _has(program: str) -> bool:
+    return shutil.which(program) is not None
+
+
+_NEEDS = {
+    "root": isolated,
+    "namespaces": isolated,
+    "netns": lambda: isolated() and _has("ip"),
+    "firewall": lambda: isolated() and _has("iptables"),
+    "cgroup": lambda: isolated() and cgroup_root() is not None,
+    "gpu": lambda: _has("nvidia-smi"),
+    "slurm": lambda: _has("slurmctld"),
+    "mpi": lambda: _has("mpirun"),
+    "compiler": lambda: _has("g++") or _has("c++"),
+}
+
+
+def run(case: Case, variant: Variant, fixed: bool, venv: Path, kept: Path) -> Outcome:
+    """Run it once; what it printed ends up under `kept`, as a user would find it."""
+    launch = case.cured if fixed else case.launch
+    assert launch is not None
+    launch = replace(launch, ranks=variant.ranks)
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="paramedic-ward-", ignore_cleanup_errors=True) as folder:
+        place = Place(Path(folder), venv, launch.shm, launch.disk)
+        _furnish(case, launch, place)
+        port = free_port()
+        for words in launch.before:
+            tool, *rest = shlex.split(words)
+            log = Path(folder) / "before.log"
+            tool = str(place.bin / tool) if (place.venv / "bin" / tool).exists() else tool
+            if place.run([tool, *rest], launch.env, log, launch.limit):
+                raise ParamedicError(f"{case.id}: {words!r} failed: {log.read_text(errors='replace')[-500:]}")
+        words = command(launch, variant.layout, port, place)
+        kept.mkdir(parents=True, exist_ok=True)
+        console = kept / "console.log"
+        with listener(port, launch.hold_port):
+            env = {key: value.replace("{port}", str(port)) for key, value in launch.env.items()}
+            code = place.run(words, env, console, launch.limit, launch.memory)
+        _keep(place.train / "logs", kept)
+        if not console.stat().st_size and any(file != console for file in kept.iterdir()):
+            console.unlink()
+        result = _result(place.train / "result.json")
+    expect = case.cured_expect if fixed else case.expect
+    shown = shlex.join([*(f"{key}={value}" for key, value in launch.env.items()), *words])
+    return Outcome(
+        case, variant, fixed, tuple(_judge(expect, code, said(kept), result, launch.limit)), code,
+        time.monotonic() - began, shown.replace(str(place.bin) + "/", ""), _versions(launch, venv),
+    )  # fmt: skip
+
+
+def said(folder: Path) -> str:
+    """All that a job printed, file after file."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return "\n".join(file.read_text("utf-8", "replace") for file in files)
+
+
+def _furnish(case: Case, launch: Launch, place: Place) -> None:
+    """Copy program and files into the job's folder, and apply the cure's edits to the copies."""
+    target = "launch.sh" if launch.launcher == "script" else "train.py"
+    for name, as_name in [(launch.program, target), *((name, name) for name in launch.files)]:
+        source = next((f for f in (case.folder / name, PROGRAMS / name) if f.is_file()), None)
+        if source is None:
+            raise ParamedicError(f"{case.id}: neither the case nor ward/programs has a file {name}")
+        (place.train / as_name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, place.train / as_name)
+    for edit in launch.edits:
+        file = place.train / edit.file
+        text = file.read_text("utf-8") if file.is_file() else ""
+        if text.count(edit.old) != 1:
+            raise ParamedicError(f"{case.id}: the cure edits {edit.old!r} in {edit.file}, which is there {text.count(edit.old)} times")
+        file.write_text(text.replace(edit.old, edit.new), "utf-8")
+
+
+def _keep(logs: Path, kept: Path) -> None:
+    for file in sorted(logs.rglob("*")):
+        if file.is_file() and not file.is_symlink() and 0 < file.stat().st_size <= LARGEST_FILE:
+            target = kept / file.relative_to(logs)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, target)
+
+
+def _result(file: Path) -> dict[str, object]:
+    try:
+        found = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _judge(expect: Expect, code: int | None, text: str, result: dict[str, object], limit: float) -> list[str]:
+    problems = []
+    ended = "hang" if code is None else "success" if code == 0 else "failure"
+    if ended != expect.exit:
+        how = f"ran into the limit of {limit:g} s" if code is None else f"ended with code {code}"
+        problems.append(f"expected {expect.exit}, but it {how}")
+    problems += [f"did not say {words!r}" for words in expect.says if not re.search(words, text, re.MULTILINE)]
+    for name, bound in expect.measures.items():
+        if name not in result:
+            problems.append(f"result.json has no {name}")
+        elif not bound.kept_by(result[name]):
+            problems.append(f"{name} is {result[name]}, expected {bound}")
+    return problems
+
+
+def _versions(launch: Launch, venv: Path) -> dict[str, str]:
+    return environments.named_versions(launch.environment, venv)
+
+
+__all__ = ["HOME", "Outcome", "Variant", "canonical", "lacking", "run", "said"]
