@@ -25,7 +25,7 @@ from paramedic import __version__
 from paramedic.commands import VERBS, build_parser, flags, main
 from paramedic.knowledge import Knowledge
 
-RECORDING = str(Path(__file__).parent / "recordings" / "rank-killed" / "merged" / "input")
+RECORDING = str(Path(__file__).parents[1] / "corpus" / "rank-killed" / "merged-4" / "input")
 OOM = "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
 SCHEMA = json.loads(resources.files("paramedic.report").joinpath("report.schema.json").read_text("utf-8"))
 PARAMEDIC = [sys.executable, "-m", "paramedic"]

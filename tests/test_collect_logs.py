@@ -21,7 +21,7 @@ from paramedic.model import Event, Source
 from paramedic.prefilter import Prefilter
 
 OOM = "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB"
-RECORDINGS = Path(__file__).parent / "recordings"
+RECORDINGS = Path(__file__).parents[1] / "corpus"
 
 
 def lines_of(found: LogRead) -> list[Event]:
@@ -198,7 +198,7 @@ def _prefilter() -> Prefilter:
 
 @pytest.mark.parametrize("block", [1 << 10, 5_000, 70_000])
 def test_where_blocks_end_changes_nothing_in_real_logs(prefilter: Prefilter, block: int) -> None:
-    for file in sorted(RECORDINGS.glob("*/merged/input/console.log"))[:8]:
+    for file in sorted(RECORDINGS.glob("*/merged-4/input/console.log"))[:8]:
         data = file.read_bytes() * 3
         whole, cut = read_in(data, prefilter, 1 << 22), read_in(data, prefilter, block)
         assert (cut.events, cut.source) == (whole.events, whole.source)

@@ -24,7 +24,7 @@ from paramedic.report import ShownReport, render
 
 HERE = Path(__file__).parent
 SEEDS = [
-    *sorted(path for path in (HERE / "recordings").glob("*/*/input/**/*") if path.is_file() and path.stat().st_size),
+    *sorted(path for path in (HERE.parent / "corpus").glob("*/*/input/**/*") if path.is_file() and path.stat().st_size),
     *sorted((HERE / "healthy" / "logs").glob("*")),
 ]
 VALIDATOR = jsonschema.Draft202012Validator(

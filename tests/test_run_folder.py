@@ -26,8 +26,8 @@ from paramedic.redact import Anonymizer
 pytestmark = pytest.mark.usefixtures("rules_loaded_once")
 KNOWLEDGE = load()
 PREFILTER = compile_prefilter(KNOWLEDGE)
-RECORDINGS = Path(__file__).parent / "recordings"
-CASES = ["graceful-late/log-dir", "rank-killed/merged", "loader-bad-sample/srun-l", "missing-collective/tee"]
+RECORDINGS = Path(__file__).parents[1] / "corpus"
+CASES = ["graceful-late/log-dir-4", "rank-killed/merged-4", "loader-bad-sample/srun-l-4", "missing-collective/tee-4"]
 RUN = Run(
     id="abc",
     sources=(Source("a/rank0.log", "log", 0, "node-1", 1, 10, 100), Source("-", "log")),

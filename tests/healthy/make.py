@@ -3,8 +3,8 @@
     python tests/healthy/make.py [--python VENV/bin/python] [NAME ...]
 
 NAME is a program or a log's whole name. The virtual environment needs torch, and for some programs
-accelerate, lightning and transformers. Nothing is edited afterwards; see place.py for how the paths and the
-host name come about.
+accelerate, lightning and transformers. Nothing is edited afterwards; see paramedic.ward.place for how the
+paths and the host name come about.
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "recordings"))
+from paramedic.ward.launchers import STARTER
+from paramedic.ward.place import Place, free_port
 
-from place import PYTHON, TORCHRUN, Place, free_port, labelled, to_file  # noqa: E402
+HERE = Path(__file__).resolve().parent
+LIMIT_S = 90
 
 LARGEST = 40_000
 TAGS: dict[str, dict[str, str]] = {
@@ -124,15 +126,19 @@ def make(program: str, layout: str, world: int, tags: list[str], venv: Path, tar
     shown = "".join(f"{k}={v} " for k, v in env.items())
     port = free_port()
     with tempfile.TemporaryDirectory() as folder:
-        hosts = "localhost" if "nohost" in tags else "node-01 localhost"
-        place = Place(Path(folder), HERE / "programs.py", venv, hosts=hosts)
+        place = Place(Path(folder), venv)
+        shutil.copy(HERE / "programs.py", place.train / "train.py")
+        if "nohost" in tags:
+            (Path(folder) / "hosts").write_text("127.0.0.1 localhost\n")
         raw = Path(folder) / "raw"
+        python = str(place.bin / "python")
         if layout == "srun-l":
-            address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-            codes = labelled(place, [PYTHON, "train.py", program], env | address, world, world, raw)
+            shutil.copy(STARTER, place.train / ".starter.py")
+            words = [python, ".starter.py", layout, str(port), str(world), python, "train.py", program]
             command = f"RANK=0..{world - 1} WORLD_SIZE={world} python train.py {program}"
         elif layout == "alone":
-            codes = [to_file(place, [PYTHON, "train.py", program], env | {"MASTER_PORT": str(port)}, raw)]
+            env |= {"MASTER_PORT": str(port)}
+            words = [python, "train.py", program]
             command = f"python train.py {program}"
         else:
             options = ["--nproc-per-node", str(world), "--master-port", str(port)]
@@ -140,11 +146,12 @@ def make(program: str, layout: str, world: int, tags: list[str], venv: Path, tar
                 options[2:] = ["--standalone"]
             redirect = {"tee": ["--tee", "3"], "rank": ["--log-dir", "logs", "--redirects", "3"]}
             options += redirect.get(layout, [])
-            codes = [to_file(place, [*TORCHRUN, *options, "train.py", program], env, raw)]
+            words = [python, str(place.bin / "torchrun"), *options, "train.py", program]
             command = shlex.join(["torchrun", *options, "train.py", program])
+        code = place.run(words, env, raw, LIMIT_S)
         data = largest_file(Path(folder) / "train/logs") if layout == "rank" else raw.read_bytes()
-    if any(codes):
-        raise SystemExit(f"{target.name}: exit codes {codes}\n{data.decode(errors='replace')[-3000:]}")
+    if code:
+        raise SystemExit(f"{target.name}: exit code {code}\n{data.decode(errors='replace')[-3000:]}")
     if not data or len(data) > LARGEST:
         raise SystemExit(f"{target.name}: {len(data)} bytes")
     target.write_bytes(data)

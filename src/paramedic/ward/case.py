@@ -67,6 +67,18 @@ class Expect:
 
 
 @dataclass(frozen=True, slots=True)
+class Variants:
+    """Ways in which the case can be recorded beside the canonical one."""
+
+    layouts: tuple[str, ...] | None = None
+    """None: all that the launcher offers."""
+    ranks: tuple[int, ...] = ()
+    """Other world sizes that leave the truth as it is."""
+    first: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """The ranks that fail first, where they differ in a layout."""
+
+
+@dataclass(frozen=True, slots=True)
 class Case:
     id: str
     folder: Path
@@ -84,6 +96,7 @@ class Case:
     expect: Expect = Expect()
     cured: Launch | None = None
     cured_expect: Expect = Expect()
+    variants: Variants = Variants()
 
     @property
     def stage(self) -> str:
@@ -125,7 +138,23 @@ def load(folder: Path) -> Case:
 
 
 def _case(folder: Path, table: dict[str, Any]) -> Case:
-    _only(table, {"title", "system", "environment", "ranks", "needs", "synthetic", "source", "truth", "run", "expect", "cure"})
+    _only(
+        table,
+        {
+            "title",
+            "system",
+            "environment",
+            "ranks",
+            "needs",
+            "synthetic",
+            "source",
+            "truth",
+            "run",
+            "expect",
+            "cure",
+            "variants",
+        },
+    )
     truth = _truth(_table(table, "truth"))
     cure = _table(table, "cure")
     case = Case(
@@ -153,6 +182,7 @@ def _case(folder: Path, table: dict[str, Any]) -> Case:
         expect=_expect(_table(table, "expect")),
         cured=replace(_launch(cured), edits=tuple(_edit(edit) for edit in cure.get("edit", ()))),
         cured_expect=_expect(cure.get("expect", {})),
+        variants=_variants(table.get("variants", {})),
     )
 
 
@@ -201,6 +231,13 @@ def _expect(table: dict[str, Any]) -> Expect:
     measures = {name: Bound.parse(str(bound)) for name, bound in _typed(table, "measures", dict, {}).items()}
     exit = _one_of("expect.exit", _typed(table, "exit", str, "success"), ("failure", "success", "hang"))
     return Expect(exit, _texts(table, "says"), measures)
+
+
+def _variants(table: dict[str, Any]) -> Variants:
+    _only(table, {f.name for f in fields(Variants)})
+    first = {layout: tuple(ranks) for layout, ranks in _typed(table, "first", dict, {}).items()}
+    layouts = _texts(table, "layouts") if "layouts" in table else None
+    return Variants(layouts, tuple(_typed(table, "ranks", list, [])), first)
 
 
 def _edit(table: dict[str, Any]) -> Edit:

@@ -1,4 +1,4 @@
-"""Virtual environments that the cases run in: one requirements file each, built on first use, kept in the user's cache."""
+"""The virtual environments that cases run in: one requirements file each, built on first use, kept in the user's cache."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ def build(name: str, say: Callable[[str], None] = lambda text: None) -> Path:
     for wanted in ([first] if first else []) + [["--requirement", str(file)]]:
         held = ["--constraint", str(file)] if first else []
         command = [str(folder / "bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        done = subprocess.run([*command, *held, *wanted], capture_output=True, text=True, check=False, env=_environment())
+        done = subprocess.run(
+            [*command, *held, *wanted], capture_output=True, text=True, check=False, env=_environment()
+        )
         if done.returncode:
             raise ParamedicError(f"the environment {name} could not be built: {_last_line(done.stderr)}")
     (folder / _READY).touch()
@@ -96,4 +98,4 @@ def _plain(name: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(f"{build(sys.argv[1], lambda text: sys.stderr.write(text + chr(10)))}\n")  # pragma: no cover
+    print(build(sys.argv[1], lambda text: print(text, file=sys.stderr)))  # noqa: T201

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -55,12 +56,24 @@ def canonical(case: Case, fixed: bool = False) -> Variant:
     return Variant(layouts(launch.launcher)[0], launch.ranks)
 
 
+def variants(case: Case) -> list[Variant]:
+    """Every way to record it: each layout at its own size, other sizes in the canonical layout."""
+    first = canonical(case)
+    assert case.launch is not None
+    offered = layouts(case.launch.launcher)
+    chosen = offered if case.variants.layouts is None else [x for x in offered if x in case.variants.layouts]
+    return [
+        *dict.fromkeys([first, *(Variant(layout, first.ranks) for layout in chosen)]),
+        *(Variant(first.layout, ranks) for ranks in case.variants.ranks),
+    ]
+
+
 def lacking(case: Case) -> str:
     """What this machine lacks for the case; empty when it can run."""
     if case.launch is None:
         return "synthetic: its documented form is kept, nothing is run"
     for need in case.needs:
-        if not _NEEDS.get(need, lambda: False)():
+        if need not in _NEEDS or not _NEEDS[need]():
             return f"needs {need}"
     surroundings = case.launch.disk or case.launch.shm or case.launch.memory
     if surroundings and not isolated():
@@ -74,7 +87,7 @@ def _has(program: str) -> bool:
     return shutil.which(program) is not None
 
 
-_NEEDS = {
+_NEEDS: dict[str, Callable[[], bool]] = {
     "root": isolated,
     "namespaces": isolated,
     "netns": lambda: isolated() and _has("ip"),
@@ -97,12 +110,12 @@ def run(case: Case, variant: Variant, fixed: bool, venv: Path, kept: Path) -> Ou
         place = Place(Path(folder), venv, launch.shm, launch.disk)
         _furnish(case, launch, place)
         port = free_port()
-        for words in launch.before:
-            tool, *rest = shlex.split(words)
+        for first in launch.before:
+            tool, *rest = shlex.split(first)
             log = Path(folder) / "before.log"
             tool = str(place.bin / tool) if (place.venv / "bin" / tool).exists() else tool
             if place.run([tool, *rest], launch.env, log, launch.limit):
-                raise ParamedicError(f"{case.id}: {words!r} failed: {log.read_text(errors='replace')[-500:]}")
+                raise ParamedicError(f"{case.id}: {first!r} failed: {log.read_text(errors='replace')[-500:]}")
         words = command(launch, variant.layout, port, place)
         kept.mkdir(parents=True, exist_ok=True)
         console = kept / "console.log"
@@ -140,7 +153,9 @@ def _furnish(case: Case, launch: Launch, place: Place) -> None:
         file = place.train / edit.file
         text = file.read_text("utf-8") if file.is_file() else ""
         if text.count(edit.old) != 1:
-            raise ParamedicError(f"{case.id}: the cure edits {edit.old!r} in {edit.file}, which is there {text.count(edit.old)} times")
+            raise ParamedicError(
+                f"{case.id}: the cure edits {edit.old!r} in {edit.file}, which is there {text.count(edit.old)} times"
+            )
         file.write_text(text.replace(edit.old, edit.new), "utf-8")
 
 

@@ -14,7 +14,7 @@ LAYOUTS = {
     "mpirun": ("mpirun",),
 }
 """What a launcher's job can be recorded as; the first is the canonical one."""
-_STARTER = Path(__file__).parent / "starter.py"
+STARTER = Path(__file__).parent / "starter.py"
 
 
 def layouts(launcher: str) -> tuple[str, ...]:
@@ -22,23 +22,28 @@ def layouts(launcher: str) -> tuple[str, ...]:
     return found if shutil.which("mpirun") else tuple(layout for layout in found if layout != "mpirun")
 
 
-def command(launch: Launch, layout: str, port: int, place: Place) -> list[str]:
+def command(launch: Launch, layout: str, port: int, place: Place) -> list[str]:  # noqa: PLR0911 - one for each launcher
     """The words of the command; paths as the job sees them."""
     python = str(place.bin / "python")
     options = [option.replace("{port}", str(port)) for option in launch.options]
     program = ["train.py", *(argument.replace("{port}", str(port)) for argument in launch.args)]
     n = str(launch.ranks)
     if layout in ("srun-l", "per-rank"):
-        shutil.copy(_STARTER, place.root / "train/.starter.py")
+        shutil.copy(STARTER, place.root / "train/.starter.py")
         return [python, ".starter.py", layout, str(port), n, python, *program]
     match layout if layout == "mpirun" else launch.launcher:
         case "torchrun":
             where = {"log-dir": ["--log-dir", "logs", "--redirects", "3"], "tee": ["--tee", "3"]}.get(layout, [])
-            own_port = [] if any("rdzv" in o or "port" in o or o == "--standalone" for o in options) else ["--master-port", str(port)]
+            own_port = (
+                []
+                if any("rdzv" in o or "port" in o or o == "--standalone" for o in options)
+                else ["--master-port", str(port)]
+            )
             own_size = [] if any("nproc" in o for o in options) else ["--nproc-per-node", n]
             return [python, str(place.bin / "torchrun"), *own_size, *own_port, *where, *options, *program]
         case "mpirun":
-            share = 'RANK=$OMPI_COMM_WORLD_RANK LOCAL_RANK=$OMPI_COMM_WORLD_LOCAL_RANK WORLD_SIZE=$OMPI_COMM_WORLD_SIZE exec "$@"'
+            share = "RANK=$OMPI_COMM_WORLD_RANK LOCAL_RANK=$OMPI_COMM_WORLD_LOCAL_RANK "
+            share += 'WORLD_SIZE=$OMPI_COMM_WORLD_SIZE exec "$@"'
             mpi = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--tag-output", "-n", n, *options]
             address = ["-x", "MASTER_ADDR=127.0.0.1", "-x", f"MASTER_PORT={port}"]
             return [*mpi, *address, "bash", "-c", share, "rank", python, *program]
@@ -46,7 +51,9 @@ def command(launch: Launch, layout: str, port: int, place: Place) -> list[str]:
             own_port = [] if any("master_port" in o for o in options) else ["--master_port", str(port)]
             return [python, str(place.bin / "deepspeed"), *options, *own_port, *program]
         case "accelerate":
-            own_size = [] if any("num_processes" in o or "config_file" in o for o in options) else ["--num_processes", n]
+            own_size = (
+                [] if any("num_processes" in o or "config_file" in o for o in options) else ["--num_processes", n]
+            )
             own_port = [] if any("main_process_port" in o for o in options) else ["--main_process_port", str(port)]
             start = [python, "-m", "accelerate.commands.launch", "--cpu"]
             return [*start, *own_size, *own_port, *options, *program]

@@ -1,8 +1,8 @@
 """Where a job of the ward runs: folders of its own and, as root on Linux, namespaces of its own.
 
-In them the job lies at /srv/train, its virtual environment at /opt/venv, and the host is called node-01, so that the output
-names no place of the machine it was made on; and whatever the job starts ends with it. Elsewhere it runs in a plain
-folder, and cases that need more are left out.
+In them the job lies at /srv/train, its virtual environment at /opt/venv, and the host is called node-01, so that the
+output names no place of the machine it was made on; and whatever the job starts ends with it. Elsewhere it runs in a
+plain folder, and cases that need more are left out.
 """
 
 from __future__ import annotations

@@ -28,7 +28,8 @@ def main() -> int:
     for rank in range(world - missing):
         env = os.environ | {
             "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world),
-            "MASTER_ADDR": os.environ.get("MASTER_ADDR", "127.0.0.1"), "MASTER_PORT": os.environ.get("MASTER_PORT", port),
+            "MASTER_ADDR": os.environ.get("MASTER_ADDR", "127.0.0.1"),
+            "MASTER_PORT": os.environ.get("MASTER_PORT", port),
         }  # fmt: skip
         if layout == "per-rank":
             with open(f"logs/rank-{rank}.log", "wb") as out:

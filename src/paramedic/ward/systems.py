@@ -19,3 +19,23 @@ SYSTEMS = {
     "ray": "Ray Train",
     "platform": "platform",
 }
+
+_PYTORCH = ("pytorch", "torchrun", "gloo")
+RULES_OF = {
+    "pytorch-ddp": _PYTORCH,
+    "pytorch-fsdp": _PYTORCH,
+    "pytorch-tp": _PYTORCH,
+    "pytorch-pp": _PYTORCH,
+    "nccl": ("nccl", "cuda", "rocm", "triton"),
+    "deepspeed": ("deepspeed",),
+    "megatron": ("megatron", "megatron-lm"),
+    "colossalai": ("colossalai",),
+    "accelerate": ("accelerate",),
+    "transformers": ("transformers", "safetensors", "datasets", "huggingface-hub"),
+    "lightning": ("lightning",),
+    "tensorflow": ("tensorflow", "keras"),
+    "horovod": ("horovod",),
+    "ray": ("ray",),
+    "platform": ("linux", "slurm", "kubernetes", "infiniband"),
+}
+"""What rules call each system in their front matter."""

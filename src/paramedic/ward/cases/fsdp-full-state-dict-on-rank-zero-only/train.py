@@ -5,15 +5,13 @@ import functools
 import torch
 import torch.distributed as dist
 from tiny_lm import Block, TinyLM, log, loss_of, start, text
-from torch.distributed.fsdp import FullStateDictConfig, StateDictType
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
 
 
 def save(model: FSDP, path: str) -> None:
-    config = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
-    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, config):
-        state = model.state_dict()
+    state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
     if dist.get_rank() == 0:
         torch.save(state, path)
         log.info("saved %d tensors to %s", len(state), path)

@@ -1,0 +1,23 @@
+"""Train a small classifier with Lightning."""
+
+import argparse
+
+import lightning as L
+from pl_blobs import Classifier, StepLog, loader
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--accelerator", default="auto")
+    args = parser.parse_args()
+    L.seed_everything(3)
+    trainer = L.Trainer(
+        accelerator=args.accelerator,
+        devices=2,
+        strategy="ddp",
+        max_epochs=2,
+        logger=False,
+        enable_progress_bar=False,
+        enable_checkpointing=False,
+        callbacks=[StepLog()],
+    )
+    trainer.fit(Classifier(), loader(320))

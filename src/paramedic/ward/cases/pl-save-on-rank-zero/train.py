@@ -1,0 +1,28 @@
+"""Train a small classifier with Lightning and save it after each epoch."""
+
+from datetime import timedelta
+
+import lightning as L
+from lightning.pytorch.strategies import DDPStrategy
+from pl_blobs import Classifier, StepLog, loader
+
+
+class EpochSaver(L.Callback):
+    def on_train_epoch_end(self, trainer, pl_module):
+        if trainer.is_global_zero:
+            trainer.save_checkpoint(f"checkpoints/epoch-{trainer.current_epoch}.ckpt")
+
+
+if __name__ == "__main__":
+    L.seed_everything(3)
+    trainer = L.Trainer(
+        accelerator="cpu",
+        devices=2,
+        strategy=DDPStrategy(timeout=timedelta(seconds=15)),
+        max_epochs=3,
+        logger=False,
+        enable_progress_bar=False,
+        enable_checkpointing=False,
+        callbacks=[StepLog(), EpochSaver()],
+    )
+    trainer.fit(Classifier(), loader(320))
