@@ -28,8 +28,9 @@ set -e
 root=$1 venv=$2 shm=$3 cgroup=$4; shift 4
 test -z "$cgroup" || echo $$ > "$cgroup/cgroup.procs"
 mount --make-rprivate / && mount -t proc proc /proc && hostname node-01 && mount --bind "$root/hosts" /etc/hosts
+mkdir -p "$root/venv" && mount --bind "$venv" "$root/venv"
 mount -t tmpfs tmpfs /srv && mkdir /srv/train && mount --bind "$root/train" /srv/train
-mount -t tmpfs tmpfs /opt && mkdir /opt/venv && mount --bind "$venv" /opt/venv
+mount -t tmpfs tmpfs /opt && mkdir /opt/venv && mount --bind "$root/venv" /opt/venv
 mount -t tmpfs tmpfs /tmp && chmod 1777 /tmp
 test -z "$shm" || mount -t tmpfs -o "size=$shm" tmpfs /dev/shm
 cd /srv/train

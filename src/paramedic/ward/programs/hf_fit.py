@@ -1,6 +1,7 @@
 """Train a small classifier with accelerate."""
 
 import argparse
+import json
 from datetime import timedelta
 
 import torch
@@ -33,6 +34,9 @@ def main():
             optimizer.zero_grad()
         log.info("epoch %d loss %.4f", epoch, loss.item())
     accelerator.wait_for_everyone()
+    if accelerator.is_main_process:
+        with open("result.json", "w") as file:
+            json.dump({"world_size": accelerator.num_processes, "loss": loss.item()}, file)
     log.info("training finished")
     accelerator.end_training()
 

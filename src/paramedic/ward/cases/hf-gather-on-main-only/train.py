@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 
 
 def main():
-    accelerator = Accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(seconds=15))])
+    accelerator = Accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(seconds=25))])
     log = logger(accelerator)
     set_seed(3)
     model = network()

@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 def main():
     accelerator = Accelerator(
         dataloader_config=DataLoaderConfiguration(even_batches=False),
-        kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(seconds=15))],
+        kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(seconds=25))],
     )
     log = logger(accelerator)
     set_seed(3)

@@ -18,7 +18,7 @@ if __name__ == "__main__":
     trainer = L.Trainer(
         accelerator="cpu",
         devices=2,
-        strategy=DDPStrategy(timeout=timedelta(seconds=15)),
+        strategy=DDPStrategy(timeout=timedelta(seconds=25)),
         max_epochs=3,
         logger=False,
         enable_progress_bar=False,

@@ -1,0 +1,30 @@
+"""Data-parallel training with a compiled normalisation operator."""
+
+import logging
+import os
+
+import torch
+import torch.distributed as dist
+
+import fused_norm
+
+
+logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+log = logging.getLogger("train")
+rank = int(os.environ["RANK"])
+
+log.info("rank %d torch %s", rank, torch.__version__)
+
+dist.init_process_group("gloo")
+generator = torch.Generator().manual_seed(rank)
+weight = torch.zeros(8, 1)
+for step in range(5):
+    x = torch.randn(32, 8, generator=generator)
+    y = x.sum(dim=1, keepdim=True)
+    fused_norm.normalise_rows(x.numpy(), 8)
+    gradient = x.T @ (x @ weight - y) / len(x)
+    dist.all_reduce(gradient)
+    weight -= 0.1 * gradient / dist.get_world_size()
+    log.info("rank %d step %d loss %.4f", rank, step, ((x @ weight - y) ** 2).mean())
+dist.destroy_process_group()
+log.info("rank %d training finished", rank)

@@ -1,0 +1,45 @@
+"""Classifier on several workers with MultiWorkerMirroredStrategy and Keras' fit()."""
+
+import json
+import logging
+import os
+
+RANK = int(os.environ["RANK"])
+logging.basicConfig(level=logging.INFO, format=f"%(asctime)s [worker {RANK}] %(levelname)s %(message)s")
+log = logging.getLogger("train")
+
+import numpy as np
+import tensorflow as tf
+
+EPOCHS = 2
+STEPS = 4
+GLOBAL_BATCH = 16
+
+
+def measurements():
+    rng = np.random.default_rng(7)
+    features = rng.normal(size=(128, 6)).astype("float32")
+    labels = (features.sum(axis=1) > 0).astype("int64")
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+    return tf.data.Dataset.from_tensor_slices((features, labels)).repeat().batch(GLOBAL_BATCH).with_options(options)
+
+
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+log.info("%d replicas in sync, %d samples each per step", strategy.num_replicas_in_sync, GLOBAL_BATCH // strategy.num_replicas_in_sync)
+if RANK == 0:
+    with open("result.json", "w") as file:
+        json.dump({"replicas": strategy.num_replicas_in_sync}, file)
+
+with strategy.scope():
+    model = tf.keras.Sequential([
+        tf.keras.layers.Dense(16, activation="relu", input_shape=(6,)),
+        tf.keras.layers.Dense(2),
+    ])
+    model.compile(
+        optimizer=tf.keras.optimizers.SGD(0.05),
+        loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    )
+
+model.fit(measurements(), epochs=EPOCHS, steps_per_epoch=STEPS, verbose=2)
+log.info("training finished")
