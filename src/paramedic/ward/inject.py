@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import errno
 import functools
+import importlib.util
 import io
 import itertools
 import os
@@ -25,9 +26,23 @@ from typing import Any
 Tell = Callable[[str], None]
 
 COLLECTIVES = (
-    "all_gather all_gather_into_tensor all_gather_object all_reduce all_to_all all_to_all_single barrier broadcast "
-    "broadcast_object_list gather gather_object reduce reduce_scatter reduce_scatter_tensor scatter scatter_object_list"
-).split()
+    "all_gather",
+    "all_gather_into_tensor",
+    "all_gather_object",
+    "all_reduce",
+    "all_to_all",
+    "all_to_all_single",
+    "barrier",
+    "broadcast",
+    "broadcast_object_list",
+    "gather",
+    "gather_object",
+    "reduce",
+    "reduce_scatter",
+    "reduce_scatter_tensor",
+    "scatter",
+    "scatter_object_list",
+)
 _SIZED = ("all_reduce", "broadcast", "reduce")
 
 
@@ -149,7 +164,7 @@ def skip_collective(site: Site) -> None:
         return _Finished() if kwargs.get("async_op") else None
 
     site.on_collectives(around)
-    forward = DistributedDataParallel.forward
+    forward: Any = DistributedDataParallel.forward
 
     def silent(self: Any, *args: Any, **kwargs: Any) -> Any:
         if not (self.training and self.require_backward_grad_sync and site.is_due()):
@@ -168,10 +183,11 @@ def shape_mismatch(site: Site) -> None:
             return call(*args, **kwargs)
         import torch
 
-        larger = torch.cat([tensor.detach().reshape(-1)] * 2)
-        site.happened(f"{name} of {larger.numel()} numbers instead of {tensor.numel()}")
+        flat, size = tensor.detach().reshape(-1), tensor.numel()
+        other = flat[: size // 2].clone() if size > 1 else torch.cat([flat, flat])
+        site.happened(f"{name} of {other.numel()} numbers instead of {size}")
         rest = {key: value for key, value in kwargs.items() if key != "tensor"}
-        return call(larger, *args[1:], **rest)
+        return call(other, *args[1:], **rest)
 
     site.on_collectives(around)
 
@@ -267,12 +283,14 @@ def full_disk(site: Site) -> None:
 
     @functools.wraps(write)
     def opened(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
-        if set(mode) & set("wax+") and not isinstance(file, int) and not os.fspath(file).startswith("/dev/"):
+        if set(mode) & set("wax+") and not isinstance(file, int) and not os.fsdecode(file).startswith("/dev/"):
             refuse(file)
         return write(file, mode, *args, **kwargs)
 
     site.replace_everywhere(write, opened)
-    if (torch := sys.modules.get("torch")) is not None:
+    if importlib.util.find_spec("torch") is not None:
+        import torch
+
         save = torch.save
 
         @functools.wraps(save)
@@ -313,7 +331,7 @@ FAULTS: dict[str, Fault] = {
     "slow-rank": Fault(slow_rank, "delays each collective and optimizer step", "straggler-or-imbalance", 0.5),
     "kill-rank": Fault(kill_rank, "SIGKILL in a collective or optimizer step", "worker-or-node-loss"),
     "skip-collective": Fault(skip_collective, "leaves one collective out", "collective-hang"),
-    "shape-mismatch": Fault(shape_mismatch, "one collective with twice the size", "collective-desync"),
+    "shape-mismatch": Fault(shape_mismatch, "one collective with half the size", "collective-desync"),
     "nan-gradient": Fault(nan_gradient, "one gradient is NaN before it is reduced", "numerical-instability"),
     "bit-flip": Fault(bit_flip, "one bit of one gradient flips after it is reduced", "replica-divergence"),
     "uneven-data": Fault(uneven_data, "the DataLoader ends early", "collective-hang"),

@@ -1,6 +1,7 @@
 """Trains a small language model with FSDP2, with a sharded checkpoint every few steps; resumes from one if asked."""
 
 import argparse
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -10,12 +11,17 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 from torch.distributed.fsdp import fully_shard
 
 
+def newest() -> str:
+    saved = Path("checkpoints").glob("step-*")
+    return str(max(saved, key=lambda folder: int(folder.name.removeprefix("step-"))))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--save-every", type=int, default=4)
-    parser.add_argument("--resume")
+    parser.add_argument("--resume", help="a folder, or latest")
     args = parser.parse_args()
     rank, world = start()
     torch.manual_seed(0)
@@ -27,10 +33,11 @@ def main() -> None:
 
     done = 0
     if args.resume:
-        log.info("resuming from %s", args.resume)
+        folder = newest() if args.resume == "latest" else args.resume
+        log.info("resuming from %s", folder)
         weights, moments = get_state_dict(model, optimizer)
         state = {"model": weights, "optimizer": moments, "step": 0}
-        dcp.load(state, checkpoint_id=args.resume)
+        dcp.load(state, checkpoint_id=folder)
         set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
         done = state["step"]
     for step in range(done + 1, args.steps + 1):

@@ -44,6 +44,7 @@ def initialize(args):
     logging.basicConfig(level=logging.INFO, format=f"[rank {os.environ['RANK']}] %(message)s")
     if not torch.cuda.is_available():  # Megatron asks for the current GPU wherever it allocates
         torch.cuda.current_device = lambda: torch.device("cpu")
+        torch.cuda.synchronize = lambda device=None: None
     dist.init_process_group("gloo", timeout=timedelta(minutes=args.distributed_timeout_minutes))
     parallel_state.initialize_model_parallel(
         tensor_model_parallel_size=args.tensor_model_parallel_size,

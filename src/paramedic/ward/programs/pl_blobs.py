@@ -8,6 +8,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
+log = logging.getLogger("train")
+
 
 def points(samples, seed=0, spread=0.8):
     generator = torch.Generator().manual_seed(seed)
@@ -42,14 +44,13 @@ class StepLog(L.Callback):
 
     def __init__(self, every=5):
         self.every = every
-        self.log = logging.getLogger("train")
 
     def setup(self, trainer, pl_module, stage):
         logging.basicConfig(level=logging.INFO, format=f"%(asctime)s [rank {trainer.global_rank}] %(message)s")
 
     def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
         if batch_idx % self.every == 0:
-            self.log.info("epoch %d step %d loss %.4f", trainer.current_epoch, trainer.global_step, outputs["loss"].item())
+            log.info("epoch %d step %d loss %.4f", trainer.current_epoch, trainer.global_step, outputs["loss"].item())
 
     def on_fit_end(self, trainer, pl_module):
-        self.log.info("training finished")
+        log.info("training finished")

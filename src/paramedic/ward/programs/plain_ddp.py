@@ -45,6 +45,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--out", default="out")
     parser.add_argument("--checkpoints", default="checkpoints")
     parser.add_argument("--checkpoint-every", type=int, default=0)
+    parser.add_argument("--atomic", action="store_true", help="write a checkpoint beside its name and rename it when it is whole")
     parser.add_argument("--resume", action="store_true")
     args = parser.parse_args()
     if args.config:
@@ -62,10 +63,12 @@ def save(args: argparse.Namespace, step: int, model: nn.Module, optimizer: torch
     target = Path(args.checkpoints) / "latest.pt"
     log.info("step %d saving %s", step, target)
     started = time.monotonic()
-    with open(target, "wb") as out:
+    written = target.with_suffix(".part") if args.atomic else target
+    with open(written, "wb") as out:
         torch.save({"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}, out)
         out.flush()
         os.fsync(out.fileno())
+    written.replace(target)
     log.info("step %d saved %s in %.1f s", step, target, time.monotonic() - started)
 
 

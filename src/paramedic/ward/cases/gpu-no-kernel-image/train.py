@@ -12,6 +12,7 @@ def log_step(n: int, loss: float = 2.0) -> None:
 from torch.utils.cpp_extension import load_inline
 
 CUDA = """
+#include <c10/cuda/CUDAException.h>
 __global__ void scale(float* x, int n) { int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) x[i] *= 2.0f; }
 void scale_(torch::Tensor x) {
   scale<<<(x.numel() + 255) / 256, 256>>>(x.data_ptr<float>(), x.numel());

@@ -4,10 +4,11 @@ import logging
 from datetime import timedelta
 
 import lightning as L
-import torch
 from lightning.pytorch.strategies import DDPStrategy
 from pl_blobs import Classifier, StepLog, points
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader
+
+NOISE_OF_SITE = (0.2, 8.0)
 
 
 class StopAtTarget(L.Callback):
@@ -18,10 +19,12 @@ class StopAtTarget(L.Callback):
             trainer.should_stop = True
 
 
-def alternating(samples):
-    """A clear sample, a blurred one, and so on."""
-    pairs = zip(points(samples, spread=0.2).tensors, points(samples, spread=3.0).tensors, strict=True)
-    return TensorDataset(*(torch.stack(pair, 1).flatten(0, 1) for pair in pairs))
+class Sites(Classifier):
+    """Each rank reads the recordings of its own site."""
+
+    def train_dataloader(self):
+        spread = NOISE_OF_SITE[self.global_rank]
+        return DataLoader(points(320, seed=self.global_rank, spread=spread), batch_size=16, shuffle=True)
 
 
 if __name__ == "__main__":
@@ -31,9 +34,10 @@ if __name__ == "__main__":
         devices=2,
         strategy=DDPStrategy(timeout=timedelta(seconds=25)),
         max_epochs=3,
+        use_distributed_sampler=False,
         logger=False,
         enable_progress_bar=False,
         enable_checkpointing=False,
         callbacks=[StepLog(2), StopAtTarget()],
     )
-    trainer.fit(Classifier(), DataLoader(alternating(320), batch_size=16))
+    trainer.fit(Sites())

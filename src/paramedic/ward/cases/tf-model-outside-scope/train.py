@@ -30,7 +30,7 @@ def build_model():
 
 
 strategy = tf.distribute.MultiWorkerMirroredStrategy()
-log.info("%d replicas in sync, Keras %s", strategy.num_replicas_in_sync, tf.keras.__version__)
+log.info("%d replicas in sync, TensorFlow %s", strategy.num_replicas_in_sync, tf.version.VERSION)
 
 model = build_model()
 with strategy.scope():

@@ -34,7 +34,7 @@ baseline = tf.random.normal((6, 2))
 log.info("norm of the random baseline %.3f", tf.norm(baseline))
 
 strategy = tf.distribute.MultiWorkerMirroredStrategy()
-log.info("%d replicas in sync, Keras %s", strategy.num_replicas_in_sync, tf.keras.__version__)
+log.info("%d replicas in sync, TensorFlow %s", strategy.num_replicas_in_sync, tf.version.VERSION)
 
 with strategy.scope():
     model = build_model()

@@ -1,0 +1,50 @@
+"""Linear model on several workers: a custom training loop with MultiWorkerMirroredStrategy."""
+
+import tf_cluster
+
+tf_cluster.configure()
+log = tf_cluster.logger()
+
+import numpy as np
+import tensorflow as tf
+
+STEPS = 6
+GLOBAL_BATCH = 16
+LOCAL_BATCH = GLOBAL_BATCH // tf_cluster.WORLD_SIZE
+
+
+def samples(context):
+    rng = np.random.default_rng(100 + context.input_pipeline_id)
+    count = len(range(context.input_pipeline_id, 95, context.num_input_pipelines))
+    features = rng.normal(size=(count, 6)).astype("float32")
+    targets = features.sum(axis=1)
+    return tf.data.Dataset.from_tensor_slices((features, targets)).batch(LOCAL_BATCH, drop_remainder=True)
+
+
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+log.info("%d replicas in sync", strategy.num_replicas_in_sync)
+
+with strategy.scope():
+    model = tf.keras.Sequential([tf.keras.layers.Dense(8, input_shape=(6,)), tf.keras.layers.Dense(1)])
+    optimizer = tf.keras.optimizers.SGD(0.02)
+
+inputs = iter(strategy.distribute_datasets_from_function(samples))
+
+
+@tf.function
+def train_epoch(batches):
+    def replica_step(features, targets):
+        with tf.GradientTape() as tape:
+            errors = tf.math.squared_difference(model(features)[:, 0], targets)
+            loss = tf.nn.compute_average_loss(errors, global_batch_size=GLOBAL_BATCH)
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+        return loss
+
+    for step in tf.range(STEPS):
+        loss = strategy.reduce(tf.distribute.ReduceOp.SUM, strategy.run(replica_step, args=next(batches)), axis=None)
+        tf.print("step", step, "loss", loss)
+
+
+train_epoch(inputs)
+log.info("training finished")
