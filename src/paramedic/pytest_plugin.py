@@ -385,7 +385,7 @@ def _record(job: _Job, verdict: str, first: Rank | None = None) -> None:
         if rank.number in job.places and not rank.has_told("done"):
             sections.append((f"rank {rank.number} stacks", without_launcher(rank.dump)))
         for stream in ("stdout", "stderr", "log"):
-            sections.append((f"rank {rank.number} {stream}", _end_of(rank.logs / f"{stream}.log")))
+            sections.append((f"rank {rank.number} {stream}", without_launcher(_end_of(rank.logs / f"{stream}.log"))))
     sections.append(("Paramedic's verdict", verdict.rstrip()))
     sections[:] = [(name, text) for name, text in sections if text]
     for one in job.ranks[0].reports:

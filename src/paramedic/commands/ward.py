@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,10 +24,12 @@ from paramedic.errors import ParamedicError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from paramedic.ward.case import Case
+    from paramedic.ward.case import Case, Launch
     from paramedic.ward.lab import Outcome, Variant
     from paramedic.ward.score import Score, Scored
 
+Row = dict[str, Any]
+"""What came of one run of one case."""
 SPLITS = ("development", "held-back", "all")
 
 
@@ -43,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     running.add_argument("--all", action="store_true", help="every case that can run here")
     running.add_argument("--fixed", action="store_true", help="with the cure applied: the job must succeed")
     running.add_argument("--variants", action="store_true", help="in all layouts and several world sizes")
+    running.add_argument("--jobs", type=_positive, default=1, metavar="N", help="cases at a time (default: 1)")
     running.add_argument("--shard", metavar="I/N", help="only the I-th of N parts of the work")
     running.add_argument("--output", metavar="DIR", help="keep the recordings of those that went as labelled there")
     running.add_argument("--no-diagnosis", action="store_true", help="only see whether each goes as labelled")
@@ -60,6 +64,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     scoring.add_argument("--output", metavar="FILE", help="write it there; .html and .json say how")
     for action in (listing, running, scoring):
         action.add_argument("--cases", metavar="DIR", help="your own cases instead of those shipped")
+
+
+def _positive(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text)):
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 1")
+    return int(text)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -107,7 +117,8 @@ def _entry(case: Case) -> dict[str, Any]:
     return {
         "id": case.id, "title": case.title, "system": case.system, "stage": case.stage, "symptom": truth.symptom,
         "cause": truth.cause, "ranks": list(truth.ranks), "world_size": case.ranks, "fix": truth.fix,
-        "cure": case.change, "synthetic": case.synthetic, "held_back": case.held_back, "lacking": lab.lacking(case) or None,
+        "cure": case.change, "synthetic": case.synthetic, "held_back": case.held_back,
+        "lacking": lab.lacking(case) or None,
     }  # fmt: skip
 
 
@@ -120,17 +131,18 @@ def _run(args: argparse.Namespace) -> int:
     chosen = _chosen(args)
     work = [(case, variant) for case in chosen if not lab.lacking(case) for variant in _variants(case, args)]
     work = _shard(work, args.shard)
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for case in chosen if not args.shard else ():
         if why := lab.lacking(case):
             rows.append({"id": case.id, "left_out": why})
             if args.ids:
                 flags.say(f"paramedic: {case.id} is left out: {why}")
+    venvs = _environments({_launch(case, args).environment for case, _ in work}, args.no_install)
     began = time.monotonic()
-    for case, variant in work:
-        rows.append(_one(case, variant, args))
+    for row in _each(lambda one: _one(*one, venvs, args), work, args.jobs):
+        rows.append(row)
         if args.format == "text":
-            print(_line(rows[-1]), flush=True)
+            print(_line(row), flush=True)
     if args.format == "json":
         from paramedic.report.json import dumps
 
@@ -144,7 +156,18 @@ def _run(args: argparse.Namespace) -> int:
     return int(bool(wrong or (args.strict and missed)))
 
 
-def _parted(rows: list[dict[str, Any]]) -> tuple[list[Any], list[Any], list[Any]]:
+def _each(do: Callable[[tuple[Case, Variant]], Row], work: list[tuple[Case, Variant]], jobs: int) -> Iterator[Row]:
+    if jobs == 1:
+        yield from map(do, work)
+        return
+    with ThreadPoolExecutor(jobs) as pool:
+        try:
+            yield from pool.map(do, work)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _parted(rows: list[Row]) -> tuple[list[Any], list[Any], list[Any]]:
     """Those that ran; of these, those that did not go as labelled, and those that did but were misdiagnosed."""
     ran = [row for row in rows if "ok" in row]
     missed = [row for row in ran if row["ok"] and row.get("diagnosis") and not row["diagnosis"]["right"]]
@@ -178,23 +201,40 @@ def _shard(work: list[tuple[Case, Variant]], shard: str | None) -> list[tuple[Ca
     return work[int(found[1]) - 1 :: int(found[2])]
 
 
-def _one(case: Case, variant: Variant, args: argparse.Namespace) -> dict[str, Any]:
-    from paramedic.ward import environments, lab
-    from paramedic.ward.corpus import CURED
-
+def _launch(case: Case, args: argparse.Namespace) -> Launch:
     launch = case.cured if args.fixed else case.launch
     assert launch is not None
-    row: dict[str, Any] = {
+    return launch
+
+
+def _environments(names: set[str], only_there: bool) -> dict[str, Path | str]:
+    """Where each environment is, or why there is none."""
+    from paramedic.ward import environments
+
+    found: dict[str, Path | str] = {}
+    for name in sorted(names):
+        if only_there and environments.find(name) is None:
+            found[name] = f"the environment {name} is not there"
+            continue
+        try:
+            found[name] = environments.build(name, lambda text: flags.say(f"paramedic: {text}"))
+        except ParamedicError as error:
+            found[name] = str(error)
+    return found
+
+
+def _one(case: Case, variant: Variant, venvs: dict[str, Path | str], args: argparse.Namespace) -> Row:
+    from paramedic.ward import lab
+    from paramedic.ward.corpus import CURED
+
+    row: Row = {
         "id": case.id,
         "variant": CURED if args.fixed else variant.name,
         "symptom": case.truth.symptom,
     }
-    if args.no_install and environments.find(launch.environment) is None:
-        return row | {"left_out": f"the environment {launch.environment} is not there"}
-    try:
-        venv = environments.build(launch.environment, lambda text: flags.say(f"paramedic: {text}"))
-    except ParamedicError as error:
-        return row | {"left_out": str(error)}
+    venv = venvs[_launch(case, args).environment]
+    if isinstance(venv, str):
+        return row | {"left_out": venv}
     with tempfile.TemporaryDirectory(prefix="paramedic-") as folder:
         kept = Path(folder) / case.id / row["variant"]
         outcome = lab.run(case, variant, args.fixed, venv, kept / "input")
@@ -241,7 +281,7 @@ def _compared(one: Scored) -> dict[str, Any]:
     return {"verdict": verdict, "right": one.symptom and one.ranks, **parts}
 
 
-def _line(row: dict[str, Any]) -> str:
+def _line(row: Row) -> str:
     from paramedic.report.escape import one_line
 
     if "ok" not in row:
@@ -256,7 +296,7 @@ def _line(row: dict[str, Any]) -> str:
     return "\n".join([one_line(text), *(one_line(f"    {problem}") for problem in row["problems"])])
 
 
-def _summary(args: argparse.Namespace, rows: list[dict[str, Any]], seconds: float) -> str:
+def _summary(args: argparse.Namespace, rows: list[Row], seconds: float) -> str:
     ran, wrong, missed = _parted(rows)
     left_out = len(rows) - len(ran)
     what = "succeeded with the cure" if args.fixed else "failed as labelled"

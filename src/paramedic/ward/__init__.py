@@ -1,1 +1,1 @@
-"""The fault lab: real failures of distributed training made on purpose, the truth about them, and cures that are proven."""
+"""The fault lab: real failures of distributed training made on purpose, with the truth about them and proven cures."""

@@ -1,4 +1,4 @@
-"""The virtual environments that cases run in: one requirements file each, built on first use, kept in the user's cache."""
+"""The virtual environments of the cases: one requirements file each, built on first use, kept in the user's cache."""
 
 from __future__ import annotations
 

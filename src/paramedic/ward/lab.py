@@ -73,7 +73,7 @@ def lacking(case: Case) -> str:
     if case.launch is None:
         return "synthetic: its documented form is kept, nothing is run"
     for need in case.needs:
-        if need not in _NEEDS or not _NEEDS[need]():
+        if need not in NEEDS or not NEEDS[need]():
             return f"needs {need}"
     surroundings = case.launch.disk or case.launch.shm or case.launch.memory
     if surroundings and not isolated():
@@ -87,7 +87,7 @@ def _has(program: str) -> bool:
     return shutil.which(program) is not None
 
 
-_NEEDS: dict[str, Callable[[], bool]] = {
+NEEDS: dict[str, Callable[[], bool]] = {
     "root": isolated,
     "namespaces": isolated,
     "netns": lambda: isolated() and _has("ip"),
@@ -129,7 +129,7 @@ def run(case: Case, variant: Variant, fixed: bool, venv: Path, kept: Path) -> Ou
     expect = case.cured_expect if fixed else case.expect
     shown = shlex.join([*(f"{key}={value}" for key, value in launch.env.items()), *words])
     return Outcome(
-        case, variant, fixed, tuple(_judge(expect, code, said(kept), result, launch.limit)), code,
+        case, variant, fixed, tuple(judge(expect, code, said(kept), result, launch.limit)), code,
         time.monotonic() - began, shown.replace(str(place.bin) + "/", ""), _versions(launch, venv),
     )  # fmt: skip
 
@@ -175,7 +175,7 @@ def _result(file: Path) -> dict[str, object]:
     return found if isinstance(found, dict) else {}
 
 
-def _judge(expect: Expect, code: int | None, text: str, result: dict[str, object], limit: float) -> list[str]:
+def judge(expect: Expect, code: int | None, text: str, result: dict[str, object], limit: float) -> list[str]:
     problems = []
     ended = "hang" if code is None else "success" if code == 0 else "failure"
     if ended != expect.exit:

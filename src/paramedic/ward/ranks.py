@@ -211,12 +211,14 @@ class _Watch:
         unfinished = [rank for rank in running if not rank.has_told("done")]
         if len(unfinished) == len(self.ranks) or not unfinished:
             return False
-        if self.probed is None or _past(self.probed, PROBE_S, now):
-            last, self.probed = self.places, now
-            dump_stacks(unfinished)
-            self.places = [rank.place(Path()) for rank in unfinished]
-            return self.places == last and all(place and place.waits for place in last)
-        return False
+        if self.probed is None:
+            self.probed = now
+        if not _past(self.probed, PROBE_S, now):
+            return False
+        last, self.probed = self.places, now
+        dump_stacks(unfinished)
+        self.places = [rank.place(Path()) for rank in unfinished]
+        return self.places == last and all(place and place.waits for place in last)
 
 
 def _past(since: float | None, seconds: float, now: float) -> bool:
@@ -314,6 +316,7 @@ _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$')
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|^<")
 _OURS = str(Path(__file__).parent.parent) + os.sep
 _STANDARD = tuple(os.path.join(path, "") for path in {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
+_LAUNCHER = re.compile(r'^  File "(?:.*/(?:_pytest|pluggy|pytest)/|<frozen runpy>)')
 _ANONYMOUS = ("wrapper", "inner", "decorate_context", "_call_impl", "_wrapped_call_impl", "__call__")
 _RENDEZVOUS = re.compile(r"init_process_group|rendezvous|_store_based_barrier|_create_c10d_store")
 
@@ -349,13 +352,7 @@ def main_thread(dump: str) -> list[tuple[str, int, str]]:
 
 def without_launcher(dump: str) -> str:
     """For people: the frames of pytest, pluggy and runpy, from which every test is called, say nothing."""
-    kept: list[str] = []
-    for text in re.split(r"^(?=(?:Current thread|Thread) 0x)", dump, flags=re.M):
-        lines = text.splitlines()
-        while lines and re.search(r"/_pytest/|/pluggy/|/pytest/__main__|<frozen runpy>", lines[-1]):
-            lines.pop()
-        kept += lines
-    return "\n".join(kept)
+    return "".join(line for line in dump.splitlines(keepends=True) if not _LAUNCHER.search(line))
 
 
 def _is_library(file: str) -> bool:

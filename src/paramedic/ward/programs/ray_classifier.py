@@ -23,7 +23,7 @@ def arguments():
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--lr", type=float, default=0.1)
     parser.add_argument("--max-failures", type=int, default=0)
-    parser.add_argument("--storage", default="/srv/train/out")
+    parser.add_argument("--storage", default=os.path.abspath("out"))
     parser.add_argument("--object-store-mb", type=int, default=100)
     return parser.parse_args()
 
@@ -31,6 +31,7 @@ def arguments():
 def start_ray(args):
     ray.init(
         num_cpus=args.host_cpus,
+        _node_ip_address="127.0.0.1",
         include_dashboard=False,
         object_store_memory=args.object_store_mb << 20,
         log_to_driver=True,
@@ -77,9 +78,10 @@ def loop(config):
 
 
 def fit(args, worker_loop=loop):
+    config = {"epochs": args.epochs, "batch_size": args.batch_size, "lr": args.lr, "folder": os.getcwd()}
     trainer = TorchTrainer(
         worker_loop,
-        train_loop_config={"epochs": args.epochs, "batch_size": args.batch_size, "lr": args.lr},
+        train_loop_config=config,
         torch_config=TorchConfig(backend="gloo"),
         scaling_config=ScalingConfig(
             num_workers=args.workers,
@@ -89,7 +91,7 @@ def fit(args, worker_loop=loop):
         run_config=RunConfig(
             name="classifier",
             storage_path=args.storage,
-            failure_config=FailureConfig(max_failures=args.max_failures),
+            failure_config=FailureConfig(max_failures=args.max_failures, controller_failure_limit=0),
         ),
     )
     result = trainer.fit()
@@ -97,11 +99,11 @@ def fit(args, worker_loop=loop):
     print("training finished", flush=True)
 
 
-def main():
+def main(worker_loop=loop):
     args = arguments()
     start_ray(args)
     try:
-        fit(args)
+        fit(args, worker_loop)
     finally:
         ray.shutdown()
 

@@ -49,6 +49,7 @@ def main():
         log.info("accuracy of one process over the same samples %.4f", truth)
         with open("result.json", "w") as file:
             json.dump({"surplus_predictions": counted - len(held_out.dataset), "accuracy_error": abs(accuracy - truth)}, file)
+    accelerator.wait_for_everyone()
     log.info("training finished")
     accelerator.end_training()
 

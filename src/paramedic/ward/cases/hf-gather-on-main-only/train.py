@@ -25,6 +25,7 @@ def main():
             if step % 5 == 4 and accelerator.is_main_process:
                 mean = accelerator.gather(loss.detach()).mean()
                 log.info("epoch %d step %d mean loss %.4f", epoch, step, mean.item())
+    accelerator.wait_for_everyone()
     log.info("training finished")
     accelerator.end_training()
 

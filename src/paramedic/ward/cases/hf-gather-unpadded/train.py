@@ -44,6 +44,7 @@ def main():
             words += everywhere.numel()
             right += int((everywhere == 0).sum())
         log.info("epoch %d loss %.4f share of tag 0 %.3f", epoch, loss.item(), right / words)
+    accelerator.wait_for_everyone()
     log.info("training finished")
     accelerator.end_training()
 

@@ -28,6 +28,7 @@ def main():
         prompt = torch.tensor([[1, 2, 3, 4]])
         sample = model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=8, do_sample=False)
         log.info("sample %s", sample[0].tolist())
+    accelerator.wait_for_everyone()
     log.info("training finished")
     accelerator.end_training()
 

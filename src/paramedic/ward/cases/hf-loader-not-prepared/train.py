@@ -33,6 +33,7 @@ def main():
         log.info("first epoch: %d samples used, %d different ones", len(everything), len(set(everything)))
         with open("result.json", "w") as file:
             json.dump({"visits_per_sample": len(everything) / len(set(everything))}, file)
+    accelerator.wait_for_everyone()
     log.info("training finished")
     accelerator.end_training()
 

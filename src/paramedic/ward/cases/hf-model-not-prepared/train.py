@@ -31,6 +31,7 @@ def main():
     if accelerator.is_main_process:
         with open("result.json", "w") as file:
             json.dump({"parameter_spread": float(norms.max() - norms.min())}, file)
+    accelerator.wait_for_everyone()
     log.info("training finished")
     accelerator.end_training()
 

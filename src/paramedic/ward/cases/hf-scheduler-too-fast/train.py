@@ -39,6 +39,7 @@ def main():
         log.info("held-out loss %.4f", held_out)
         with open("result.json", "w") as file:
             json.dump({"held_out_loss": held_out, "updates_at_zero_rate": idle}, file)
+    accelerator.wait_for_everyone()
     log.info("training finished")
     accelerator.end_training()
 

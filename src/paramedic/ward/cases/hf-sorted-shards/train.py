@@ -56,6 +56,7 @@ def main():
     if accelerator.is_main_process:
         with open("result.json", "w") as file:
             json.dump({"compute_ratio": (each.max() / each.min()).item()}, file)
+    accelerator.wait_for_everyone()
     log.info("training finished")
     accelerator.end_training()
 
