@@ -186,7 +186,7 @@ def test_an_environment_that_cannot_be_built_says_why(tmp_path: Path, monkeypatc
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for name in ("PIP_NO_INDEX", "PIP_FIND_LINKS"):
         monkeypatch.setenv(name, "1" if name == "PIP_NO_INDEX" else str(tmp_path))
-    with pytest.raises(ParamedicError, match="environment odd could not be built: .*no-such-package-at-all"):
+    with pytest.raises(ParamedicError, match=r"environment odd could not be built: .*no-such-package-at-all"):
         environments.build("odd")
     assert environments.find("odd") is None
 

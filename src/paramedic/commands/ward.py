@@ -77,13 +77,18 @@ def run(args: argparse.Namespace) -> int:
     return actions[args.action](args)
 
 
-def _cases(args: argparse.Namespace) -> list[Case]:
-    from paramedic.ward.case import CASES, load_all
+def _folder(args: argparse.Namespace) -> Path:
+    from paramedic.ward.case import CASES
 
-    folder = Path(args.cases) if args.cases else CASES
-    found = load_all(folder)
+    return Path(args.cases) if args.cases else CASES
+
+
+def _cases(args: argparse.Namespace) -> list[Case]:
+    from paramedic.ward.case import load_all
+
+    found = load_all(_folder(args))
     if not found:
-        raise ParamedicError(f"{folder}: holds no case (a folder with case.toml)")
+        raise ParamedicError(f"{_folder(args)}: holds no case (a folder with case.toml)")
     return found
 
 
@@ -175,15 +180,20 @@ def _parted(rows: list[Row]) -> tuple[list[Any], list[Any], list[Any]]:
 
 
 def _chosen(args: argparse.Namespace) -> list[Case]:
-    cases = {case.id: case for case in _cases(args)}
+    from paramedic.ward.case import load
+
     if bool(args.ids) == args.all:
         raise ParamedicError("name cases, or say --all; `paramedic ward list` shows them")
+    if args.all:
+        return _cases(args)
+    folder = _folder(args)
+    names = [file.parent.name for file in folder.glob("*/case.toml")]
     for id in args.ids:
-        if id not in cases:
-            near = difflib.get_close_matches(id, cases, n=1)
+        if id not in names:
+            near = difflib.get_close_matches(id, names, n=1)
             hint = f"; did you mean {near[0]}" if near else ""
             raise ParamedicError(f"{id}: no such case{hint} (see `paramedic ward list`)")
-    return [cases[id] for id in dict.fromkeys(args.ids)] or list(cases.values())
+    return [load(folder / id) for id in dict.fromkeys(args.ids)]
 
 
 def _variants(case: Case, args: argparse.Namespace) -> list[Variant]:

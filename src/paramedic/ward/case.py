@@ -134,6 +134,7 @@ def _case(folder: Path, table: dict[str, Any]) -> Case:
             "needs",
             "synthetic",
             "source",
+            "in_sight",
             "truth",
             "run",
             "expect",
