@@ -406,15 +406,17 @@ def _diagnosed(job: _Job) -> _Verdict:
     from paramedic.report import render
     from paramedic.ward.ranks import exit_table
 
-    (job.folder / "logs" / "console.log").write_text(exit_table(job.ranks), "utf-8")
+    if table := exit_table(job.ranks):
+        (job.folder / "logs" / "console.log").write_text(table, "utf-8")
     try:
-        report = diagnose(job.folder / "logs")
+        with contextlib.chdir(job.folder / "logs"):  # so that files have short names
+            report = diagnose(".")
     except Exception as error:
         return _Verdict("", f"no verdict: {type(error).__name__}: {error}")
     hang = job.symptom_of_hang
     if report.verdict is None:
         return _Verdict(hang.replace("-", " ") if hang else "", f"{hang}: {job.where()}" if hang else "")
-    text = render(report, "text").replace(f"{job.folder}{os.sep}logs{os.sep}", "")
+    text = render(report, "text")
     return _Verdict(text.partition("\n")[0], text, str(report.verdict.symptom), report.verdict.ranks)
 
 
