@@ -117,16 +117,16 @@ def test_it(ranks):
     if ranks.rank == 1:
         time.sleep(0.5)
         raise RuntimeError("the echo")
-    raise ValueError("batch of 12, not 16")
+    raise ValueError("Expected input batch_size (16) to match target batch_size (12).")
 """
     )
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
-            "rank 2 of 3 failed first: ValueError: batch of 12, not 16",
+            "rank 2 of 3 failed first: ValueError: Expected input batch_size (16) to match target *",
             "rank 0 is in test_it (test_it.py:*); ended 5 s after the failure",
             "then rank 1: RuntimeError: the echo",
-            "E * ValueError: batch of 12, not 16",
+            "E * ValueError: Expected input batch_size (16) to match target *",
             "*- rank 2 stdout -*",
             "hello from 2",
             "*- rank 0 stacks -*",
@@ -136,7 +136,7 @@ def test_it(ranks):
             "*- rank 1 failure -*",
             "E * RuntimeError: the echo",
             "*- Paramedic's verdict -*",
-            "*rank 2*% sure",
+            "computation * tensor shape or dtype mismatch · rank 2 · * sure",
             "FAILED test_it.py::test_it - Failed: rank 2 of 3 failed first: *",
         ]
     )
@@ -194,7 +194,7 @@ def test_without_mark(ranks): pass
 def test_a_hang_shows_every_stack_and_leaves_no_process(pytester: pytest.Pytester, run: Run) -> None:
     result = run(
         """
-@pytest.mark.ranks(3, backend=None, timeout=2)
+@pytest.mark.ranks(3, backend=None, timeout=4)
 def test_it(ranks):
     worker = subprocess.Popen(["sleep", "1000"])
     with open("pids", "a") as file:
@@ -204,17 +204,16 @@ def test_it(ranks):
     time.sleep(1000)
 
 def look_busy():
-    while True:
-        pass
+    while True: pass
 """
     )
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
-            "hung for 2 s; ranks 0, 1 are in test_it (test_it.py:10), rank 2 is in look_busy (test_it.py:14)",
+            "hung for 4 s; ranks 0, 1 are in test_it (test_it.py:11), rank 2 is in look_busy (test_it.py:14)",
             "*- rank 2 stacks -*",
             '  File "*test_it.py", line 14 in look_busy',
-            '  File "*test_it.py", line 9 in test_it',
+            '  File "*test_it.py", line 10 in test_it',
         ]
     )
     pids = [int(pid) for pid in (pytester.path / "pids").read_text().split()]
@@ -298,7 +297,7 @@ def test_the_last_failed_run_again_and_x_stops(pytester: pytest.Pytester) -> Non
     first.assert_outcomes(passed=1, failed=1)
     first.stdout.fnmatch_lines(["rank 0 of 1 failed first: assert 1 == 2"])
     again = pytester.runpytest_subprocess("--lf", "--collect-only", "-q")
-    again.stdout.fnmatch_lines(["*::test_fails", "1/3 tests collected (2 deselected) *"])
+    again.stdout.fnmatch_lines(["*::test_fails", "1 test collected in *"])
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ NEEDS_TORCH = "needs torch: pip install 'paramedic[torch]'"
 _SHOWN = 20_000  # characters of one stream in a report; the whole of it is in the folder that the report names
 _OPTION = "--paramedic-rank"
 _INSIDE = "paramedic-rank"
+_UNRECOGNISED = "JOB001"  # an exception that no rule knows: its traceback, which is shown anyway, says as much
 
 _PARENT_ONLY = """
 basetemp cacheclear cacheshow capture collectonly color continue_on_collection_errors cov_report cov_source debug
@@ -416,8 +417,11 @@ def _diagnosed(job: _Job) -> _Verdict:
     hang = job.symptom_of_hang
     if report.verdict is None:
         return _Verdict(hang.replace("-", " ") if hang else "", f"{hang}: {job.where()}" if hang else "")
+    symptom, ranks = str(report.verdict.symptom), report.verdict.ranks
+    if report.verdict.rule == _UNRECOGNISED:
+        return _Verdict("", "", symptom, ranks)
     text = render(report, "text")
-    return _Verdict(text.partition("\n")[0], text, str(report.verdict.symptom), report.verdict.ranks)
+    return _Verdict(text.partition("\n")[0], text, symptom, ranks)
 
 
 def _folder(item: pytest.Item) -> Path:

@@ -26,7 +26,14 @@ def killed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
 
 
 def crashed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
-    return _ended(run, rule, lambda e: signal_of(e.fields["exitcode"]) in _CRASHES)
+    """An abort is also how a process ends on purpose when it has said what is wrong, as torch's watchdog does."""
+    spoken = {rank for one in found if one.severity == "error" for rank in one.ranks}
+
+    def wanted(event: Event) -> bool:
+        ending = signal_of(event.fields["exitcode"])
+        return ending in _CRASHES and not (ending == signal.SIGABRT and event.rank in spoken)
+
+    return _ended(run, rule, wanted)
 
 
 def terminated(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ import time
 import traceback
 from collections.abc import Generator, Iterable
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +112,7 @@ class Inside:
         if outcome in ("failed", "xfailed"):
             self._failed = True
             if call.excinfo:
-                self._write_traceback(call.excinfo.value)
+                self._write_traceback(call.excinfo.value, f"rank {self.rank} failed in {report.when}")
         self._report(str(report.when), outcome, text, line, report.user_properties)
         return report
 
@@ -121,12 +122,14 @@ class Inside:
         plain = [pair for pair in properties if isinstance(pair[1], str | int | float)]
         self.tell("report", when=when, outcome=outcome, text=text, line=line, properties=plain)
 
-    def _write_traceback(self, error: BaseException) -> None:
+    def _write_traceback(self, error: BaseException, heading: str) -> None:
         """As Python itself writes it, from the test on: what `paramedic diagnose` reads."""
         step = error.__traceback__
         while step and step.tb_frame.f_globals.get("__name__", "").partition(".")[0] in ("_pytest", "pluggy"):
             step = step.tb_next
-        text = "".join(traceback.format_exception(type(error), error, step or error.__traceback__))
+        stamp = datetime.now(UTC).isoformat(timespec="milliseconds")
+        lines = traceback.format_exception(type(error), error, step or error.__traceback__)
+        text = f"{stamp} ERROR {heading}\n{''.join(lines)}"
         file = _opened(self._logs / "traceback.log")
         os.write(file, text.encode(errors="backslashreplace"))
         os.close(file)

@@ -12,7 +12,7 @@ limit() {
     echo "+$1" >$root/cgroup.subtree_control
     case $1 in memory) file=memory.max ;; cpu) file=cpu.max value="$(($3 * 1000)) 100000" ;; pids) file=pids.max ;; esac
   fi
-  group=$root/$2
+  group=$root/$2-$RANDOM
   mkdir -p "$group"
   echo "$value" >"$group/$file"
   limited+=("$group")
@@ -20,6 +20,7 @@ limit() {
 
 no_limits() {
   for group in "${limited[@]}"; do
+    echo $$ >"${group%/*}/cgroup.procs" # this script itself goes on
     while read -r pid; do kill -KILL "$pid" 2>/dev/null; done <"$group/cgroup.procs"
     for _ in 1 2 3 4 5 6 7 8 9 10; do rmdir "$group" 2>/dev/null && break || sleep 0.2; done
   done

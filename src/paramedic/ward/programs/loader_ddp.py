@@ -94,7 +94,7 @@ def main() -> None:
             after = time.monotonic()
             waiting, working = waiting + got - before, working + after - got
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-            log.info("rank %d step %d loss %.4f data %.3f s compute %.3f s peak memory %.0f MiB", rank, step, loss, got - before, after - got, peak)
+            log.info("rank %d step %d loss %.4f data %.3f s compute %.3f s peak memory %.0f MiB", rank, step, loss.item(), got - before, after - got, peak)
             step += 1
             before = time.monotonic()
             if step == args.steps:

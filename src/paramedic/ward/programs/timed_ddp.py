@@ -59,7 +59,7 @@ def main() -> None:
             for parameter in model.parameters():
                 parameter -= 0.01 / world / args.work * parameter.grad
         times.append(own)
-        log.info("rank %d step %d loss %.4f compute %.3f s all-reduce %.3f s", rank, step, loss, own, waited)
+        log.info("rank %d step %d loss %.4f compute %.3f s all-reduce %.3f s", rank, step, loss.item(), own, waited)
     periods, stopped = throttled()
     log.info("rank %d median compute %.3f s, %.0f samples/s, CPU quota reached in %d of %d periods", rank, median(times),
              128 * args.work / median(times), stopped, periods)  # fmt: skip
