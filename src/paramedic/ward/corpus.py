@@ -43,10 +43,10 @@ class Recording:
 
 
 def recordings(cases: list[Case], folder: Path = CORPUS) -> list[Recording]:
-    """Every recording of the cases; a synthetic case is its own."""
+    """Every recording of the cases; of those shipped, a synthetic case is its own."""
     found = []
     for case in cases:
-        if case.synthetic:
+        if case.synthetic and folder == CORPUS:
             made = {"synthetic": True, "how": f"written after {case.source}", "layout": "documented", "versions": "-"}
             found.append(Recording(case, "synthetic", case.folder, case.truth, made))
         for file in sorted((folder / case.id).glob("*/case.toml")):

@@ -46,6 +46,7 @@ def accuracy(prediction):
 def main():
     parser = HfArgumentParser((ModelArguments, DataArguments, TrainingArguments))
     model_args, data_args, training_args = parser.parse_args_into_dataclasses()
+    training_args.average_tokens_across_devices = False  # the model averages over its own batch
     rank = training_args.process_index
     logging.basicConfig(level=logging.INFO, format=f"%(asctime)s [rank {rank}] %(name)s: %(message)s")
     set_seed(training_args.seed)

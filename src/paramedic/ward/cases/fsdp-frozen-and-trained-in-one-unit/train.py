@@ -15,7 +15,8 @@ def main() -> None:
     model = TinyLM()
     for block in model.blocks:
         block.attention.requires_grad_(False)
-    log.info("%d of %d parameters are trained", *(sum(p.numel() for p in model.parameters() if p.requires_grad in wanted) for wanted in ((True,), (True, False))))
+    trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    log.info("%d of %d parameters are trained", trained, sum(p.numel() for p in model.parameters()))
     policy = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
     model = FSDP(model, auto_wrap_policy=policy, device_id=torch.device("cpu"), use_orig_params=False)
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=3e-3)

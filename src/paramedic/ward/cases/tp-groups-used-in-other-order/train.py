@@ -1,5 +1,7 @@
 """Trains a small language model with data and tensor parallelism on a 2 x 2 mesh."""
 
+from datetime import timedelta
+
 import torch
 import torch.distributed as dist
 from tiny_lm import TinyLM, log, loss_of, start, text
@@ -30,9 +32,9 @@ def average(model: nn.Module, mesh: DeviceMesh) -> None:
         gradient /= mesh.size()
 
 
-def clip(model: nn.Module, mesh: DeviceMesh) -> None:
+def clip(model: nn.Module, group: dist.ProcessGroup) -> None:
     square = sum(local(p.grad).square().sum() for p in model.blocks.parameters())
-    dist.all_reduce(square, group=mesh.get_group())
+    dist.all_reduce(square, group=group)
     for parameter in model.parameters():
         local(parameter.grad).mul_(min(1.0, 1.0 / square.sqrt().item()))
 
@@ -45,7 +47,8 @@ def report(loss: torch.Tensor) -> None:
 
 def main() -> None:
     rank, world = start(timeout=15)
-    mesh = init_device_mesh("cpu", (2, world // 2), mesh_dim_names=("data", "tensor"))
+    shards, _ = dist.new_subgroups(2, timeout=timedelta(seconds=15))
+    mesh = init_device_mesh("cpu", (world // 2, 2), mesh_dim_names=("data", "tensor"))
     data, tensor = mesh["data"], mesh["tensor"]
     torch.manual_seed(0)
     model = TinyLM()
@@ -61,9 +64,9 @@ def main() -> None:
         average(model, data)
         if step % 3 == 0 and rank == 0:
             report(loss)
-            clip(model, tensor)
+            clip(model, shards)
         else:
-            clip(model, tensor)
+            clip(model, shards)
             report(loss)
         optimizer.step()
         log.info("step %d loss %.4f", step, loss.item())
