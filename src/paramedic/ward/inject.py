@@ -289,16 +289,16 @@ def full_disk(site: Site) -> None:
 
     site.replace_everywhere(write, opened)
     if importlib.util.find_spec("torch") is not None:
-        import torch
+        from torch import serialization
 
-        save = torch.save
+        begin = serialization._open_zipfile_writer
 
-        @functools.wraps(save)
-        def saved(obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
-            refuse(f if isinstance(f, str | os.PathLike) else getattr(f, "name", "a buffer"))
-            return save(obj, f, *args, **kwargs)
+        def begun(file: Any) -> Any:
+            if isinstance(file, str | os.PathLike):  # else it was opened above, or is no file
+                refuse(file)
+            return begin(file)
 
-        site.replace_everywhere(save, saved)
+        site.replace(serialization, "_open_zipfile_writer", begun)
 
 
 def late_rank(site: Site) -> None:

@@ -318,6 +318,8 @@ _OURS = str(Path(__file__).parent.parent) + os.sep
 _STANDARD = tuple(os.path.join(path, "") for path in {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
 _LAUNCHER = re.compile(r'^  File "(?:.*/(?:_pytest|pluggy|pytest)/|<frozen runpy>)')
 _ANONYMOUS = ("wrapper", "inner", "decorate_context", "_call_impl", "_wrapped_call_impl", "__call__")
+_WAITING = re.compile(r"/torch/(?:distributed|nn/parallel)/|/torch/autograd/graph\.py$")
+"""Where Python is while C++ waits for other ranks; DDP reduces inside of the backward pass."""
 _RENDEZVOUS = re.compile(r"init_process_group|rendezvous|_store_based_barrier|_create_c10d_store")
 
 
@@ -330,13 +332,11 @@ def place_of(dump: str, base: Path) -> Place | None:
     inner = frames[: len(frames) if own is None else own]
     torch = [function for file, _, function in inner if "/torch/" in file]
     waits = ""
-    if any("/torch/distributed/" in file or "/torch/nn/parallel/" in file for file, _, _ in inner):
+    if inner and _WAITING.search(inner[0][0]):  # in the innermost frame: torch also imports and computes
         waits = "rendezvous-setup-hang" if any(map(_RENDEZVOUS.search, torch)) else "collective-hang"
-    elif "_engine_run_backward" in torch:
-        waits = "collective-hang"  # DDP reduces inside of it; nothing else in a backward pass waits
     called = [name for file, _, name in reversed(inner) if name not in _ANONYMOUS and not file.startswith(_OURS)]
     if own is None:
-        named = next((function for function in torch if _RENDEZVOUS.search(function)), None)
+        named = next((function for function in reversed(torch) if _RENDEZVOUS.search(function)), None)
         return Place(named or frames[0][2], "", waits)
     file, line, function = frames[own]
     return Place(called[0] if called else function, f"{_relative(file, base)}:{line}", waits)

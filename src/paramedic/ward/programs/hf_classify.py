@@ -5,7 +5,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from transformers import BertConfig, BertForSequenceClassification, HfArgumentParser, Trainer, TrainingArguments, set_seed
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    HfArgumentParser,
+    Trainer,
+    TrainingArguments,
+    set_seed,
+)
 
 logger = logging.getLogger("classify")
 
@@ -53,7 +60,9 @@ def main():
     logger.info("process %d of %d on %s", rank, training_args.world_size, training_args.device)
 
     if model_args.model_name_or_path:
-        model = BertForSequenceClassification.from_pretrained(model_args.model_name_or_path, num_labels=model_args.num_labels)
+        model = BertForSequenceClassification.from_pretrained(
+            model_args.model_name_or_path, num_labels=model_args.num_labels
+        )
     else:
         config = BertConfig(
             vocab_size=200,

@@ -1,8 +1,8 @@
-"""Labelled points around four centres, a small LightningModule and the per-rank log that the Lightning programs share."""
+"""Labelled points around four centres, a small module and the per-rank log that the Lightning programs share."""
 
 import logging
 
-import lightning as L
+import lightning.pytorch as pl
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
@@ -22,11 +22,13 @@ def loader(samples, batch_size=16, shuffle=True, seed=0, spread=0.8, **options):
     return DataLoader(points(samples, seed, spread), batch_size=batch_size, shuffle=shuffle, **options)
 
 
-class Classifier(L.LightningModule):
+class Classifier(pl.LightningModule):
     def __init__(self, width=32, lr=1e-2):
         super().__init__()
         self.lr = lr
-        self.net = nn.Sequential(nn.Linear(16, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 4))
+        self.net = nn.Sequential(
+            nn.Linear(16, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 4)
+        )
 
     def forward(self, x):
         return self.net(x)
@@ -39,7 +41,7 @@ class Classifier(L.LightningModule):
         return torch.optim.AdamW(self.parameters(), lr=self.lr)
 
 
-class StepLog(L.Callback):
+class StepLog(pl.Callback):
     """A line with the loss every few steps, of every rank."""
 
     def __init__(self, every=5):

@@ -18,7 +18,7 @@ def arguments():
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--cpus-per-worker", type=float, default=1)
     parser.add_argument("--use-gpu", action="store_true")
-    parser.add_argument("--host-cpus", type=int, default=4)
+    parser.add_argument("--host-cpus", type=int, default=2)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--lr", type=float, default=0.1)

@@ -30,7 +30,7 @@ def main() -> None:
     args = parser.parse_args()
     rank, _ = start(timeout=60)
     torch.manual_seed(0)
-    loader = DataLoader(Files(args.data / f"rank-{rank}"), batch_size=None, num_workers=1, timeout=15)
+    loader = DataLoader(Files(args.data / f"rank-{rank}"), batch_size=None, num_workers=1, timeout=20)
     model = DDP(network())
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     for step, rows in enumerate(loader):

@@ -26,7 +26,7 @@ class Counts:
 
 
 def main() -> None:
-    rank, world = start()
+    rank, _ = start()
     torch.manual_seed(0)
     data = quadrants(2048)
     keep = data.tensors[1] * 5 % 7 <= torch.arange(2048) % 8

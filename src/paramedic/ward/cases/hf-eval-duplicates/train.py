@@ -15,9 +15,9 @@ def evaluate(accelerator, model, data):
     for points, labels, _ in data:
         with torch.no_grad():
             predicted = model(points).argmax(-1)
-        predicted, labels = accelerator.gather((predicted, labels))
-        right += int((predicted == labels).sum())
-        total += len(labels)
+        predicted, expected = accelerator.gather((predicted, labels))
+        right += int((predicted == expected).sum())
+        total += len(expected)
     model.train()
     return right / total, total
 
@@ -43,12 +43,21 @@ def main():
             optimizer.step()
             optimizer.zero_grad()
         accuracy, counted = evaluate(accelerator, model, eval_data)
-        log.info("epoch %d loss %.4f accuracy %.4f over %d predictions, %d samples", epoch, loss.item(), accuracy, counted, len(held_out.dataset))
+        log.info(
+            "epoch %d loss %.4f accuracy %.4f over %d predictions, %d samples",
+            epoch,
+            loss.item(),
+            accuracy,
+            counted,
+            len(held_out.dataset),
+        )
     if accelerator.is_main_process:
         truth = reference_accuracy(accelerator.unwrap_model(model), held_out)
         log.info("accuracy of one process over the same samples %.4f", truth)
         with open("result.json", "w") as file:
-            json.dump({"surplus_predictions": counted - len(held_out.dataset), "accuracy_error": abs(accuracy - truth)}, file)
+            json.dump(
+                {"surplus_predictions": counted - len(held_out.dataset), "accuracy_error": abs(accuracy - truth)}, file
+            )
     accelerator.wait_for_everyone()
     log.info("training finished")
     accelerator.end_training()

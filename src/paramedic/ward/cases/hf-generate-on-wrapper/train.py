@@ -14,7 +14,9 @@ def main():
     logging.basicConfig(level=logging.INFO, format=f"%(asctime)s [rank {accelerator.process_index}] %(message)s")
     log = logging.getLogger("gpt")
     set_seed(3)
-    model = GPT2LMHeadModel(GPT2Config(vocab_size=64, n_positions=64, n_embd=32, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0))
+    model = GPT2LMHeadModel(
+        GPT2Config(vocab_size=64, n_positions=64, n_embd=32, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0)
+    )
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     text = torch.arange(64 * 24).reshape(64, 24) % 17 + 1
     model, optimizer, data = accelerator.prepare(model, optimizer, DataLoader(text, batch_size=8, shuffle=True))

@@ -27,7 +27,9 @@ def main():
             if epoch == 0:
                 seen += ids.tolist()
             if step % 5 == 0:
-                log.info("epoch %d step %d of %d loss %.4f samples %s", epoch, step, len(data), loss.item(), ids[:4].tolist())
+                log.info(
+                    "epoch %d step %d of %d loss %.4f samples %s", epoch, step, len(data), loss.item(), ids[:4].tolist()
+                )
     everything = gather_object(seen)
     if accelerator.is_main_process:
         log.info("first epoch: %d samples used, %d different ones", len(everything), len(set(everything)))

@@ -27,7 +27,9 @@ def main():
     logging.basicConfig(level=logging.INFO, format=f"%(asctime)s [rank {args.process_index}] %(message)s")
     log = logging.getLogger("classify")
     torch.manual_seed(args.seed)
-    config = BertConfig(vocab_size=200, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, num_labels=4)
+    config = BertConfig(
+        vocab_size=200, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, num_labels=4
+    )
     model = BertForSequenceClassification(config)
     held_out = sentences(64, seed=2)
     trainer = Trainer(model=model, args=args, train_dataset=sentences(256, seed=1), eval_dataset=held_out)

@@ -10,7 +10,8 @@ from transformers import BertConfig, BertForSequenceClassification, Trainer, Tra
 def sentences(count):
     draw = random.Random(1)
     return [
-        {"input_ids": [draw.randrange(1, 200) for _ in range(draw.randrange(6, 24))], "labels": draw.randrange(4)} for _ in range(count)
+        {"input_ids": [draw.randrange(1, 200) for _ in range(draw.randrange(6, 24))], "labels": draw.randrange(4)}
+        for _ in range(count)
     ]
 
 
@@ -28,7 +29,13 @@ def main():
     log = logging.getLogger("classify")
     torch.manual_seed(args.seed)
     config = BertConfig(
-        vocab_size=200, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, num_labels=4, pad_token_id=0
+        vocab_size=200,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        num_labels=4,
+        pad_token_id=0,
     )
     trainer = Trainer(model=BertForSequenceClassification(config), args=args, train_dataset=sentences(256))
     result = trainer.train()

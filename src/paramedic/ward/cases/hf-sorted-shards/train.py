@@ -18,7 +18,9 @@ class Model(nn.Module):
     def __init__(self, width=64):
         super().__init__()
         self.embed = nn.Embedding(WORDS, width)
-        self.body = nn.TransformerEncoder(nn.TransformerEncoderLayer(width, 4, 2 * width, dropout=0.0, batch_first=True), 2)
+        self.body = nn.TransformerEncoder(
+            nn.TransformerEncoderLayer(width, 4, 2 * width, dropout=0.0, batch_first=True), 2
+        )
         self.head = nn.Linear(width, WORDS)
 
     def forward(self, tokens):
@@ -51,7 +53,14 @@ def main():
         optimizer.step()
         optimizer.zero_grad()
         computing += forward
-        log.info("step %d loss %.4f tokens %d forward %.1f ms step %.1f ms", step, loss.item(), tokens.numel(), 1e3 * forward, 1e3 * (time.perf_counter() - began))
+        log.info(
+            "step %d loss %.4f tokens %d forward %.1f ms step %.1f ms",
+            step,
+            loss.item(),
+            tokens.numel(),
+            1e3 * forward,
+            1e3 * (time.perf_counter() - began),
+        )
     each = accelerator.gather(torch.tensor([computing]))
     if accelerator.is_main_process:
         with open("result.json", "w") as file:

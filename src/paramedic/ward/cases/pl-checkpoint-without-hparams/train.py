@@ -2,7 +2,7 @@
 
 import argparse
 
-import lightning as L
+import lightning.pytorch as pl
 from pl_blobs import Classifier, StepLog, loader
 
 
@@ -17,9 +17,9 @@ if __name__ == "__main__":
     parser.add_argument("--load")
     parser.add_argument("--save")
     args = parser.parse_args()
-    L.seed_everything(3)
+    pl.seed_everything(3)
     model = Sized.load_from_checkpoint(args.load) if args.load else Sized(48)
-    trainer = L.Trainer(
+    trainer = pl.Trainer(
         accelerator="cpu",
         devices=args.devices,
         strategy="ddp" if args.devices > 1 else "auto",

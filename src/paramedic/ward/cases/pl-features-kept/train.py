@@ -3,7 +3,7 @@
 import json
 import logging
 
-import lightning as L
+import lightning.pytorch as pl
 from pl_blobs import Classifier, loader
 from torch.nn.functional import cross_entropy
 
@@ -27,7 +27,7 @@ class Recorded(Classifier):
         return cross_entropy(self.net[-1](features), y)
 
 
-class MemoryLog(L.Callback):
+class MemoryLog(pl.Callback):
     def __init__(self):
         self.seen = []
 
@@ -47,8 +47,8 @@ class MemoryLog(L.Callback):
 
 
 if __name__ == "__main__":
-    L.seed_everything(3)
-    trainer = L.Trainer(
+    pl.seed_everything(3)
+    trainer = pl.Trainer(
         accelerator="cpu",
         devices=2,
         strategy="ddp",

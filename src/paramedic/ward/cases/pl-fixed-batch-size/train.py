@@ -1,6 +1,6 @@
 """Train a small classifier with Lightning; the two halves of a point are seen one after the other."""
 
-import lightning as L
+import lightning.pytorch as pl
 from pl_blobs import Classifier, StepLog, loader
 from torch import nn
 
@@ -19,8 +19,8 @@ class Halves(Classifier):
 
 
 if __name__ == "__main__":
-    L.seed_everything(3)
-    trainer = L.Trainer(
+    pl.seed_everything(3)
+    trainer = pl.Trainer(
         accelerator="cpu",
         devices=2,
         strategy="ddp",

@@ -3,7 +3,7 @@
 import json
 import logging
 
-import lightning as L
+import lightning.pytorch as pl
 import torch
 from pl_blobs import Classifier, StepLog, points
 from torch.nn.functional import cross_entropy
@@ -26,8 +26,8 @@ def alternating():
 
 
 if __name__ == "__main__":
-    L.seed_everything(3)
-    trainer = L.Trainer(
+    pl.seed_everything(3)
+    trainer = pl.Trainer(
         accelerator="cpu",
         devices=2,
         strategy="ddp",

@@ -1,6 +1,6 @@
 """Train a small embedding with Lightning: points of one pair shall lie together."""
 
-import lightning as L
+import lightning.pytorch as pl
 import torch
 from pl_blobs import Classifier, StepLog, points
 from torch.utils.data import DataLoader, TensorDataset
@@ -21,8 +21,8 @@ def pairs(samples):
 
 
 if __name__ == "__main__":
-    L.seed_everything(3)
-    trainer = L.Trainer(
+    pl.seed_everything(3)
+    trainer = pl.Trainer(
         accelerator="cpu",
         devices=2,
         strategy="ddp",

@@ -2,15 +2,15 @@
 
 import argparse
 
-import lightning as L
+import lightning.pytorch as pl
 from pl_blobs import Classifier, StepLog, loader
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--accelerator", default="auto")
     args = parser.parse_args()
-    L.seed_everything(3)
-    trainer = L.Trainer(
+    pl.seed_everything(3)
+    trainer = pl.Trainer(
         accelerator=args.accelerator,
         devices=2,
         strategy="ddp",

@@ -1,11 +1,11 @@
 """Train a small classifier with Lightning."""
 
-import lightning as L
+import lightning.pytorch as pl
 from pl_blobs import Classifier, StepLog, loader
 
 if __name__ == "__main__":
-    L.seed_everything(3)
-    trainer = L.Trainer(
+    pl.seed_everything(3)
+    trainer = pl.Trainer(
         accelerator="cpu",
         devices=2,
         num_nodes=2,

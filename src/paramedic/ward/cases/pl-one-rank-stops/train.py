@@ -3,7 +3,7 @@
 import logging
 from datetime import timedelta
 
-import lightning as L
+import lightning.pytorch as pl
 from lightning.pytorch.strategies import DDPStrategy
 from pl_blobs import Classifier, StepLog, points
 from torch.utils.data import DataLoader
@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 NOISE_OF_SITE = (0.2, 8.0)
 
 
-class StopAtTarget(L.Callback):
+class StopAtTarget(pl.Callback):
     def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
         reached = outputs["loss"].item() < 0.2
         if reached:
@@ -28,8 +28,8 @@ class Sites(Classifier):
 
 
 if __name__ == "__main__":
-    L.seed_everything(3)
-    trainer = L.Trainer(
+    pl.seed_everything(3)
+    trainer = pl.Trainer(
         accelerator="cpu",
         devices=2,
         strategy=DDPStrategy(timeout=timedelta(seconds=25)),

@@ -2,24 +2,20 @@
 
 import logging
 
-import lightning as L
+import lightning.pytorch as pl
 import torch
 from pl_blobs import Classifier, StepLog, loader
 
 
 class Averaged(Classifier):
-    def training_step(self, batch, batch_idx):
-        loss = super().training_step(batch, batch_idx)
-        return loss
-
     def training_epoch_end(self, outputs):
         mean = torch.stack([output["loss"] for output in outputs]).mean()
         logging.getLogger("train").info("epoch %d mean loss %.4f", self.current_epoch, mean.item())
 
 
 if __name__ == "__main__":
-    L.seed_everything(3)
-    trainer = L.Trainer(
+    pl.seed_everything(3)
+    trainer = pl.Trainer(
         accelerator="cpu",
         devices=2,
         strategy="ddp",

@@ -2,20 +2,20 @@
 
 from datetime import timedelta
 
-import lightning as L
+import lightning.pytorch as pl
 from lightning.pytorch.strategies import DDPStrategy
 from pl_blobs import Classifier, StepLog, loader
 
 
-class EpochSaver(L.Callback):
+class EpochSaver(pl.Callback):
     def on_train_epoch_end(self, trainer, pl_module):
         if trainer.is_global_zero:
             trainer.save_checkpoint(f"checkpoints/epoch-{trainer.current_epoch}.ckpt")
 
 
 if __name__ == "__main__":
-    L.seed_everything(3)
-    trainer = L.Trainer(
+    pl.seed_everything(3)
+    trainer = pl.Trainer(
         accelerator="cpu",
         devices=2,
         strategy=DDPStrategy(timeout=timedelta(seconds=25)),

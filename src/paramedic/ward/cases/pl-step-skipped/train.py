@@ -1,6 +1,6 @@
 """Train a small classifier with Lightning on data with a few damaged samples."""
 
-import lightning as L
+import lightning.pytorch as pl
 import torch
 from pl_blobs import Classifier, StepLog, points
 from torch.nn.functional import cross_entropy
@@ -22,8 +22,8 @@ def measured():
 
 
 if __name__ == "__main__":
-    L.seed_everything(3)
-    trainer = L.Trainer(
+    pl.seed_everything(3)
+    trainer = pl.Trainer(
         accelerator="cpu",
         devices=2,
         strategy="ddp",

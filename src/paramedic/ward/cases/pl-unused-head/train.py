@@ -1,6 +1,6 @@
 """Train a small classifier with Lightning; the rotation head is for a later phase."""
 
-import lightning as L
+import lightning.pytorch as pl
 from pl_blobs import Classifier, StepLog, loader
 from torch import nn
 
@@ -12,8 +12,8 @@ class TwoHeads(Classifier):
 
 
 if __name__ == "__main__":
-    L.seed_everything(3)
-    trainer = L.Trainer(
+    pl.seed_everything(3)
+    trainer = pl.Trainer(
         accelerator="cpu",
         devices=2,
         strategy="ddp",
