@@ -164,7 +164,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """In a child: take the parent's options before conftest files are read."""
-    request = early_config.known_args_namespace.paramedic_rank
+    request = getattr(early_config.known_args_namespace, "paramedic_rank", None)
     if request:
         from paramedic.ward.inside import Inside
 
@@ -208,6 +208,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> None:
 
     item.setup = setup  # type: ignore[method-assign]
     item.runtest = runtest  # type: ignore[method-assign]
+    item.teardown = lambda: None  # type: ignore[method-assign]
 
 
 _SECTIONS = pytest.StashKey[list[tuple[str, str]]]()
@@ -449,7 +450,7 @@ def _command(item: pytest.Item, settings: Settings, folder: Path, rank: int, go:
     document = {
         "rank": rank,
         "size": settings.n,
-        "nodeid": item.nodeid,
+        "test": name_in_file(item),
         "backend": settings.backend,
         "inject": settings.faults_of(rank) if settings.faults else [],
         "at": settings.inject_at,
@@ -465,7 +466,7 @@ def _command(item: pytest.Item, settings: Settings, folder: Path, rank: int, go:
     return [
         sys.executable,
         *([] if as_module else ["-P"]),
-        *("-m", "pytest", f"{item.path}::{item.nodeid.partition('::')[2]}"),
+        *("-m", "pytest", f"{item.path}::{name_in_file(item)}"),
         *(_OPTION, str(request)),
         *("--rootdir", str(config.rootpath), "-c", str(config.inipath or os.devnull)),
         *("--confcutdir", str(cwd / (config.option.confcutdir or _confcutdir(config)))),
@@ -480,6 +481,12 @@ def _command(item: pytest.Item, settings: Settings, folder: Path, rank: int, go:
 def _logging(config: pytest.Config, folder: Path, rank: int) -> list[str]:
     level = config.option.log_file_level or config.option.log_level or config.getini("log_level") or "INFO"
     return ["--log-file", str(folder / "logs" / f"rank-{rank}" / "log.log"), "--log-file-level", str(level)]
+
+
+def name_in_file(item: pytest.Item) -> str:
+    """What follows the file in its node id, to which xdist may have added a group."""
+    places = pytest.Session, pytest.Directory, pytest.File
+    return "::".join(node.name for node in item.listchain() if not isinstance(node, places))
 
 
 def _confcutdir(config: pytest.Config) -> Path:

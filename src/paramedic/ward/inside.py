@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from paramedic.pytest_plugin import name_in_file
 from paramedic.ward.ranks import DUMP_SIGNAL
 
 
@@ -47,7 +48,7 @@ class Inside:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        items[:] = [item for item in items if item.nodeid == self._request["nodeid"]]
+        items[:] = [item for item in items if name_in_file(item) == self._request["test"]]
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:

@@ -114,7 +114,8 @@ class Rank:
     @property
     def ending(self) -> str:
         if self.exitcode is not None and self.exitcode < 0:
-            return f"killed by {signal.Signals(-self.exitcode).name}"
+            known = {one.value: one.name for one in signal.Signals}
+            return f"killed by {known.get(-self.exitcode, f'signal {-self.exitcode}')}"
         return f"exited with code {self.exitcode}"
 
 

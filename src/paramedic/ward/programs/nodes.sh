@@ -33,8 +33,11 @@ on() { # a command in the namespaces of node N
   nsenter --target "${holder[$number]}" --net --uts --mount -- sh -c 'cd "$0" && exec "$@"' "$PWD" "$@"
 }
 
-node() { # the same, its output kept as that node's log
-  on "$@" >>"logs/node-0$1.log" 2>&1
+node() { # the same, its output kept as that node's log; in the background ($!) it is the command's own process
+  local replace= number=$1
+  [ "$BASHPID" = "$$" ] || replace=exec
+  shift
+  $replace nsenter --target "${holder[$number]}" --net --uts --mount -- sh -c 'cd "$0" && exec "$@"' "$PWD" "$@" >>"logs/node-0$number.log" 2>&1
 }
 
 close_nodes() {

@@ -42,6 +42,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--timeout", type=float, default=10.0)
     parser.add_argument("--pause", type=float, default=0.2, help="seconds between steps")
     parser.add_argument("--log-every", type=int, default=2)
+    parser.add_argument("--stagger", type=float, default=0.0, help="seconds between the starts of the ranks, to spare the storage")
     parser.add_argument("--out", default="out")
     parser.add_argument("--checkpoints", default="checkpoints")
     parser.add_argument("--checkpoint-every", type=int, default=0)
@@ -100,6 +101,7 @@ def main() -> None:
     form = f"%(asctime)s {socket.gethostname()} rank {rank} %(levelname)s %(message)s"
     logging.basicConfig(level=logging.INFO, format=form, stream=sys.stdout)
     (Path(args.out) / f"rank-{rank}").mkdir(parents=True, exist_ok=True)
+    time.sleep(args.stagger * rank)
     log.info("joining %s:%s", os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT"))
     dist.init_process_group("gloo", timeout=timedelta(seconds=args.timeout))
     log.info("joined, world size %d, hidden %d, lr %g", world, args.hidden, args.lr)

@@ -1,5 +1,7 @@
 """Train a classifier and follow its accuracy class by class, each class in a process group of its own."""
 
+from datetime import timedelta
+
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -7,12 +9,14 @@ from ddp_job import CLASSES, finish, log, network, quadrants, start
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, DistributedSampler
 
+TIMEOUT = timedelta(seconds=8)
+
 
 class Accuracy:
     """Right answers and rows of every class, in the order in which the classes come up."""
 
     def __init__(self) -> None:
-        self.groups = [dist.new_group() for _ in range(CLASSES)]
+        self.groups = [dist.new_group(timeout=TIMEOUT) for _ in range(CLASSES)]
         self.counts: dict[int, torch.Tensor] = {}
 
     def add(self, labels: torch.Tensor, predictions: torch.Tensor) -> None:
@@ -29,7 +33,7 @@ class Accuracy:
 
 
 def main() -> None:
-    rank, _ = start(timeout=8)
+    rank, _ = start()
     torch.manual_seed(0)
     data = quadrants(2048)
     loader = DataLoader(data, batch_size=32, sampler=DistributedSampler(data))

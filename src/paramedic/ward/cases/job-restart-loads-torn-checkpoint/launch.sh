@@ -1,4 +1,5 @@
 . ./nodes.sh
+export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 # a new store for each restart
 truncate -s 32M share.img
 mkfs.ext4 -q share.img
 mkdir -p share

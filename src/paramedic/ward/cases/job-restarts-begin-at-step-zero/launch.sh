@@ -1,4 +1,5 @@
 . ./nodes.sh
+export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 # a new store for each restart
 python -m torch.distributed.run --nproc-per-node 2 --standalone --max-restarts 2 plain_ddp.py \
   --steps 26 --log-every 1 --timeout 30 --resume --atomic --checkpoint-every ${SAVE_EVERY:-100} >logs/train.log 2>&1 &
 job=$!

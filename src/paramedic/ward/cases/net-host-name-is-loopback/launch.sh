@@ -2,7 +2,7 @@
 trap close_nodes EXIT
 open_nodes 2
 for number in 1 2; do
-  sed -i "s/localhost/localhost node-0$number/" hosts-$number # as the installer of the image leaves it
+  printf '127.0.0.1 localhost node-0%d\n10.20.0.%d node-0%d\n' $number $((3 - number)) $((3 - number)) >hosts-$number # as the image's installer leaves it
 done
 export MASTER_ADDR=10.20.0.1 MASTER_PORT=29500 WORLD_SIZE=2
 for rank in 0 1; do
