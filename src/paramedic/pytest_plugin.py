@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import difflib
 import importlib.util
 import json
 import math
@@ -129,6 +128,8 @@ def _is_seconds(value: object) -> bool:
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
+    import difflib
+
     near = difflib.get_close_matches(name, list(known), 1, 0.5)
     return f"; did you mean {near[0]!r}?" if near else ""
 
@@ -445,6 +446,8 @@ def _environment(settings: Settings) -> dict[str, str]:
 
 
 def _command(item: pytest.Item, settings: Settings, folder: Path, rank: int, go: int) -> list[str]:
+    from paramedic.ward.inside import name_in_file
+
     config = item.config
     request = folder / "state" / f"{rank}.json"
     document = {
@@ -481,12 +484,6 @@ def _command(item: pytest.Item, settings: Settings, folder: Path, rank: int, go:
 def _logging(config: pytest.Config, folder: Path, rank: int) -> list[str]:
     level = config.option.log_file_level or config.option.log_level or config.getini("log_level") or "INFO"
     return ["--log-file", str(folder / "logs" / f"rank-{rank}" / "log.log"), "--log-file-level", str(level)]
-
-
-def name_in_file(item: pytest.Item) -> str:
-    """What follows the file in its node id, to which xdist may have added a group."""
-    places = pytest.Session, pytest.Directory, pytest.File
-    return "::".join(node.name for node in item.listchain() if not isinstance(node, places))
 
 
 def _confcutdir(config: pytest.Config) -> Path:

@@ -19,7 +19,6 @@ from typing import Any
 
 import pytest
 
-from paramedic.pytest_plugin import name_in_file
 from paramedic.ward.ranks import DUMP_SIGNAL
 
 
@@ -153,3 +152,9 @@ def _die_with(parent: int) -> None:
 def _opened(path: Path) -> int:
     """A file to append to, past everything that a fault may have replaced."""
     return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+
+def name_in_file(item: pytest.Item) -> str:
+    """What follows the file in its node id, to which xdist may have added a group."""
+    places = pytest.Session, pytest.Directory, pytest.File
+    return "::".join(node.name for node in item.listchain() if not isinstance(node, places))

@@ -9,7 +9,7 @@ from ddp_job import finish, log, start
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-ACCUMULATE, UPDATES, ENTRIES = 8, 8, 60_000
+ACCUMULATE, UPDATES, ENTRIES = 8, 4, 60_000
 
 
 def main() -> None:

@@ -54,3 +54,4 @@ for step in range(1, STEPS + 1):
     if step % 2 == 0:
         log.info("saved %s", manager.save())
 log.info("training finished")
+tf_cluster.leave()

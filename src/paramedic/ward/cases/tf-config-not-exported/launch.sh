@@ -1,5 +1,6 @@
 #!/bin/bash
 # Starts a worker process for each entry of the cluster.
+export WORLD_SIZE=2
 port=$(python -c "import socket; s = socket.socket(); s.bind(('127.0.0.1', 0)); print(s.getsockname()[1])")
 cluster="\"127.0.0.1:$port\", \"127.0.0.1:$((port + 1))\""
 

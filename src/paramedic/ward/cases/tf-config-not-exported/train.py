@@ -1,12 +1,10 @@
 """Classifier on several workers with MultiWorkerMirroredStrategy and Keras' fit()."""
 
 import json
-import logging
-import os
 
-RANK = int(os.environ["RANK"])
-logging.basicConfig(level=logging.INFO, format=f"%(asctime)s [worker {RANK}] %(levelname)s %(message)s")
-log = logging.getLogger("train")
+import tf_cluster
+
+log = tf_cluster.logger()
 
 import numpy as np
 import tensorflow as tf
@@ -27,7 +25,7 @@ def measurements():
 
 strategy = tf.distribute.MultiWorkerMirroredStrategy()
 log.info("%d replicas in sync, %d samples each per step", strategy.num_replicas_in_sync, GLOBAL_BATCH // strategy.num_replicas_in_sync)
-if RANK == 0:
+if tf_cluster.RANK == 0:
     with open("result.json", "w") as file:
         json.dump({"replicas": strategy.num_replicas_in_sync}, file)
 
@@ -43,3 +41,4 @@ with strategy.scope():
 
 model.fit(measurements(), epochs=EPOCHS, steps_per_epoch=STEPS, verbose=2)
 log.info("training finished")
+tf_cluster.leave()

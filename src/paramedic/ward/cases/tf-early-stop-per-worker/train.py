@@ -53,3 +53,4 @@ for step in range(1, STEPS + 1):
         break
 model.save_weights(f"out/weights-{tf_cluster.RANK}")
 log.info("training finished")
+tf_cluster.leave()

@@ -58,3 +58,4 @@ for step in range(1, STEPS + 1):
         log.info("validating after step %d", step)
         log.info("mean absolute error %.4f", validate(next(inputs)))
 log.info("training finished")
+tf_cluster.leave()

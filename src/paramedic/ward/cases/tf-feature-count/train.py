@@ -49,3 +49,4 @@ for step in range(1, STEPS + 1):
     loss = train_step(next(inputs))
     log.info("step %d loss %.4f", step, loss)
 log.info("training finished")
+tf_cluster.leave()

@@ -55,3 +55,4 @@ for step in range(1, STEPS + 1):
     if step % 5 == 0:
         log.info("step %d loss %.4f", step, loss)
 log.info("training finished")
+tf_cluster.leave()

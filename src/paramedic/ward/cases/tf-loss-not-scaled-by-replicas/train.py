@@ -63,3 +63,4 @@ for step in range(1, STEPS + 1):
             with open("result.json", "w") as file:
                 json.dump({"update_ratio": ratio}, file)
 log.info("training finished")
+tf_cluster.leave()

@@ -55,3 +55,4 @@ if tf_cluster.RANK == 0:
     with open("result.json", "w") as file:
         json.dump({"graphs": train_step.experimental_get_tracing_count()}, file)
 log.info("training finished")
+tf_cluster.leave()

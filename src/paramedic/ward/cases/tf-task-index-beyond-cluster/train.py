@@ -47,3 +47,4 @@ with strategy.scope():
 
 model.fit(measurements(), epochs=EPOCHS, steps_per_epoch=STEPS, verbose=2)
 log.info("training finished")
+tf_cluster.leave()

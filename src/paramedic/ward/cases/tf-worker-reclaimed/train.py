@@ -58,3 +58,4 @@ for step in range(int(done.numpy()) + 1, STEPS + 1):
         done.assign(step)
         manager.save()
 log.info("training finished")
+tf_cluster.leave()
