@@ -274,6 +274,8 @@ def _recorded(outcome: Outcome, kept: Path, args: argparse.Namespace) -> dict[st
         shutil.copytree(kept, target)
     if args.no_diagnosis:
         return {}
+    if outcome.case.held_back and not args.cases:
+        return {"held_back": True}
     from paramedic.ward.score import Scored, ours
 
     recording = corpus.read(outcome.case, kept / "case.toml")
@@ -298,6 +300,8 @@ def _line(row: Row) -> str:
         return one_line(f"left out  {row['id']}: {row['left_out']}")
     how = "as labelled" if row["ok"] else "NOT AS LABELLED"
     text = f"{how:15}  {row['id']}/{row['variant']}  {row['seconds']:.0f} s"
+    if row.get("held_back"):
+        text += "  held back: not diagnosed, so that nobody learns from it"
     if diagnosis := row.get("diagnosis"):
         verdict = diagnosis["verdict"]
         said = f"{verdict['rule']} {verdict['symptom']} {verdict['ranks']}" if verdict else "no verdict"
@@ -307,15 +311,15 @@ def _line(row: Row) -> str:
 
 
 def _summary(args: argparse.Namespace, rows: list[Row], seconds: float) -> str:
-    ran, wrong, missed = _parted(rows)
+    ran, wrong, _ = _parted(rows)
     left_out = len(rows) - len(ran)
     what = "succeeded with the cure" if args.fixed else "failed as labelled"
     text = f"paramedic: {len(ran) - len(wrong)} of {len(ran)} {what} in {seconds / 60:.1f} min; {left_out} left out"
     if args.no_diagnosis or not ran:
         return text
-    right = len(ran) - len(wrong) - len(missed)
-    meant = "got no verdict, as is right" if args.fixed else "were diagnosed with the right symptom and first ranks"
-    return f"{text}; {right} {meant}"
+    right = sum(bool(row.get("diagnosis", {}).get("right")) for row in ran)
+    meant = "got no verdict, as is right" if args.fixed else "got the right symptom and first ranks"
+    return f"{text}; of {sum('diagnosis' in row for row in ran)} diagnosed, {right} {meant}"
 
 
 # -- score ---------------------------------------------------------------------------------------------------------
