@@ -15,8 +15,8 @@ from pathlib import Path
 from paramedic.errors import ParamedicError
 from paramedic.ward import environments
 from paramedic.ward.case import PROGRAMS, Case, Expect, Launch
-from paramedic.ward.launchers import command, layouts
-from paramedic.ward.place import HOME, Place, cgroup_root, free_port, isolated, listener
+from paramedic.ward.launchers import WITHOUT_LAUNCHER, command, layouts
+from paramedic.ward.place import Place, cgroup_root, free_port, isolated, listener
 
 LARGEST_FILE = 4 << 20
 
@@ -57,10 +57,13 @@ def canonical(case: Case, fixed: bool = False) -> Variant:
 
 
 def variants(case: Case) -> list[Variant]:
-    """Every way to record it: each layout at its own size, other sizes in the canonical layout."""
+    """Every way to record it: each layout at its own size, other sizes in the canonical layout.
+
+    A launcher's own options may be what is wrong, so that only its own layouts show it.
+    """
     first = canonical(case)
     assert case.launch is not None
-    offered = layouts(case.launch.launcher)
+    offered = [x for x in layouts(case.launch.launcher) if x not in WITHOUT_LAUNCHER or not case.launch.options]
     chosen = offered if case.variants.layouts is None else [x for x in offered if x in case.variants.layouts]
     return [
         *dict.fromkeys([first, *(Variant(layout, first.ranks) for layout in chosen)]),
@@ -192,6 +195,3 @@ def judge(expect: Expect, code: int | None, text: str, result: dict[str, object]
 
 def _versions(launch: Launch, venv: Path) -> dict[str, str]:
     return environments.named_versions(launch.environment, venv)
-
-
-__all__ = ["HOME", "Outcome", "Variant", "canonical", "lacking", "run", "said"]

@@ -14,6 +14,8 @@ LAYOUTS = {
     "mpirun": ("mpirun",),
 }
 """What a launcher's job can be recorded as; the first is the canonical one."""
+WITHOUT_LAUNCHER = ("srun-l", "per-rank", "mpirun")
+"""Layouts in which no launcher of a framework takes part."""
 STARTER = Path(__file__).parent / "starter.py"
 
 
