@@ -38,7 +38,7 @@ def build(name: str, say: Callable[[str], None] = lambda text: None) -> Path:
         return found
     folder, file = _folder(name), FOLDER / f"{name}.txt"
     say(f"building the environment {name} in {folder}: {', '.join(map(str, _requirements(name)))}")
-    for other in folder.parent.glob(f"{name}-*"):  # of an older requirements file, or half built
+    for other in folder.parent.glob(f"{name}-{'[0-9a-f]' * 8}"):  # of an older requirements file, or half built
         shutil.rmtree(other)
     venv.create(folder, with_pip=True)
     first = [str(wanted) for wanted in _requirements(name) if wanted.name == "torch"]

@@ -114,7 +114,7 @@ def run(case: Case, variant: Variant, fixed: bool, venv: Path, kept: Path) -> Ou
         _furnish(case, launch, place)
         port = free_port()
         for first in launch.before:
-            tool, *rest = shlex.split(first)
+            tool, *rest = shlex.split(first.replace("{port}", str(port)))
             log = Path(folder) / "before.log"
             tool = str(place.bin / tool) if (place.venv / "bin" / tool).exists() else tool
             if place.run([tool, *rest], launch.env, log, launch.limit):
