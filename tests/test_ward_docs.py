@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,7 @@ def counts() -> str:
     return "\n".join(lines)
 
 
-BLOCKS = {
+BLOCKS: dict[str, tuple[Path, Callable[[], str]]] = {
     "matrix": (ROOT / "docs/ward.md", lambda: markdown(CASES)),
     "counts": (ROOT / "corpus/README.md", counts),
 }
