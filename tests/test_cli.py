@@ -37,6 +37,7 @@ SURFACE = {
     "explain": ["ID", "--format", "--rules", "--setting"],
     "rules": ["--format", "--rules", "--check"],
     "bundle": ["PATH", "-o", "--output", "--anonymous", "--with-logs", "--rules"],
+    "ward": ["ACTION"],
     "completion": ["shell"],
 }
 """Public for ever. A line that changes here is a decision, not an accident."""
@@ -68,6 +69,16 @@ def test_verbs_and_flags_are_frozen() -> None:
         for verb, parser in parsers().items()
     }
     assert {verb: [name for name in names if name not in ("-h", "--help")] for verb, names in found.items()} == SURFACE
+
+
+def test_actions_of_the_ward_and_their_flags_are_frozen() -> None:
+    action = next(a for a in parsers()["ward"]._actions if isinstance(a, argparse._SubParsersAction))
+    assert {name: [flag for a in sub._actions for flag in a.option_strings] for name, sub in action.choices.items()} == {
+        "list": ["-h", "--help", "--matrix", "--format", "--cases"],
+        "run": ["-h", "--help", "--all", "--fixed", "--variants", "--jobs", "--shard", "--output", "--no-diagnosis",
+                "--strict", "--no-install", "--format", "-v", "--verbose", "--cases"],
+        "score": ["-h", "--help", "--split", "--corpus", "--format", "--output", "--cases"],
+    }  # fmt: skip
     assert tuple(SURFACE) == VERBS
 
 
