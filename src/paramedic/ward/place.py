@@ -33,7 +33,7 @@ mount -t tmpfs tmpfs /srv && mkdir /srv/train && mount --bind "$root/train" /srv
 mount -t tmpfs tmpfs /opt && mkdir /opt/venv && mount --bind "$root/venv" /opt/venv
 mount -t tmpfs tmpfs /tmp && chmod 1777 /tmp
 test -z "$shm" || mount -t tmpfs -o "size=$shm" tmpfs /dev/shm
-cd /srv/train
+cd /srv/train; unset OLDPWD
 while test "$1" != --; do mount -t tmpfs -o "size=$2" tmpfs "/srv/train/$1"; shift 2; done; shift
 set +e
 "$@"
