@@ -114,10 +114,8 @@ def run(case: Case, variant: Variant, fixed: bool, venv: Path, kept: Path) -> Ou
         _furnish(case, launch, place)
         port = free_port()
         for first in launch.before:
-            tool, *rest = shlex.split(first.replace("{port}", str(port)))
             log = Path(folder) / "before.log"
-            tool = str(place.bin / tool) if (place.venv / "bin" / tool).exists() else tool
-            if place.run([tool, *rest], launch.env, log, launch.limit):
+            if place.run(shlex.split(first.replace("{port}", str(port))), launch.env, log, launch.limit):
                 raise ParamedicError(f"{case.id}: {first!r} failed: {log.read_text(errors='replace')[-500:]}")
         words = command(launch, variant.layout, port, place)
         kept.mkdir(parents=True, exist_ok=True)

@@ -29,7 +29,8 @@ root=$1 venv=$2 shm=$3 cgroup=$4; shift 4
 test -z "$cgroup" || echo $$ > "$cgroup/cgroup.procs"
 mount --make-rprivate / && mount -t proc proc /proc && hostname node-01 && mount --bind "$root/hosts" /etc/hosts
 mkdir -p "$root/venv" && mount --bind "$venv" "$root/venv"
-mount -t tmpfs tmpfs /srv && mkdir /srv/train && mount --bind "$root/train" /srv/train
+mount -t tmpfs tmpfs /srv && mkdir /srv/train /srv/bin && mount --bind "$root/train" /srv/train
+mount --bind "$root/bin" /srv/bin
 mount -t tmpfs tmpfs /opt && mkdir /opt/venv && mount --bind "$root/venv" /opt/venv
 mount -t tmpfs tmpfs /tmp && chmod 1777 /tmp
 test -z "$shm" || mount -t tmpfs -o "size=$shm" tmpfs /dev/shm
@@ -67,7 +68,17 @@ class Place:
         self.root.chmod(0o755)
         for name in ("out", "checkpoints", "logs", *self.disk):
             (self.train / name).mkdir(parents=True, exist_ok=True)
+        self._wrap_scripts()
         (self.root / "hosts").write_text("127.0.0.1 node-01 localhost\n::1 node-01 localhost\n")
+
+    def _wrap_scripts(self) -> None:
+        """An environment's scripts begin with the path it was made at, which is another one, or none, inside."""
+        (self.root / "bin").mkdir()
+        for script in (self.venv / "bin").iterdir():
+            if script.is_file() and script.open("rb").read(64).startswith(b"#!") and os.access(script, os.X_OK):
+                wrapper = self.root / "bin" / script.name
+                wrapper.write_text(f'#!/bin/sh\nexec "{self.bin}/python" "{self.bin}/{script.name}" "$@"\n')
+                wrapper.chmod(0o755)
 
     @property
     def train(self) -> Path:
@@ -86,8 +97,9 @@ class Place:
     def start(
         self, command: list[str], env: dict[str, str], out: int, cgroup: Path | None = None
     ) -> subprocess.Popen[bytes]:
+        scripts = HOME.parent / "bin" if isolated() else self.root / "bin"
         base = {
-            "PATH": f"{self.bin}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+            "PATH": f"{scripts}:{self.bin}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
             "HOME": "/root" if isolated() else str(self.root),
             "LANG": "C.UTF-8",
             "PYTHONUNBUFFERED": "1",
