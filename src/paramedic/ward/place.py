@@ -75,7 +75,7 @@ class Place:
         """An environment's scripts begin with the path it was made at, which is another one, or none, inside."""
         (self.root / "bin").mkdir()
         for script in (self.venv / "bin").iterdir():
-            if script.is_file() and script.open("rb").read(64).startswith(b"#!") and os.access(script, os.X_OK):
+            if script.is_file() and _is_script(script):
                 wrapper = self.root / "bin" / script.name
                 wrapper.write_text(f'#!/bin/sh\nexec "{self.bin}/python" "{self.bin}/{script.name}" "$@"\n')
                 wrapper.chmod(0o755)
@@ -132,6 +132,11 @@ class Place:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+
+
+def _is_script(file: Path) -> bool:
+    with open(file, "rb") as start:
+        return start.read(2) == b"#!" and os.access(file, os.X_OK)
 
 
 @contextlib.contextmanager
