@@ -1,7 +1,7 @@
 """the fault lab: run real failures on purpose, prove their cures, and score the diagnosis on them
 
 `list` shows the cases, `run` starts them in real processes on this machine, diagnoses what they print and compares,
-`score` diagnoses the recordings that are shipped with the cases.
+`score` diagnoses the recordings in the repository's corpus/.
 """
 
 from __future__ import annotations
@@ -335,7 +335,8 @@ def _score(args: argparse.Namespace) -> int:
         raise ParamedicError("--format html needs --output FILE")
     folder = Path(args.corpus) if args.corpus else CORPUS
     if not folder.is_dir():
-        raise ParamedicError(f"{folder}: no such folder")
+        hint = "" if args.corpus else "; the recordings are in the source repository: name their folder with --corpus"
+        raise ParamedicError(f"{folder}: no such folder{hint}")
     with _progress() as progress:
         done = score(_cases(args), folder, args.split, progress)
     if not done.every.n:
