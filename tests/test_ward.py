@@ -15,12 +15,12 @@ from paramedic.commands import main
 from paramedic.errors import ParamedicError
 from paramedic.knowledge.taxonomy import load_taxonomy
 from paramedic.ward import alter, environments, held_back, lab, place
-from paramedic.ward.baselines import exit_code, first_traceback, plain_grep, torchrun
+from paramedic.ward.baselines import Answer, exit_code, first_traceback, plain_grep, torchrun
 from paramedic.ward.case import CASES, PROGRAMS, Case, Expect, Truth, load, load_all
 from paramedic.ward.corpus import CORPUS, Recording, recordings
 from paramedic.ward.matrix import markdown, reasons
 from paramedic.ward.measures import Bound
-from paramedic.ward.score import Answer, Scored, expected_calibration_error, figures
+from paramedic.ward.score import Scored, expected_calibration_error, figures
 from paramedic.ward.systems import SYSTEMS
 
 ALL = load_all()
@@ -217,11 +217,17 @@ def test_every_case_that_a_cpu_can_run_has_a_failed_and_a_cured_recording() -> N
     assert {case.id for case in RUNNABLE} == cured
 
 
+NEUTRAL = rb"/srv/train/|/opt/venv/|/usr/lib/|/tmp/__autograph|/root/\.pyenv/|/root/\.cache/paramedic/ward/"
+"""Where a job sees itself, its environment and Python."""
+
+
 def test_no_recording_names_the_machine_it_was_made_on() -> None:
-    places = re.compile(rb"/work/|paramedic-ward-")
+    here = re.compile(rb"paramedic-ward-|" + re.escape(str(CORPUS.parent).encode() + b"/"))
+    elsewhere = re.compile(rb'File "(?=/)(?!' + NEUTRAL + rb")")
     for file in CORPUS.glob("*/*/input/**/*"):
         if file.is_file():
-            assert not places.search(file.read_bytes()), file
+            text = file.read_bytes()
+            assert not here.search(text) and not elsewhere.search(text), file
 
 
 def made(tmp_path: Path, files: dict[str, str], ranks: tuple[int, ...] = (2,), id: str = "rank-killed") -> Recording:

@@ -19,6 +19,8 @@ from paramedic.config import CHOICES, Config, configured
 from paramedic.model import SEVERITIES, Report, Skipped
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from paramedic.collect import Progress
     from paramedic.pipeline import Options
 
@@ -140,6 +142,14 @@ def print_text(report: Report, verbose: bool = False) -> None:
         columns = os.environ.get("COLUMNS", "")
         console = Console(width=min(max(int(columns), 40), 1000) if columns.isascii() and columns.isdigit() else 100)
     render_text(report, console, verbose=verbose)
+
+
+def print_table(table: Table, width: int) -> None:
+    """As wide as the terminal; a file or a pipe has no width of its own."""
+    from rich.console import Console
+
+    console = Console()
+    (console if console.is_terminal else Console(width=width)).print(table)
 
 
 def write_file(path: str, text: str) -> None:

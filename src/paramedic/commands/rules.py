@@ -42,7 +42,6 @@ def run(args: argparse.Namespace) -> int:
 
         print(dumps(rows))
         return 0
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -53,8 +52,7 @@ def run(args: argparse.Namespace) -> int:
         table.add_column(column, no_wrap=column != "what it recognises")
     for rule in rules:
         table.add_row(Text(one_line(rule.id)), Text(one_line(rule.symptom)), Text(one_line(rule.title)))
-    console = Console()
-    (console if console.is_terminal else Console(width=140)).print(table)
+    flags.print_table(table, width=140)
     return 0
 
 

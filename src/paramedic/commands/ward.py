@@ -24,7 +24,7 @@ from paramedic.errors import ParamedicError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from paramedic.ward.case import Case, Launch
+    from paramedic.ward.case import Case
     from paramedic.ward.lab import Outcome, Variant
     from paramedic.ward.score import Score, Scored
 
@@ -109,7 +109,7 @@ def _list(args: argparse.Namespace) -> int:
         from paramedic.ward import lab
         from paramedic.ward.tables import cases_table
 
-        _print([cases_table(cases)])
+        flags.print_table(cases_table(cases), width=160)
         left_out = [case for case in cases if lab.lacking(case)]
         flags.say(f"paramedic: {len(cases)} cases, {len(cases) - len(left_out)} of them can run here")
     return 0
@@ -134,15 +134,13 @@ def _run(args: argparse.Namespace) -> int:
     from paramedic.ward import lab
 
     chosen = _chosen(args)
-    work = [(case, variant) for case in chosen if not lab.lacking(case) for variant in _variants(case, args)]
+    lacking = {case.id: why for case in chosen if (why := lab.lacking(case))}
+    work = [(case, variant) for case in chosen if case.id not in lacking for variant in _variants(case, args)]
     work = _shard(work, args.shard)
-    rows: list[Row] = []
-    for case in chosen if not args.shard else ():
-        if why := lab.lacking(case):
-            rows.append({"id": case.id, "left_out": why})
-            if args.ids:
-                flags.say(f"paramedic: {case.id} is left out: {why}")
-    venvs = _environments({_launch(case, args).environment for case, _ in work}, args.no_install)
+    rows: list[Row] = [] if args.shard else [{"id": id, "left_out": why} for id, why in lacking.items()]
+    for row in rows if args.ids else ():
+        flags.say(f"paramedic: {row['id']} is left out: {row['left_out']}")
+    venvs = _environments({case.job(args.fixed).environment for case, _ in work}, args.no_install)
     began = time.monotonic()
     for row in _each(lambda one: _one(*one, venvs, args), work, args.jobs):
         rows.append(row)
@@ -211,12 +209,6 @@ def _shard(work: list[tuple[Case, Variant]], shard: str | None) -> list[tuple[Ca
     return work[int(found[1]) - 1 :: int(found[2])]
 
 
-def _launch(case: Case, args: argparse.Namespace) -> Launch:
-    launch = case.cured if args.fixed else case.launch
-    assert launch is not None
-    return launch
-
-
 def _environments(names: set[str], only_there: bool) -> dict[str, Path | str]:
     """Where each environment is, or why there is none."""
     from paramedic.ward import environments
@@ -242,7 +234,7 @@ def _one(case: Case, variant: Variant, venvs: dict[str, Path | str], args: argpa
         "variant": CURED if args.fixed else variant.name,
         "symptom": case.truth.symptom,
     }
-    venv = venvs[_launch(case, args).environment]
+    venv = venvs[case.job(args.fixed).environment]
     if isinstance(venv, str):
         return row | {"left_out": venv}
     with tempfile.TemporaryDirectory(prefix="paramedic-") as folder:
@@ -386,15 +378,6 @@ def _progress() -> Iterator[Callable[[int, int], None]]:
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("diagnosing recordings", total=None)
         yield lambda done, of: bar.update(task, completed=done, total=of)
-
-
-def _print(tables: Iterable[Table]) -> None:
-    from rich.console import Console
-
-    console = Console()
-    console = console if console.is_terminal else Console(width=160)
-    for table in tables:
-        console.print(table)
 
 
 def _printed(tables: Iterable[Table], closing: list[str]) -> str:

@@ -14,12 +14,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from paramedic.ward.corpus import Recording
+from paramedic.ward.corpus import Recording, rank_of_file, rank_of_line
 
-_LABEL = re.compile(r"(?:\[(?:default|rank)(\d+)\]:|(\d+): |\[1,(\d+)\]<std(?:out|err)>: ?)")
-"""The rank labels of tee, torch, srun -l and mpirun."""
 _STAMP = re.compile(r"\b(\d{4}-\d\d-\d\d)([ T])(\d\d:\d\d:\d\d)([.,]\d{1,6})?")
-_RANK_FILE = re.compile(r"(?:rank[-_]?|attempt_\d+/)(\d+)\b")
 
 Files = dict[str, list[str]]
 """The lines of each file, by its name."""
@@ -46,8 +43,8 @@ def late_flush(files: Files, recording: Recording, rng: random.Random) -> Files:
     culprits = set(recording.truth.ranks) if recording.truth else set()
     moved: Files = {}
     for name, lines in files.items():
-        late = [line for line in lines if _rank(line) in culprits]
-        moved[name] = [line for line in lines if _rank(line) not in culprits] + late
+        late = [line for line in lines if rank_of_line(line) in culprits]
+        moved[name] = [line for line in lines if rank_of_line(line) not in culprits] + late
     return moved
 
 
@@ -57,10 +54,10 @@ def skewed_clocks(files: Files, recording: Recording, rng: random.Random) -> Fil
     shift = timedelta(seconds=rng.choice((-1, 1)) * rng.uniform(45, 150))
     moved: Files = {}
     for name, lines in files.items():
-        of_file = _RANK_FILE.search(name)
+        of_file = rank_of_file(name)
         moved[name] = []
         for line in lines:
-            rank = int(of_file[1]) if of_file else _rank(line)
+            rank = rank_of_line(line) if of_file is None else of_file
             moved[name].append(_shifted(line, shift) if rank is not None and rank >= half else line)
     return moved
 
@@ -96,22 +93,17 @@ def _lines(file: Path) -> list[str]:
     return file.read_bytes().decode("utf-8", "surrogateescape").split("\n")
 
 
-def _rank(line: str) -> int | None:
-    found = _LABEL.match(line)
-    return int(next(group for group in found.groups() if group)) if found else None
-
-
 def _riffled(lines: list[str], rng: random.Random) -> list[str]:
     """Each stretch of labelled lines is dealt out anew, every rank's own order kept."""
     done: list[str] = []
     stretch: list[str] = []
     for line in [*lines, None]:
-        if line is not None and _rank(line) is not None:
+        if line is not None and rank_of_line(line) is not None:
             stretch.append(line)
             continue
-        order = [_rank(one) for one in stretch]
+        order = [rank_of_line(one) for one in stretch]
         rng.shuffle(order)
-        queues = {rank: iter([one for one in stretch if _rank(one) == rank]) for rank in set(order)}
+        queues = {rank: iter([one for one in stretch if rank_of_line(one) == rank]) for rank in set(order)}
         done += [next(queues[rank]) for rank in order]
         stretch = []
         if line is not None:

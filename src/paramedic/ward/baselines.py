@@ -11,10 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from paramedic.ward.corpus import Recording
+from paramedic.ward.corpus import Recording, rank_of_file, rank_of_line
 
-_PREFIX = re.compile(r"^(?:\[(?:default|rank)(\d+)\]:|(\d+): |\[1,(\d+)\]<std(?:out|err)>:)")
-_RANK_FILE = re.compile(r"(?:rank[-_]?|attempt_\d+/)(\d+)\b")
 _TROUBLE = re.compile(r"error|exception|fail|fatal|killed|timed out|timeout|abort|out of memory|\bnan\b", re.IGNORECASE)
 _TABLE_ROW = re.compile(r"rank\s+: (\d+) .*\n\s+exitcode\s+: (-?\d+)")
 _ROOT = re.compile(
@@ -49,34 +47,40 @@ _BY_CODE = {
 
 
 @dataclass(frozen=True, slots=True)
-class Guess:
+class Answer:
+    """What somebody said about a recording. A field is None where they said nothing of it."""
+
     symptom: str | None
     ranks: tuple[int, ...] | None = None
-    """None: it says nothing about ranks."""
+    causes: tuple[str, ...] | None = None
+    fix: str | None = None
+    confidence: float | None = None
+    rule: str = ""
+    seconds: float = 0.0
 
 
-def plain_grep(recording: Recording) -> Guess:
+def plain_grep(recording: Recording) -> Answer:
     """The first line that looks like trouble."""
     for rank, line in _numbered(recording):
         if _TROUBLE.search(line):
-            return Guess(_symptom(line), _ranks(rank))
-    return Guess(None)
+            return Answer(_symptom(line), _ranks(rank))
+    return Answer(None)
 
 
-def exit_code(recording: Recording) -> Guess:
+def exit_code(recording: Recording) -> Answer:
     """The first bad code in the launcher's table or closing words, else that of the whole job."""
     text = "\n".join(line for _, line in _numbered(recording))
     rows = [(int(rank), int(code)) for rank, code in _TABLE_ROW.findall(text)]
     own = [row for row in rows if row[1] != -15] or rows
     if own:
-        return Guess(_by_code(own[0][1]), (own[0][0],))
+        return Answer(_by_code(own[0][1]), (own[0][0],))
     if found := re.search(r"(?:return|exit) ?code:? =? ?(-?\d+)|exitcode: (-?\d+)", text):
-        return Guess(_by_code(int(found[1] or found[2])))
+        return Answer(_by_code(int(found[1] or found[2])))
     said = str(recording.made.get("exit", ""))
-    return Guess(_by_code(int(said))) if re.fullmatch(r"-?\d+", said) else Guess("collective-hang" if said else None)
+    return Answer(_by_code(int(said))) if re.fullmatch(r"-?\d+", said) else Answer("collective-hang" if said else None)
 
 
-def first_traceback(recording: Recording) -> Guess:
+def first_traceback(recording: Recording) -> Answer:
     """The first traceback in the order of the files, and the exception at its end."""
     inside: str | None = None
     began: int | None = None
@@ -89,20 +93,20 @@ def first_traceback(recording: Recording) -> Guess:
             and rank == began
             and re.match(r"[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning)?\b[:(]?", plain)
         ):
-            return Guess(_symptom(plain), _ranks(began))
-    return Guess(None)
+            return Answer(_symptom(plain), _ranks(began))
+    return Answer(None)
 
 
-def torchrun(recording: Recording) -> Guess:
+def torchrun(recording: Recording) -> Answer:
     """The rank that torchrun's table calls the root cause, and the message or code beside it."""
     found = _ROOT.search("\n".join(line for _, line in _numbered(recording)))
     if not found:
-        return Guess(None)
+        return Answer(None)
     told = re.search(r"traceback : (?!To enable)(?!Signal)(.+)", found[3], re.DOTALL)
-    return Guess(_symptom(told[1]) if told else _by_code(int(found[2])), (int(found[1]),))
+    return Answer(_symptom(told[1]) if told else _by_code(int(found[2])), (int(found[1]),))
 
 
-BASELINES: dict[str, Callable[[Recording], Guess]] = {
+BASELINES: dict[str, Callable[[Recording], Answer]] = {
     "plain grep": plain_grep,
     "exit code only": exit_code,
     "first traceback only": first_traceback,
@@ -112,11 +116,10 @@ BASELINES: dict[str, Callable[[Recording], Guess]] = {
 
 def _numbered(recording: Recording) -> Iterator[tuple[int | None, str]]:
     for file in _files(recording.input):
-        of_file = _RANK_FILE.search(str(file.relative_to(recording.input)))
+        of_file = rank_of_file(str(file.relative_to(recording.input)))
         for line in file.read_text("utf-8", "replace").split("\n"):
-            found = _PREFIX.match(line)
-            rank = next((group for group in found.groups() if group), None) if found else None
-            yield (int(rank) if rank is not None else int(of_file[1]) if of_file else None), line
+            rank = rank_of_line(line)
+            yield (of_file if rank is None else rank), line
 
 
 def _files(folder: Path) -> list[Path]:

@@ -6,7 +6,7 @@ import hashlib
 import tomllib
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from paramedic.errors import ParamedicError
 from paramedic.knowledge.taxonomy import load_taxonomy
@@ -99,6 +99,12 @@ class Case:
     cured: Launch | None = None
     cured_expect: Expect = Expect()
     variants: Variants = Variants()
+
+    def job(self, fixed: bool) -> Launch:
+        """How it is started, with the cure or without; a synthetic case has none."""
+        launch = self.cured if fixed else self.launch
+        assert launch is not None, f"{self.id} is synthetic"
+        return launch
 
     @property
     def stage(self) -> str:
@@ -247,7 +253,7 @@ def _table(table: dict[str, Any], key: str) -> dict[str, Any]:
 def _typed(table: dict[str, Any], key: str, kind: Any, default: Any) -> Any:
     value = table.get(key, default)
     if not isinstance(value, kind):
-        wanted = " or ".join(t.__name__ for t in (get_args(kind) or (kind if isinstance(kind, tuple) else (kind,))))
+        wanted = " or ".join(one.__name__ for one in (kind if isinstance(kind, tuple) else (kind,)))
         raise ParamedicError(f"{key} must be {wanted}, not {value!r}")
     return value
 

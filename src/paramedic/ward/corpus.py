@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -15,6 +16,9 @@ from paramedic.ward.lab import Outcome
 CORPUS = Path(__file__).parents[3] / "corpus"
 """In a checkout; the package itself ships the cases, not what they printed."""
 CURED = "cured"
+_LABEL = re.compile(r"\[(?:default|rank)(\d+)\]:|(\d+): |\[1,(\d+)\]<std(?:out|err)>:")
+"""The rank labels of tee, torch, srun -l and mpirun."""
+_RANK_FILE = re.compile(r"(?:rank[-_]?|attempt_\d+/)(\d+)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,17 @@ def write(outcome: Outcome, folder: Path, canonical: bool) -> None:
     for title, table in tables.items():
         lines += [f"[{title}]", *(f"{key} = {_toml(value)}" for key, value in table.items()), ""]
     (folder / "case.toml").write_text("\n".join(lines), "utf-8")
+
+
+def rank_of_line(line: str) -> int | None:
+    """As its label says; plainly, unlike the collectors, whose work is to be judged."""
+    found = _LABEL.match(line)
+    return int(next(group for group in found.groups() if group)) if found else None
+
+
+def rank_of_file(name: str) -> int | None:
+    found = _RANK_FILE.search(name)
+    return int(found[1]) if found else None
 
 
 def _toml(value: object) -> str:

@@ -51,8 +51,7 @@ class Outcome:
 
 
 def canonical(case: Case, fixed: bool = False) -> Variant:
-    launch = case.cured if fixed else case.launch
-    assert launch is not None
+    launch = case.job(fixed)
     return Variant(layouts(launch.launcher)[0], launch.ranks)
 
 
@@ -61,9 +60,8 @@ def variants(case: Case) -> list[Variant]:
 
     A launcher's own options may be what is wrong, so that only its own layouts show it.
     """
-    first = canonical(case)
-    assert case.launch is not None
-    offered = [x for x in layouts(case.launch.launcher) if x not in WITHOUT_LAUNCHER or not case.launch.options]
+    first, launch = canonical(case), case.job(fixed=False)
+    offered = [x for x in layouts(launch.launcher) if x not in WITHOUT_LAUNCHER or not launch.options]
     chosen = offered if case.variants.layouts is None else [x for x in offered if x in case.variants.layouts]
     return [
         *dict.fromkeys([first, *(Variant(layout, first.ranks) for layout in chosen)]),
@@ -92,7 +90,6 @@ def _has(program: str) -> bool:
 
 NEEDS: dict[str, Callable[[], bool]] = {
     "root": isolated,
-    "namespaces": isolated,
     "netns": lambda: isolated() and _has("ip"),
     "firewall": lambda: isolated() and _has("iptables"),
     "cgroup": lambda: isolated() and cgroup_root() is not None,
@@ -105,9 +102,7 @@ NEEDS: dict[str, Callable[[], bool]] = {
 
 def run(case: Case, variant: Variant, fixed: bool, venv: Path, kept: Path) -> Outcome:
     """Run it once; what it printed ends up under `kept`, as a user would find it."""
-    launch = case.cured if fixed else case.launch
-    assert launch is not None
-    launch = replace(launch, ranks=variant.ranks)
+    launch = replace(case.job(fixed), ranks=variant.ranks)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="paramedic-ward-", ignore_cleanup_errors=True) as folder:
         place = Place(Path(folder), venv, launch.shm, launch.disk)
@@ -131,7 +126,8 @@ def run(case: Case, variant: Variant, fixed: bool, venv: Path, kept: Path) -> Ou
     shown = shlex.join([*(f"{key}={value}" for key, value in launch.env.items()), *words])
     return Outcome(
         case, variant, fixed, tuple(judge(expect, code, said(kept), result, launch.limit)), code,
-        time.monotonic() - began, shown.replace(str(place.bin) + "/", ""), _versions(launch, venv),
+        time.monotonic() - began, shown.replace(str(place.bin) + "/", ""),
+        environments.named_versions(launch.environment, venv),
     )  # fmt: skip
 
 
@@ -189,7 +185,3 @@ def judge(expect: Expect, code: int | None, text: str, result: dict[str, object]
         elif not bound.kept_by(result[name]):
             problems.append(f"{name} is {result[name]}, expected {bound}")
     return problems
-
-
-def _versions(launch: Launch, venv: Path) -> dict[str, str]:
-    return environments.named_versions(launch.environment, venv)

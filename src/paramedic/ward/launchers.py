@@ -36,13 +36,9 @@ def command(launch: Launch, layout: str, port: int, place: Place) -> list[str]: 
     match layout if layout == "mpirun" else launch.launcher:
         case "torchrun":
             where = {"log-dir": ["--log-dir", "logs", "--redirects", "3"], "tee": ["--tee", "3"]}.get(layout, [])
-            own_port = (
-                []
-                if any("rdzv" in o or "port" in o or o == "--standalone" for o in options)
-                else ["--master-port", str(port)]
-            )
-            own_size = [] if any("nproc" in o for o in options) else ["--nproc-per-node", n]
-            return [python, str(place.bin / "torchrun"), *own_size, *own_port, *where, *options, *program]
+            own = _unless(options, ("nproc",), "--nproc-per-node", n)
+            own += _unless(options, ("rdzv", "port", "--standalone"), "--master-port", str(port))
+            return [python, str(place.bin / "torchrun"), *own, *where, *options, *program]
         case "mpirun":
             share = "RANK=$OMPI_COMM_WORLD_RANK LOCAL_RANK=$OMPI_COMM_WORLD_LOCAL_RANK "
             share += 'WORLD_SIZE=$OMPI_COMM_WORLD_SIZE exec "$@"'
@@ -50,20 +46,22 @@ def command(launch: Launch, layout: str, port: int, place: Place) -> list[str]: 
             address = ["-x", "MASTER_ADDR=127.0.0.1", "-x", f"MASTER_PORT={port}"]
             return [*mpi, *address, "bash", "-c", share, "rank", python, *program]
         case "deepspeed":
-            own_port = [] if any("master_port" in o for o in options) else ["--master_port", str(port)]
-            return [python, str(place.bin / "deepspeed"), *options, *own_port, *program]
+            own = _unless(options, ("master_port",), "--master_port", str(port))
+            return [python, str(place.bin / "deepspeed"), *options, *own, *program]
         case "accelerate":
-            own_size = (
-                [] if any("num_processes" in o or "config_file" in o for o in options) else ["--num_processes", n]
-            )
-            own_port = [] if any("main_process_port" in o for o in options) else ["--main_process_port", str(port)]
-            start = [python, "-m", "accelerate.commands.launch", "--cpu"]
-            return [*start, *own_size, *own_port, *options, *program]
+            own = _unless(options, ("num_processes", "config_file"), "--num_processes", n)
+            own += _unless(options, ("main_process_port",), "--main_process_port", str(port))
+            return [python, "-m", "accelerate.commands.launch", "--cpu", *own, *options, *program]
         case "colossalai":
-            own_size = [] if any("nproc" in o for o in options) else ["--nproc_per_node", n]
-            own_port = [] if any("master_port" in o for o in options) else ["--master_port", str(port)]
-            return [python, str(place.bin / "colossalai"), "run", *own_size, *own_port, *options, *program]
+            own = _unless(options, ("nproc",), "--nproc_per_node", n)
+            own += _unless(options, ("master_port",), "--master_port", str(port))
+            return [python, str(place.bin / "colossalai"), "run", *own, *options, *program]
         case "script":
             return ["bash", "launch.sh", *program[1:]]
         case _:
             return [python, *options, *program]
+
+
+def _unless(options: list[str], said: tuple[str, ...], flag: str, value: str) -> list[str]:
+    """The flag, where none of the case's own options says the same."""
+    return [] if any(word in option for word in said for option in options) else [flag, value]

@@ -15,26 +15,13 @@ from paramedic.knowledge import load
 from paramedic.knowledge.taxonomy import load_taxonomy
 from paramedic.pipeline import Options, diagnose
 from paramedic.ward.alter import ALTERATIONS, altered
-from paramedic.ward.baselines import BASELINES, Guess
+from paramedic.ward.baselines import BASELINES, Answer
 from paramedic.ward.case import Case
 from paramedic.ward.corpus import Recording, recordings
 from paramedic.ward.systems import RULES_OF, SYSTEMS
 
 BINS = 10
 NO_VERDICT = "no verdict"
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What somebody said about a recording. A field is None where they said nothing of it."""
-
-    symptom: str | None
-    ranks: tuple[int, ...] | None = None
-    causes: tuple[str, ...] | None = None
-    fix: str | None = None
-    confidence: float | None = None
-    rule: str = ""
-    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +174,8 @@ def score(cases: list[Case], folder: Path, split: str, progress: Progress = lamb
         altered={how: figures([one for one in harder if one.recording.altered == how]) for how in ALTERATIONS},
         unaltered_partners={how: figures(_partners(real, harder, how)) for how in ALTERATIONS},
         baselines={
-            name: figures([_guessed(one.recording, guess) for one in first]) for name, guess in BASELINES.items()
+            name: figures([Scored(one.recording, guess(one.recording)) for one in first])
+            for name, guess in BASELINES.items()
         },
         by_system=_by(first, lambda one: one.recording.case.system, SYSTEMS),
         by_stage=_by(first, lambda one: one.recording.case.stage, load_taxonomy().stages),
@@ -216,11 +204,6 @@ def _true(one: Scored) -> str:
 def _partners(real: list[Scored], harder: list[Scored], how: str) -> list[Scored]:
     wanted = {(one.recording.case.id, one.recording.variant) for one in harder if one.recording.altered == how}
     return [one for one in real if (one.recording.case.id, one.recording.variant) in wanted]
-
-
-def _guessed(recording: Recording, guess: Callable[[Recording], Guess]) -> Scored:
-    said = guess(recording)
-    return Scored(recording, Answer(said.symptom, said.ranks))
 
 
 def _by(scored: list[Scored], key: Callable[[Scored], str], order: Iterable[str] | None) -> dict[str, Figures]:
