@@ -249,7 +249,7 @@ def _explained(place: _Place, one: Finding, knowledge: Knowledge, setting: Setti
     return replace(
         one,
         hosts=tuple(sorted({*one.hosts, *(place.hosts[rank] for rank in one.ranks if rank in place.hosts)})),
-        causes=_causes(prior, weights, some_only, setting),
+        causes=_causes(prior, weights, one.weights, some_only, setting),
         summary=_summary(rule, one) + _misled(place, one),
     )
 
@@ -272,12 +272,17 @@ def _misled(place: _Place, one: Finding) -> str:
 
 
 def _causes(
-    prior: Mapping[str, float], weights: Mapping[str, float], some_only: bool, setting: str
+    prior: Mapping[str, float],
+    weights: Mapping[str, float],
+    evidence: Mapping[str, float],
+    some_only: bool,
+    setting: str,
 ) -> tuple[Cause, ...]:
     """Base rate × what this message says × how many ranks have it, normalised to leave a share for the unknown."""
     likelihood = {
         cause: (prior[cause] ** _TEMPER * weights.get(cause, _UNLISTED) if weights else prior[cause])
         * (_OF_SOME_RANKS if cause in _LOCAL and some_only else 1.0)
+        * evidence.get(cause, 1.0)
         for cause in prior
     }
     total = sum(likelihood.values())

@@ -29,6 +29,8 @@ EVENT_DETECTORS: dict[str, Detector] = {
 RUN_DETECTORS: dict[str, Detector] = {
     "hang.rank_missing": hang.rank_missing,
     "hang.rank_lost": hang.rank_lost,
+    "hang.rank_left": hang.rank_left,
+    "hang.silent_setup": hang.silent_setup,
 }
 """They compare ranks with each other, once every event has been judged."""
 

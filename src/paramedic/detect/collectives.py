@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from paramedic.detect.match import on_events
 from paramedic.knowledge import Rule
@@ -26,12 +27,15 @@ def fingerprints(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
             by_attempt[event.attempt].append(event)
     for _, events in sorted(by_attempt.items()):
         runs: dict[int, str] = {}
+        ops: set[str] = set()
         for event in events:
             for one in _FINGERPRINT.finditer(event.text):
+                ops.add(one["op"])
                 runs[int(one["rank"])] = " ".join(one[part] for part in ("op", "shape", "dtype") if one[part])
         votes = Counter(runs.values()).most_common()
         decided = len(votes) > 1 and votes[0][1] > votes[1][1]
         usual = votes[0][0] if decided else ""
         odd = sorted(rank for rank, what in runs.items() if decided and what != usual)
         fields = {"odd": " and ".join(sorted({runs[r] for r in odd})), "usual": usual} if odd else {}
-        yield on_events(rule, events, odd, fields)
+        unlike = "uneven-work-across-ranks" if len(ops) == 1 else "collective-order-divergence"
+        yield replace(on_events(rule, events, odd, fields), weights={unlike: 8.0})

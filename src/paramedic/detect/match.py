@@ -89,9 +89,13 @@ def _evidence(event: Event) -> Evidence:
 
 def own_frame(event: Event) -> str:
     """The innermost frame of the user's own code."""
+    return (own_frames(event) or list(event.fields.get("frames", ())) or ["?"])[-1]
+
+
+def own_frames(event: Event) -> list[str]:
+    """Frames of the user's own code, the innermost last."""
     frames: list[str] = list(event.fields.get("frames", ()))
-    own = [f for f in frames if f.startswith("/") and "site-packages" not in f and "/lib/python" not in f]
-    return (own or frames or ["?"])[-1]
+    return [f for f in frames if f.startswith("/") and "-packages/" not in f and "/lib/python" not in f]
 
 
 def most_specific(found: Sequence[Finding]) -> list[Finding]:
