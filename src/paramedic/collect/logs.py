@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO
 
 from paramedic.collect import elastic, tracebacks
-from paramedic.collect.activity import finished, shows_progress
+from paramedic.collect.activity import complains, finished, shows_progress
 from paramedic.collect.blocks import MAX_LINE, NEWLINE, Block, blocks, context, piece_end, piece_start
 from paramedic.collect.clocks import find_stamp
 from paramedic.collect.identity import facts_in
@@ -33,6 +33,7 @@ _MAX_RAW = 16_000
 _BINARY_SHARE = 0.05
 _MAX_OPEN = 4_096
 _SILENCE = 20_000  # lines after which a traceback or a table that was never finished is given up
+_COMPLAINTS = 12  # of the tail's lines that speak of an error, the last ones
 _WITH_CONTEXT = 2  # of the lines with one literal so many keep those around them
 
 
@@ -330,10 +331,13 @@ class _Scan:
         if lines and not lines[-1]:
             lines.pop()
         last: dict[int | None, tuple[int, str, Peeled]] = {}
+        complaints: deque[tuple[int, str, Peeled]] = deque(maxlen=_COMPLAINTS)
         progress: dict[int | None, list[tuple[int, str, Peeled]]] = defaultdict(list)
         for number, raw, peeled in self._tail_lines(lines, self._line_count() - len(lines) + 1):
             rank = self.prefixes.global_rank(peeled.rank, peeled.by)
             last[rank] = number, raw, peeled
+            if complains(peeled.text):
+                complaints.append((number, raw, peeled))
             if shows_progress(peeled.text):
                 named = rank_named(peeled.text) if rank is None and self.source.rank is None else None
                 progress[rank if named is None else named].append((number, raw, peeled))
@@ -346,6 +350,8 @@ class _Scan:
             )  # fmt: skip
         for number, raw, peeled in last.values():
             self._event("last", peeled, number, raw)
+        for number, raw, peeled in complaints:
+            self._event("complaint", peeled, number, raw)
 
     def _tail_lines(self, lines: list[str], first: int) -> list[tuple[int, str, Peeled]]:
         """Those that say something, with their numbers; of the very first perhaps only a part is left."""

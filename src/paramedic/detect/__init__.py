@@ -31,6 +31,7 @@ RUN_DETECTORS: dict[str, Detector] = {
     "hang.rank_lost": hang.rank_lost,
     "hang.rank_left": hang.rank_left,
     "hang.silent_setup": hang.silent_setup,
+    "exceptions.last_words": exceptions.last_words,
 }
 """They compare ranks with each other, once every event has been judged."""
 

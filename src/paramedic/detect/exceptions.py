@@ -20,6 +20,9 @@ _USUAL_ODDS = 1.2
 _LAST_CALLS = 12
 _MAX_MESSAGE = 1_200
 _SHARPER = 1.3
+_ENOUGH = 2.4
+"""Log odds that a mere line must gather to be believed."""
+_MOST_BY_WORDS = 0.7
 _LEAST, _MOST = 0.5, 0.88
 """Nobody has seen this message before, so never surer; but a rank did end with it."""
 
@@ -33,6 +36,23 @@ def unrecognised(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
         if name not in _LAUNCHER and name not in _QUIET:
             fields = {"exception": _last_exception(event)[:200], "where": own_frame(event)}
             yield _read(rule, event, fields)
+
+
+def last_words(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Nothing else was recognised: the last lines that speak of an error, if they say enough."""
+    ended = any(e.kind == "progress" and e.fields.get("finished") for e in run.events)
+    if ended or any(one.severity == "error" for one in found):
+        return
+    best: tuple[float, Event] | None = None
+    for event in run.events:
+        if event.kind == "complaint":
+            odds, _ = weigh(event)
+            most = max(odds.values(), default=0.0)
+            if most >= _ENOUGH and (best is None or most > best[0]):
+                best = most, event
+    if best is not None:
+        one = _read(rule, best[1], {"line": best[1].text[:200]})
+        yield replace(one, confidence=min(one.confidence, _MOST_BY_WORDS))
 
 
 def _read(rule: Rule, event: Event, fields: Mapping[str, str]) -> Finding:
