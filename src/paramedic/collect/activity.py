@@ -14,8 +14,8 @@ _NOT = re.compile(
 )
 _COMPLAINT = re.compile(
     r"\b(?:error|fatal|failed|failure|cannot|can't|could not|unable|refused|denied|invalid|no such|timed? ?out|timeout"
-    r"|not (?:found|available|enough)|abort(?:ed|ing)?|killed|cancel+ed|rejected|exceeds?|insufficient|evicted|preempted"
-    r"|unreachable|mismatch)\b",
+    r"|not (?:found|available|enough)|abort(?:ed|ing)?|killed|cancel+ed|rejected|exceeds?|insufficient|evicted"
+    r"|preempted|unreachable|mismatch)\b",
     re.I,
 )
 _MILD = re.compile(
