@@ -36,7 +36,6 @@ class _Wait:
     rank: int
     place: str
     aside: bool
-    timed_out: bool
     event: Event
 
 
@@ -48,11 +47,11 @@ def rank_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
         waiting = {rank for one in victims for rank in one.ranks}
         if not waiting or any(_SUBGROUP.search(event.text) for event in events):
             continue
-        waits = _waits([*victims, *_of(errors, "communication-runtime-error")], waiting)
+        waits = _waits([*victims, *_of(errors, "communication-runtime-error")])
         missing = run.expected_ranks - {one.rank for one in waits if one.rank in waiting or one.place}
         if _few(missing, waiting):
             yield _accusation(run, rule, events, missing, waiting)
-        elif odd := _elsewhere(waits, waiting):
+        elif odd := _elsewhere(waits):
             theirs = [one.event for one in waits if one.rank in odd]
             others = [one.event for one in waits if one.rank not in odd]
             fields = {"waiting": _listed({one.rank for one in waits} - odd)}
@@ -110,7 +109,7 @@ def _of(errors: Sequence[Finding], symptom: str) -> list[Finding]:
     return [one for one in errors if one.symptom == symptom and one.consequence == "possible"]
 
 
-def _waits(victims: Sequence[Finding], timed_out: Set[int]) -> list[_Wait]:
+def _waits(victims: Sequence[Finding]) -> list[_Wait]:
     waits: dict[int, _Wait] = {}
     for one in victims:
         event = one.evidence[0].event
@@ -120,20 +119,13 @@ def _waits(victims: Sequence[Finding], timed_out: Set[int]) -> list[_Wait]:
         place = call or " ← ".join(reversed(own_frames(event)))
         frames = [frame for frame in event.fields.get("frames", ()) if not frame.endswith(" in barrier")]
         aside = any(_ASIDE.search(frame) for frame in frames)
-        waits[event.rank] = _Wait(event.rank, place, aside, event.rank in timed_out, event)
+        waits[event.rank] = _Wait(event.rank, place, aside, event)
     return list(waits.values())
 
 
-def _elsewhere(waits: Sequence[_Wait], waiting: Set[int]) -> set[int]:
-    """The ranks that are not where the others are.
-
-    A rank that only lost its peers, at the very place where they had waited for it, came late. Else it is whoever
-    stands elsewhere than the clear majority; of two camps, the one that does something beside the training step.
-    """
+def _elsewhere(waits: Sequence[_Wait]) -> set[int]:
+    """Whoever stands elsewhere than the clear majority; of two camps, the one that does something beside the step."""
     places = Counter(one.place for one in waits if one.place)
-    late = {one.rank for one in waits if not one.timed_out and one.place}
-    if late and len(places) == 1 and len(late) <= len(waiting):
-        return late
     if len(places) < 2:
         return set()
     (usual, votes), *_ = places.most_common(1)
