@@ -19,6 +19,7 @@ _ASIDE = re.compile(
     re.I,
 )
 """Frames of work beside the training step, which people put under `if rank == 0`."""
+_CLOSING = (" in barrier", " in monitored_barrier", " in destroy_process_group")
 _SAVING = re.compile(r"\b(?:sav(?:e|ing)|writ(?:e|ing)|checkpoint|flush|upload)", re.I)
 _SETTING_UP = re.compile(
     r"\bjoining\b|\bconnecting\b|rendezvous|waiting for|init_process_group|distributed_backend|process group|barrier"
@@ -36,6 +37,8 @@ class _Wait:
     rank: int
     place: str
     aside: bool
+    at_the_end: bool
+    """Its own code waits at a barrier or closes the group, as loops do when they are through."""
     event: Event
 
 
@@ -56,7 +59,8 @@ def rank_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
             others = [one.event for one in waits if one.rank not in odd]
             fields = {"waiting": _listed({one.rank for one in waits} - odd)}
             accused = on_events(rule, [*theirs, *others][:4], sorted(odd), fields)
-            yield replace(accused, weights=_reasons(run, odd, True))
+            at_the_end = all(one.at_the_end and not one.aside for one in waits if one.rank in odd)
+            yield replace(accused, weights=_reasons(run, odd, elsewhere=True, at_the_end=at_the_end))
 
 
 def rank_lost(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -119,7 +123,8 @@ def _waits(victims: Sequence[Finding]) -> list[_Wait]:
         place = call or " ← ".join(reversed(own_frames(event)))
         frames = [frame for frame in event.fields.get("frames", ()) if not frame.endswith(" in barrier")]
         aside = any(_ASIDE.search(frame) for frame in frames)
-        waits[event.rank] = _Wait(event.rank, place, aside, event)
+        at_the_end = any(frame.endswith(_CLOSING) for frame in event.fields.get("frames", ()))
+        waits[event.rank] = _Wait(event.rank, place, aside, at_the_end, event)
     return list(waits.values())
 
 
@@ -139,18 +144,18 @@ def _accusation(run: Run, rule: Rule, events: Sequence[Event], missing: Set[int]
     """Shows where the missing ranks were, the last that they said if they said anything, and then who waited."""
     lasts = [event for event in run.events if event.kind == "last" and event.rank in missing and event.text]
     one = on_events(rule, [*lasts[:2], *events[:4]], sorted(missing), {"waiting": _listed(waiting)})
-    return replace(one, weights=_reasons(run, missing, False))
+    return replace(one, weights=_reasons(run, missing))
 
 
-def _reasons(run: Run, ranks: Set[int], elsewhere: bool) -> Mapping[str, float]:
-    """What the suspects' own last words say about why."""
-    if ranks & _finished(run):
+def _reasons(run: Run, ranks: Set[int], elsewhere: bool = False, at_the_end: bool = False) -> Mapping[str, float]:
+    """What the suspects' own last words, and where they stand, say about why."""
+    if at_the_end or ranks & _finished(run):
         return {"uneven-work-across-ranks": 6.0}
     if elsewhere:
         return {"collective-order-divergence": 2.0}
     lasts = [e for e in run.events if e.kind in ("last", "progress") and e.rank in ranks]
     if lasts and _SAVING.search(max(lasts, key=lambda e: e.seq).text):
-        return {"storage-or-external-service-fault": 4.0}
+        return {"storage-or-external-service-fault": 12.0}
     return {}
 
 
