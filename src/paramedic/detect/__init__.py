@@ -17,6 +17,7 @@ EVENT_DETECTORS: dict[str, Detector] = {
     "memory.shared": memory.shared,
     "memory.limited": memory.limited,
     "collectives.fingerprints": collectives.fingerprints,
+    "collectives.unlike_models": collectives.unlike_models,
     "exits.killed": exits.killed,
     "exits.crashed": exits.crashed,
     "exits.terminated": exits.terminated,
