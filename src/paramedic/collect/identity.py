@@ -22,7 +22,7 @@ _FRAMEWORKS = {
     "gloo": ("gloo",),
 }
 MAX_WORLD_SIZE = 1_000_000
-_WORLD = re.compile(r"\bworld[_ -]?size['\"]?\W{1,4}([0-9]{1,7})\b|\bnranks ([0-9]{1,7})\b", re.I)
+_WORLD = re.compile(r"\bworld[_ -]?size['\"]?\W{1,4}([0-9]{1,7})\b(?! ?!=)|\bnranks ([0-9]{1,7})\b", re.I)
 _VERSION = re.compile(
     r"\b(?P<name>torch|pytorch|deepspeed|transformers|accelerate|nccl|cuda|tensorflow|horovod|lightning|megatron-core|python)"
     r"(?:[ _-]?version)?(?: ?[=:] ?|==| )v?(?P<value>[0-9]{1,4}\.[0-9]{1,4}(?:\.[0-9]{1,4})?(?:[+.\w-]{0,24}))",
