@@ -13,6 +13,7 @@ from paramedic.collect.identity import frameworks_in, world_size
 from paramedic.collect.inputs import Input, Names, open_inputs
 from paramedic.collect.layouts import Place, place_of
 from paramedic.collect.logs import LITERALS, MAX_TRACE, BinaryInput, LogRead, read_log
+from paramedic.collect.prose import as_described, told_in
 from paramedic.collect.tracebacks import Traceback
 from paramedic.model import Event, Run, Skipped, Source
 from paramedic.prefilter import Prefilter
@@ -100,7 +101,9 @@ def _read(item: Input, shown: str, prefilter: Prefilter) -> _Read:
     try:
         if item.name.rsplit("/", 1)[-1] == "error.json":
             return _Read(place, _read_error_file(item, replace(source, kind="error-file")))
-        return _Read(place, read_log(item.stream, source, prefilter))
+        told = told_in(item, ranked=place.rank is not None)
+        log = read_log(item.stream, source, prefilter)
+        return _Read(place, as_described(log, told) if told else log)
     except BinaryInput as why:
         return _Read(place, LogRead(source, skipped=[Skipped(item.name, str(why))]))
 

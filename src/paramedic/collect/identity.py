@@ -22,7 +22,7 @@ _FRAMEWORKS = {
     "gloo": ("gloo",),
 }
 MAX_WORLD_SIZE = 1_000_000
-_WORLD = re.compile(r"\bworld[_ -]?size['\"]?\W{1,4}([0-9]{1,7})\b(?! ?!=)|\bnranks ([0-9]{1,7})\b", re.I)
+_WORLD = re.compile(r"\bworld[_ -]?size['\"]?\W{1,4}([0-9]{1,7})\b(?! ?(?:!=|\*))|\bnranks ([0-9]{1,7})\b", re.I)
 _VERSION = re.compile(
     r"\b(?P<name>torch|pytorch|deepspeed|transformers|accelerate|nccl|cuda|tensorflow|horovod|lightning|megatron-core|python)"
     r"(?:[ _-]?version)?(?: ?[=:] ?|==| )v?(?P<value>[0-9]{1,4}\.[0-9]{1,4}(?:\.[0-9]{1,4})?(?:[+.\w-]{0,24}))",
@@ -49,9 +49,10 @@ def _stated(line: str) -> Iterator[tuple[str, int | str]]:
         yield f"version {_SAME.get(name, name)}", version["value"].rstrip(".-")
 
 
-def frameworks_in(events: Iterable[Event], facts: Iterable[Fact]) -> tuple[str, ...]:
+def frameworks_in(events: Iterable[Event], facts: Sequence[Fact]) -> tuple[str, ...]:
     """The frameworks named in what was kept, the most specific first."""
     named = {fact.name.removeprefix("version ").replace("torch", "pytorch") for fact in facts}
+    named |= {fact.value for fact in facts if fact.name == "framework"}
     said = "\n".join(text for event in events for text in (event.text, *event.fields.get("frames", ())[-12:]))
     return tuple(n for n, needles in _FRAMEWORKS.items() if n in named or any(needle in said for needle in needles))
 

@@ -8,7 +8,7 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator
 
-from paramedic.collect.archives import Chosen, Input, unpack
+from paramedic.collect.archives import Chosen, Input, Wanted, is_log, unpack
 from paramedic.errors import ParamedicError
 from paramedic.model import Skipped
 from paramedic.redact import redact
@@ -36,7 +36,7 @@ class Names:
 _Seen = dict[tuple[int, int], str]
 
 
-def open_inputs(paths: Iterable[str], skipped: list[Skipped]) -> Iterator[Input]:
+def open_inputs(paths: Iterable[str], skipped: list[Skipped], wanted: Wanted = is_log) -> Iterator[Input]:
     """Raises ParamedicError for what the user named and we cannot read; what lies inside a folder is only skipped."""
     files = [file for path in paths for file in _expand(path)]
     seen: _Seen = {}
@@ -44,7 +44,7 @@ def open_inputs(paths: Iterable[str], skipped: list[Skipped]) -> Iterator[Input]
         if file == "-":
             yield from _stdin(skipped)
         else:
-            yield from _named(file, seen, skipped)
+            yield from _named(file, seen, skipped, wanted)
 
 
 def _expand(path: str) -> list[str]:
@@ -62,7 +62,7 @@ def _stdin(skipped: list[Skipped]) -> Iterator[Input]:
     yield from unpack("-", sys.stdin.buffer, skipped)
 
 
-def _named(path: str, seen: _Seen, skipped: list[Skipped]) -> Iterator[Input]:
+def _named(path: str, seen: _Seen, skipped: list[Skipped], wanted: Wanted) -> Iterator[Input]:
     try:
         mode = os.stat(path).st_mode
         if stat.S_ISDIR(mode):
@@ -71,13 +71,14 @@ def _named(path: str, seen: _Seen, skipped: list[Skipped]) -> Iterator[Input]:
             open(path, "rb").close()
         elif not stat.S_ISFIFO(mode):
             raise ParamedicError(f"{path}: neither a file nor a folder")
-        yield from _folder(path, seen, skipped) if stat.S_ISDIR(mode) else _file(path, seen, skipped)
+        reader = _folder if stat.S_ISDIR(mode) else _file
+        yield from reader(path, seen, skipped, wanted)
     except OSError as error:
         raise ParamedicError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
-def _folder(folder: str, seen: _Seen, skipped: list[Skipped]) -> Iterator[Input]:
-    chosen = Chosen(folder, skipped)
+def _folder(folder: str, seen: _Seen, skipped: list[Skipped], wanted: Wanted) -> Iterator[Input]:
+    chosen = Chosen(folder, skipped, wanted)
 
     def unreadable(error: OSError) -> None:
         skipped.append(Skipped(str(error.filename), f"cannot be read: {error.strerror or error}"))
@@ -89,7 +90,7 @@ def _folder(folder: str, seen: _Seen, skipped: list[Skipped]) -> Iterator[Input]
         for name in sorted(files):
             if chosen.wants(name):
                 chosen.trim()
-                yield from _found(os.path.join(root, name).removeprefix("./"), seen, skipped)
+                yield from _found(os.path.join(root, name).removeprefix("./"), seen, skipped, wanted)
             if chosen.full:
                 break
         chosen.trim()
@@ -98,17 +99,17 @@ def _folder(folder: str, seen: _Seen, skipped: list[Skipped]) -> Iterator[Input]
     chosen.done()
 
 
-def _found(path: str, seen: _Seen, skipped: list[Skipped]) -> Iterator[Input]:
+def _found(path: str, seen: _Seen, skipped: list[Skipped], wanted: Wanted) -> Iterator[Input]:
     try:
         if stat.S_ISREG(os.stat(path).st_mode):
-            yield from _file(path, seen, skipped)
+            yield from _file(path, seen, skipped, wanted)
         else:
             skipped.append(Skipped(path, "neither a file nor a folder"))
     except OSError as error:
         skipped.append(Skipped(path, f"cannot be read: {error.strerror or error}"))
 
 
-def _file(path: str, seen: _Seen, skipped: list[Skipped]) -> Iterator[Input]:
+def _file(path: str, seen: _Seen, skipped: list[Skipped], wanted: Wanted) -> Iterator[Input]:
     with open(path, "rb", buffering=0) as raw:
         about = os.fstat(raw.fileno())
         key = about.st_dev, about.st_ino
@@ -116,4 +117,4 @@ def _file(path: str, seen: _Seen, skipped: list[Skipped]) -> Iterator[Input]:
             skipped.append(Skipped(path, f"the same file as {seen[key]}"))
         else:
             seen[key] = path
-            yield from unpack(path, raw, skipped)
+            yield from unpack(path, raw, skipped, wanted)

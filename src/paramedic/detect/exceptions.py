@@ -40,7 +40,7 @@ def unrecognised(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
 
 def last_words(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Nothing else was recognised: the last lines that speak of an error, if they say enough."""
-    ended = any(e.kind == "progress" and e.fields.get("finished") for e in run.events)
+    ended = any(e.fields.get("finished") or e.kind == "description" for e in run.events)
     if ended or any(one.severity == "error" for one in found):
         return
     best: tuple[float, Event] | None = None

@@ -28,6 +28,7 @@ _SETTING_UP = re.compile(
     r"|detected cuda files|ninja|started server|grpc|coordination|cluster|socket\.cpp",
     re.I,
 )
+_MORE_THAN_SET_UP = ("progress", "description")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ def _gone(run: Run, rule: Rule, found: Sequence[Finding], finished: bool) -> Ite
 
 def silent_setup(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Everybody's last words are about finding the others, nobody has made a step, and nothing has failed."""
-    if any(one.severity == "error" for one in found) or any(e.kind == "progress" for e in run.events):
+    if any(one.severity == "error" for one in found) or any(e.kind in _MORE_THAN_SET_UP for e in run.events):
         return
     lasts = [e for e in run.events if e.kind == "last" and e.text]
     if lasts and all(_SETTING_UP.search(e.text) for e in lasts):
