@@ -48,7 +48,7 @@ def explain(run: Run, found: Sequence[Finding], knowledge: Knowledge, setting: S
     alive, suppressed = _outlived(run, found)
     errors = [f for f in alive if f.severity == "error"]
     notes = [f for f in alive if f.severity != "error"]
-    last = max((f.attempt for f in errors), default=0)
+    last = _judged(run, errors)
     first, echoes = _first_failure(run, [f for f in errors if f.attempt == last], knowledge)
     if first:
         echoes += [f for f in notes if f.consequence == "always"]
@@ -66,6 +66,12 @@ def explain(run: Run, found: Sequence[Finding], knowledge: Knowledge, setting: S
         skipped=run.skipped,
         suppressed=tuple(suppressed),
     )
+
+
+def _judged(run: Run, errors: Sequence[Finding]) -> int:
+    """The last attempt that failed; a later one that trains on has made up for it."""
+    failed = max((f.attempt for f in errors), default=0)
+    return max((e.attempt for e in run.events if e.kind == "progress" and e.attempt > failed), default=failed)
 
 
 # -- who failed first ----------------------------------------------------------------------------------------------

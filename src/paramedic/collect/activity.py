@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _STEP = re.compile(
-    r"(?:\b|_)(?:step|iter|iteration|epoch|batch)s?\b[^\w\n]{0,6}\d|(?:\b|_)loss\b[^\w\n]{0,6}(?:-?\d|nan\b|inf\b)|\[\d+/\d+\]",
+    r"(?:\b|_)(?:step|iter|iteration|epoch|batch)s?\b[^\w\n]{0,12}\d|(?:\b|_)loss\b[^\w\n]{0,6}(?:-?\d|nan\b|inf\b)|\[\d+/\d+\]",
     re.I,
 )
 _FINISHED = re.compile(r"\b(?:finished|completed|training (?:is )?(?:complete|done))\b(?!:)", re.I)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 import glob
+import io
 import os
 import stat
 import sys
 from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO, cast
 
 from paramedic.collect.archives import Chosen, Input, Wanted, is_log, unpack
 from paramedic.errors import ParamedicError
@@ -33,6 +36,34 @@ class Names:
         return name
 
 
+class _FromUtf16(io.RawIOBase):
+    """UTF-16, as PowerShell's `>` and `Tee-Object` write it, read as UTF-8."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-16")("replace")
+        self._stream = stream
+        self._ready = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        raw = b"\0"
+        while raw and not self._ready:
+            raw = self._stream.read(1 << 16)
+            self._ready = self._decoder.decode(raw, final=not raw).encode("utf-8", "replace")
+        piece, self._ready = self._ready[: len(buffer)], self._ready[len(buffer) :]
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+
+def _in_utf8(item: Input) -> Input:
+    """Here, before anybody reads it: in UTF-16 no secret would be known as one."""
+    if cast(io.BufferedReader, item.stream).peek(2)[:2] not in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        return item
+    return Input(item.name, cast(BinaryIO, io.BufferedReader(_FromUtf16(item.stream))))
+
+
 _Seen = dict[tuple[int, int], str]
 
 
@@ -41,10 +72,7 @@ def open_inputs(paths: Iterable[str], skipped: list[Skipped], wanted: Wanted = i
     files = [file for path in paths for file in _expand(path)]
     seen: _Seen = {}
     for file in files:
-        if file == "-":
-            yield from _stdin(skipped)
-        else:
-            yield from _named(file, seen, skipped, wanted)
+        yield from map(_in_utf8, _stdin(skipped) if file == "-" else _named(file, seen, skipped, wanted))
 
 
 def _expand(path: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from paramedic.detect import collectives, description, exceptions, exits, hang, match, memory, numerics
+from paramedic.detect import collectives, description, exceptions, exits, hang, match, memory, numerics, recovery
 from paramedic.knowledge import Knowledge, Rule
 from paramedic.model import Finding, Run
 from paramedic.prefilter import Prefilter
@@ -32,6 +32,7 @@ RUN_DETECTORS: dict[str, Detector] = {
     "hang.rank_lost": hang.rank_lost,
     "description.described": description.described,
     "hang.rank_left": hang.rank_left,
+    "recovery.failed": recovery.failed,
     "hang.silent_setup": hang.silent_setup,
     "exceptions.last_words": exceptions.last_words,
 }

@@ -12,7 +12,13 @@ from paramedic.knowledge import Rule, load_taxonomy
 from paramedic.knowledge.clues import load_clues
 from paramedic.model import Event, Finding, Run
 
-_LAUNCHER = ("ChildFailedError", "SignalException", "ProcessRaisedException", "ProcessExitedException")
+_LAUNCHER = (
+    "ChildFailedError",
+    "WorkerGroupError",
+    "SignalException",
+    "ProcessRaisedException",
+    "ProcessExitedException",
+)
 _QUIET = ("KeyboardInterrupt", "SystemExit", "BdbQuit")
 _USUAL = "step-execution-error"
 _USUAL_ODDS = 1.2

@@ -143,7 +143,8 @@ def _elsewhere(waits: Sequence[_Wait]) -> set[int]:
 
 def _accusation(run: Run, rule: Rule, events: Sequence[Event], missing: Set[int], waiting: Set[int]) -> Finding:
     """Shows where the missing ranks were, the last that they said if they said anything, and then who waited."""
-    lasts = [event for event in run.events if event.kind == "last" and event.rank in missing and event.text]
+    attempt = max((event.attempt for event in events), default=0)
+    lasts = [e for e in run.events if e.kind == "last" and e.rank in missing and e.text and e.attempt == attempt]
     one = on_events(rule, [*lasts[:2], *events[:4]], sorted(missing), {"waiting": _listed(waiting)})
     return replace(one, weights=_reasons(run, missing))
 
