@@ -59,8 +59,8 @@ def collect(paths: Iterable[str], prefilter: Prefilter, progress: Progress | Non
 
 
 def _size(event: Event) -> int:
-    lists = (item for item in event.fields.values() if isinstance(item, list))
-    return len(event.text) + sum(len(text) for item in lists for text in map(str, item))
+    texts = (text for item in event.fields.values() for text in (item if isinstance(item, list) else [item]))
+    return len(event.text) + sum(len(str(text)) for text in texts)
 
 
 def _shorten(log: LogRead) -> None:

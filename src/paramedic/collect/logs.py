@@ -16,6 +16,7 @@ from paramedic.collect.clocks import find_stamp
 from paramedic.collect.identity import facts_in, rank_stated
 from paramedic.collect.layouts import LITERALS as WHO_LITERALS
 from paramedic.collect.layouts import Peeled, Prefixes, Who, glued, may_be_wrapped, plain, snippet_ranks, unwrapped
+from paramedic.collect.metrics import Meter
 from paramedic.collect.tracebacks import Traceback, process_in, rank_in_header, rank_named
 from paramedic.model import Event, Fact, Skipped, Source
 from paramedic.prefilter import Prefilter
@@ -35,6 +36,7 @@ _BINARY_SHARE = 0.05
 _MAX_OPEN = 4_096
 _SILENCE = 20_000  # lines after which a traceback or a table that was never finished is given up
 _COMPLAINTS = 12  # of the tail's lines that speak of an error, the last ones
+_EVIDENCE = 4  # places that one series may need for the lines that show it
 _WITH_CONTEXT = 2  # of the lines with one literal so many keep those around them
 
 
@@ -117,10 +119,12 @@ class _Scan:
             self.prefixes.peel(plain(line))
         self.facts = list(facts_in(lines, source))
         self.stated = rank_stated(lines)
+        self.meter = Meter(source.rank is not None, self.prefixes.peel)
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def block(self, block: Block) -> None:
+        self.meter.block(block.lines, self.line)
         lines, hits = block.lines, self.prefilter.scan(block.lines)
         at, hit = 0, 0
         while at < len(lines):
@@ -361,6 +365,7 @@ class _Scan:
             self._event("line", self.prefixes.peel(plain(text)), line, text)
         self.made += self.last_traces
         self._last_activity()
+        self._metrics()
         return self._placed()
 
     def _last_activity(self) -> None:
@@ -391,6 +396,15 @@ class _Scan:
             self._event("last", peeled, number, raw)
         for number, raw, peeled in complaints:
             self._event("complaint", peeled, number, raw)
+
+    def _metrics(self) -> None:
+        """One event for each series of numbers. It stands behind the last line: a series is whole only there."""
+        end = self._line_count()
+        self.meter.tail(self.tail, end - self.tail.rstrip(b"\n").count(b"\n"))
+        for number, (peeled, at, fields) in enumerate(self.meter.found(), 1):
+            self._event("metric", peeled, end + number * _EVIDENCE, peeled.text, **fields)
+            event, who = self.made[-1]
+            self.made[-1] = replace(event, line=at), who
 
     def _tail_lines(self, lines: list[str], first: int) -> list[tuple[int, str, Peeled]]:
         """Those that say something, with their numbers; of the very first perhaps only a part is left."""
