@@ -71,7 +71,7 @@ def runs(tmp_path: Path) -> tuple[Path, Path]:
             f"rank 0 of 2 started\nrank 1 of 2 started\nNamespace(lr={lr}, name='a, b', layers=[1, 2], resume=None)\n"
             f"global batch {batch * 2}, seed 7\n"
             + "node-1:12:13 [0] NCCL INFO NCCL_SOCKET_IFNAME set by environment to eth0\n"
-            + "".join(f"2026-01-01 10:00:{n:02} INFO step {n} loss 0.{n}\n" for n in range(9 if not extra else 4))
+            + "".join(f"2026-01-01 10:00:{n:02} INFO step {n} loss 0.{9 - n}\n" for n in range(9 if not extra else 4))
             + ("/srv/train/train.py:7: UserWarning: 12 samples were dropped from /data/x\n" if extra else "")
             + extra
         )

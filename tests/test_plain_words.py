@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import math
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from paramedic.collect.prose import facts, is_prose
 from paramedic.commands import main
 from paramedic.detect import description
 from paramedic.explain import VERDICT_AT
-from paramedic.knowledge import load, load_taxonomy
+from paramedic.knowledge import load_taxonomy
 from paramedic.prefilter import Prefilter
 
 HERE = Path(__file__).parent
@@ -100,17 +99,6 @@ def test_leaving_a_wording_out_is_training_without_it() -> None:
     whole, without = description.train(texts), description.train(texts[:7] + texts[8:])
     left, never = whole.scores(said, left_out=symptom), without.scores(said)
     assert max(left, key=left.__getitem__) == max(never, key=never.__getitem__)
-
-
-def test_it_is_trained_in_an_instant() -> None:
-    load()
-    description._descriptions()
-    took = []
-    for _ in range(5):
-        start = time.process_time()
-        description.train([*description.wordings(), *description._knowledge()])
-        took.append(time.process_time() - start)
-    assert min(took) < 0.1  # 0.05 on a quiet machine
 
 
 # -- what is a description -----------------------------------------------------------------------------------------

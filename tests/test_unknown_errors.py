@@ -35,7 +35,7 @@ CASES = {
         "data-pipeline-failure",
         "data-or-input-defect",
         ["/srv/train/rows.py:14 in read_rows"],
-        "ValueError: could not convert string to float: 'n/a'",
+        "acme.errors.RowError: malformed row 17",
     ),
     "ranks that disagree": (
         "collective-desync",

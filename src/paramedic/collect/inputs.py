@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO, cast
 
 from paramedic.collect.archives import Chosen, Input, Wanted, is_log, unpack
+from paramedic.collect.streams import SafeStream
 from paramedic.errors import ParamedicError
 from paramedic.model import Skipped
 from paramedic.redact import redact
@@ -59,7 +60,9 @@ class _FromUtf16(io.RawIOBase):
 
 def _in_utf8(item: Input) -> Input:
     """Here, before anybody reads it: in UTF-16 no secret would be known as one."""
-    if cast(io.BufferedReader, item.stream).peek(2)[:2] not in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+    stream = cast(io.BufferedReader, item.stream)
+    first = stream.raw.peek(2) if isinstance(stream.raw, SafeStream) else stream.peek(2)
+    if first[:2] not in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         return item
     return Input(item.name, cast(BinaryIO, io.BufferedReader(_FromUtf16(item.stream))))
 

@@ -84,7 +84,7 @@ def as_described(log: LogRead, text: str) -> LogRead:
     """What was read from it, with the text itself; its last words are not a rank's last activity."""
     source = replace(log.source, kind="description")
     shown = redact(text)[:MAX_TEXT]
-    kept = [event for event in log.events if event.kind not in ("progress", "last")]
+    kept = [event for event in log.events if event.kind in ("line", "traceback", "exit")]
     event = Event(source.id, 0, "description", shown, line=1, host=source.host, attempt=source.attempt)
     return replace(log, source=source, events=[event, *kept], facts=[*log.facts, *facts(shown, source.id)])
 

@@ -89,23 +89,12 @@ _PLANNED = re.compile(
     r"|\b(?P<before>\d{1,6}) (?:ranks|processes|workers|gpus|devices|replicas)\b)",
     re.I,
 )
-_AGAIN = re.compile(
-    r"\b(?:once more|a second time|second (?:pass|run)|evaluated again|re-?evaluated|repeated"
-    r"|(?:the )?same (?:model|weights) again)\b",
-    re.I,
-)
-_ALONE = re.compile(
-    r"\b(?:(?:in|on|of|by|from|with) (?:a |the )?(?:single|one)[- ](?:process|device|gpu|rank|worker)"
-    r"|single[- ](?:process|device|gpu|rank|worker)|without sharding|unsharded|not distributed)\b",
-    re.I,
-)
 _DIFFERENCE = re.compile(
     r"\b(?:param\w*|weights?|replicas?|models?|buffers?)\b[^\n]{0,60}?\b(?:difference|diff|spread|deviation|drift)\b"
     r"(?: (?:to|from|of|between|across|over|with|among)(?: all)? (?:rank \d{1,6}|ranks|replicas|processes|workers))"
     r"\W{1,4}(?:is )?(\d{1,9}(?:\.\d{1,17})?(?:e[-+]?\d{1,3})?)\b",
     re.I,
 )
-_CLIPPED = re.compile(r"(\d{1,9}\.\d{1,9}) after clip\w*(?: to| at)? (\d{1,9}(?:\.\d{1,9})?)\b")
 _COUNTED = re.compile(
     r"\b(?:(\d{1,12}) predictions\b[^\n\d]{1,24}?(\d{1,12}) (?:samples|examples|rows|images|items)"
     r"|(?:evaluated|gathered|scored) (\d{1,12})(?: [a-z]{1,16})?(?: ?/ ?| of (?:only )?| out of | instead of )"
@@ -120,10 +109,13 @@ _HELD = re.compile(
 _PART = re.compile(r"\b(?P<size>\d{1,9}(?:\.\d{1,6})?) ?(?P<unit>[kmgt]i?b|bytes) of (?P<what>param|weight)", re.I)
 _OF_ALL = re.compile(r"\b(?:model|total|full|whole|unsharded)\b", re.I)
 _OF_ONE = re.compile(r"\b(?:rank|holds|keeps|local|shard|per)\b", re.I)
-_THROTTLED = re.compile(r"\b(?:quota|throttl\w{1,6})\b[^\n\d]{0,40}?(\d{1,12}) of (\d{1,12})\b", re.I)
+_THROTTLED = re.compile(
+    r"\b(?:quota|throttl\w{1,6})\b[^\n\d]{0,40}?(\d{1,12}) (?:of|out of|/) (\d{1,12})\b"
+    r"|\bnr_periods\W{1,4}(?P<periods>\d{1,12})\W{1,4}nr_throttled\W{1,4}(?P<held>\d{1,12})\b",  # cpu.stat of cgroups
+    re.I,
+)
 _RESUMED = re.compile(r"\bresum(?:ed|ing)\b", re.I)
 _STAMP = re.compile(r"[\[(]?\d{4}[-/]\d\d[-/]\d\d[ T_]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?")
-_BESIDE = ("once more", "second", "again", "evaluated", "repeated", "single", "one ", "one-", "shard", "distributed")
 _HASHES = ("checksum", "hash", "md5", "sha", "digest", "fingerprint")
 _PLANS = ("plan", "expect", "request", "intended", "wanted", "asked")
 
@@ -146,11 +138,9 @@ def said_in(text: str) -> Said:
     labels: dict[str, str] = {}
     values: list[Value] = []
     end, bare = 0, ""
-    previous: float | None = None
     low = text.lower()
     if "/" in text and (bar := _BAR.search(text)) is not None:
         labels["step"] = bar[1]
-    beside = any(word in low for word in _BESIDE)
     stamp = _STAMP.match(text)
     for found in _NUMBER.finditer(text, stamp.end() if stamp else 0):
         before, end = text[max(end, found.start() - _MAX_NAME) : found.start()], found.end()
@@ -158,9 +148,6 @@ def said_in(text: str) -> Said:
         words, unit = _words(before, unit)
         what = _what(words, unit)
         number = _number(found["value"])
-        if beside and number is not None and "." in found["value"]:
-            values += _compared(before, previous, number)
-            previous = number
         if what.startswith("label "):
             if what == "label epoch" or found["value"].isdecimal():
                 labels.setdefault(what[6:], found["value"])
@@ -188,14 +175,6 @@ def _value(what: str, number: float | None, unit: str) -> Value:
     if what.startswith("memory ") and not unit:  # bare numbers are megabytes in some logs and bytes in others
         unit = "bytes" if (number or 0) >= 1e7 else "mib"
     return Value(what, number if number is None else number * _factor(unit), _base(unit))
-
-
-def _compared(words: str, previous: float | None, number: float) -> list[Value]:
-    """A value beside one that must be equal to it: the first as a multiple of the second."""
-    if not previous or not number:
-        return []
-    kinds = (("again", _AGAIN), ("alone", _ALONE))
-    return [Value(f"compared {kind}", previous / number) for kind, pattern in kinds if pattern.search(words)][:1]
 
 
 def _number(text: str) -> float | None:
@@ -308,12 +287,10 @@ def _statements(text: str, low: str) -> list[Value]:
         values.append(Value("planned", float(found["after"] or found["before"])))
     if any(word in low for word in ("diff", "spread", "deviat", "drift")) and (found := _DIFFERENCE.search(text)):
         values.append(Value("apart", float(found[1])))
-    if "clip" in low and (found := _CLIPPED.search(text)):
-        values += _ratio("clipped", found[1], found[2])
     if ("predictions" in low or "evaluated" in low or "gathered" in low) and (found := _COUNTED.search(text)):
         values += _ratio("counted", found[1] or found[3], found[2] or found[4])
-    if of and ("throttl" in low or "quota" in low) and (found := _THROTTLED.search(text)):
-        values += _ratio("throttled", found[1], found[2])
+    if ("throttl" in low or "quota" in low) and (found := _THROTTLED.search(text)):
+        values += _ratio("throttled", found[1] or found["held"], found[2] or found["periods"])
     if of and ("param" in low or "weight" in low or "optimi" in low):
         values += _held(text)
     return values

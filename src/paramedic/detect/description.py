@@ -210,5 +210,5 @@ def _knowledge() -> Iterator[tuple[str, dict[str, int]]]:
             yield str(id), features(text, whole=False)
     for rule in load().rules.values():
         if not rule.detector.startswith(("exceptions.", "description.")):  # these stand for any symptom
-            for text in (rule.title, " ".join(rule.keywords), rule.section("What it means"), rule.section("Confirm")):
-                yield str(rule.symptom), features(text, whole=False)
+            said = " ".join((rule.title, *rule.keywords, rule.section("What it means")))
+            yield str(rule.symptom), features(said, whole=False)

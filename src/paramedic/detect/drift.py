@@ -1,4 +1,4 @@
-"""Values that must agree and do not: between copies of a model, between two looks at it, with what was saved."""
+"""Values that must agree and do not: between copies of a model, with what was saved."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from paramedic.model import Event, Finding, Run
 
 _APART = 1e-4
 """Replicas apply the same update to the same weights, so they stay equal to the bit; this is for rounding in print."""
-_DIFFERENT = 0.01
 _NOTHING_PRINTED = 1e-12
 
 
@@ -91,41 +90,12 @@ def _precise(value: float) -> bool:
     return len(f"{value:.12g}".replace(".", "").replace("-", "").lstrip("0")) >= 5
 
 
-def not_repeatable(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
-    """The same evaluation, done twice, gave two values."""
-    return _compared(run, rule, "compared again")
-
-
-def differs_alone(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
-    """The same quantity, had from one process, is another one."""
-    return _compared(run, rule, "compared alone")
-
-
-def _compared(run: Run, rule: Rule, name: str) -> Iterator[Finding]:
-    for one in every(run, name):
-        values = [value for value in one.values if value is not None and value > 0]
-        wrong = [value for value in values if abs(value - 1) > _DIFFERENT]
-        if wrong and 2 * len(wrong) >= len(values):
-            yield on_events(rule, one.shown(FIRST, LAST), (), {"times": f"{median(wrong):.3g}"})
-            return
-
-
 def counted_twice(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """More samples were evaluated than there are."""
     for one in every(run, "counted"):
         values = [value for value in one.values if value is not None]
         if values and min(values) > 1:
             yield on_events(rule, one.shown(FIRST, LAST), (), {"times": f"{median(values):.2f}"})
-            return
-
-
-def clipped_above_limit(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
-    """A gradient norm after clipping is above the limit that it was clipped to."""
-    for one in every(run, "clipped"):
-        values = [value for value in one.values if value is not None]
-        above = [value for value in values if value > 1.01]
-        if len(above) >= 2 and 2 * len(above) >= len(values):
-            yield on_events(rule, one.shown(FIRST, LAST), (), {"times": f"{median(above):.3g}"})
             return
 
 

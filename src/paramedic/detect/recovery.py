@@ -32,9 +32,18 @@ def failed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     if not stopped or not began or any(one.symptom == began[0].symptom for one in last):
         return
     sure = sorted(began, key=lambda one: (one.consequence != "never", not one.ranks))[0]
-    ranks = sure.ranks if sure.consequence == "never" else ()
+    ranks = (sure.ranks or _on_one_node(run, sure)) if sure.consequence == "never" else ()
     events = [sure.evidence[0].event, stopped[0].evidence[0].event]
     fields = {"loss": str(sure.symptom).replace("-", " "), "stopped": str(stopped[0].symptom).replace("-", " ")}
     if ranks:
         fields["accused"] = ", ".join(map(str, ranks))
     yield replace(on_events(rule, events, ranks, fields), weights={_STOPPED_BY[stopped[0].symptom]: 8.0})
+
+
+def _on_one_node(run: Run, one: Finding) -> tuple[int, ...]:
+    """An agent that restarts names only the local rank. In one console, where local and global ranks agree, it is both."""
+    exits = [event for event in run.events if event.kind == "exit"]
+    alike = all(event.rank in (None, event.fields.get("local_rank")) for event in exits)
+    local = one.evidence[0].event.fields.get("local_rank")
+    known = len(run.sources) == 1 and alike and 0 in run.expected_ranks
+    return (local,) if known and isinstance(local, int) and local in run.expected_ranks else ()
