@@ -40,6 +40,7 @@ _LOCAL = frozenset(
 )
 """Causes that strike some ranks and spare others; code, model and versions are the same everywhere."""
 _OF_SOME_RANKS = 4.0
+_LINES_AFTER = 3
 _ORDER = {"never": 0, "possible": 1, "always": 2}
 
 
@@ -179,9 +180,13 @@ def _outlived(run: Run, found: Sequence[Finding]) -> tuple[list[Finding], list[S
     progress = _progress(run)
     dead = {e.rank for e in run.events if e.kind == "exit" and e.fields.get("exitcode") not in (0, -15)}
     somebody_died = bool(dead) or any(f.consequence == "always" for f in found)
+    again = _started_again(run)
     alive, survived = [], []
     for one in found:
         event = one.evidence[0].event
+        if one.severity == "error" and event.seq <= again.get(event.source, -1):
+            survived.append(Suppressed(one.rule, "the job was started again afterwards, and finished", one.ranks))
+            continue
         if one.severity != "error" or event.kind == "exit" or event.rank in dead:
             alive.append(one)
             continue
@@ -194,6 +199,22 @@ def _outlived(run: Run, found: Sequence[Finding]) -> tuple[list[Finding], list[S
             why = f"handled: after line {event.line} training went on to line {later.line}"
             survived.append(Suppressed(one.rule, why, one.ranks))
     return alive, survived
+
+
+def _started_again(run: Run) -> dict[str, int]:
+    """Sources in which training went on to its end after a launcher had seen ranks die, and where that was."""
+    ends: dict[str, int] = {}
+    for event in run.events:
+        if event.kind == "exit" or (event.kind == "traceback" and "SignalException" in event.text):
+            ends[event.source] = max(ends.get(event.source, -1), event.seq)
+    went_on = {
+        event.source
+        for event in run.events
+        if event.kind == "progress"
+        and event.fields.get("finished")
+        and sum(line > ends.get(event.source, event.seq) for line in event.fields.get("at", ())) >= _LINES_AFTER
+    }
+    return {source: end for source, end in ends.items() if source in went_on}
 
 
 def _progress(run: Run) -> dict[tuple[str, int | None], Event]:

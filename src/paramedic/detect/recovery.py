@@ -41,7 +41,7 @@ def failed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
 
 
 def _on_one_node(run: Run, one: Finding) -> tuple[int, ...]:
-    """An agent that restarts names only the local rank. In one console, where local and global ranks agree, it is both."""
+    """A restarting agent names only the local rank; in one console, where local and global ranks agree, it is both."""
     exits = [event for event in run.events if event.kind == "exit"]
     alike = all(event.rank in (None, event.fields.get("local_rank")) for event in exits)
     local = one.evidence[0].event.fields.get("local_rank")
