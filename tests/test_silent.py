@@ -66,7 +66,7 @@ def test_the_slow_rank_is_named_and_not_those_that_wait(tmp_path: Path) -> None:
     )
     found = say(tmp_path, text).verdict
     assert found is not None
-    assert (found.rule, found.ranks, found.causes[0].id) == ("PERF021", (2,), "hardware-fault")
+    assert (found.rule, found.ranks, found.causes[0].id) == ("PERF003", (2,), "hardware-fault")
 
 
 def test_whoever_is_waited_for_is_slow(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_more_work_explains_a_slow_rank(tmp_path: Path) -> None:
     text = lanes(8, 4, lambda r, s: f"step {s} tokens {4096 if r == 3 else 1024} forward {400 if r == 3 else 100} ms")
     found = say(tmp_path, text).verdict
     assert found is not None
-    assert (found.rule, found.ranks, found.causes[0].id) == ("PERF020", (3,), "uneven-work-across-ranks")
+    assert (found.rule, found.ranks, found.causes[0].id) == ("PERF002", (3,), "uneven-work-across-ranks")
 
 
 def test_a_rank_that_is_slow_now_and_then_is_no_straggler(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_two_equal_halves_accuse_nobody(tmp_path: Path) -> None:
 )
 def test_copies_that_drift_apart_are_seen(tmp_path: Path, what: str) -> None:
     text = lanes(6, 2, lambda r, s: f"step {s} loss 2.{s} {what} {50 + s + 0.01 * r * s:.6f}")
-    assert verdict(tmp_path, text) == "NUM025"
+    assert verdict(tmp_path, text) == "NUM011"
 
 
 def test_a_difference_of_the_last_digit_is_rounding(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_memory_that_levels_off_is_no_leak(tmp_path: Path) -> None:
     text = lanes(60, 2, lambda r, s: f"step {s} loss 1.5 memory {4000 * (1 - math.exp(-s / 12)):.0f} MB")
     assert verdict(tmp_path, text) is None
     text = lanes(60, 2, lambda r, s: f"step {s} loss 1.5 memory {4000 + 30 * s} MB")
-    assert verdict(tmp_path, text) == "MEM020"
+    assert verdict(tmp_path, text) == "MEM008"
 
 
 def test_a_loss_that_becomes_nan_is_seen_behind_a_last_word(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_a_loss_that_becomes_nan_is_seen_behind_a_last_word(tmp_path: Path) -> N
 def test_each_task_of_srun_on_its_own(tmp_path: Path) -> None:
     text = "".join(f"{r}: world size 1\n" for r in range(4))
     text += "".join(f"{r}: step {s} loss 1.{s}{r}\n" for s in range(6) for r in range(4))
-    assert verdict(tmp_path, text) == "JOB021"
+    assert verdict(tmp_path, text) == "JOB020"
 
 
 def test_a_real_error_comes_before_any_number(tmp_path: Path) -> None:
