@@ -34,6 +34,7 @@ RULE_FLAGS = ["--select", "--ignore", "--rules", "--setting"]
 SURFACE = {
     "demo": ["--output"],
     "diagnose": ["PATH", "--format", "--output", "--quiet", "-v", "--verbose", "--fail-on", *RULE_FLAGS],
+    "diff": ["RUN_OK", "RUN_BAD", "--format", "--output", "--quiet", "-v", "--verbose", "--rules", "--setting"],
     "explain": ["ID", "--format", "--rules", "--setting"],
     "rules": ["--format", "--rules", "--check"],
     "bundle": ["PATH", "-o", "--output", "--anonymous", "--with-logs", "--rules"],
@@ -597,7 +598,7 @@ def complete(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[str
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
 def test_bash_completes_verbs_flags_values_and_ids(complete: Callable[..., list[str]], knowledge: Knowledge) -> None:
     assert complete("") == [*VERBS, "--help", "--version"]
-    assert complete("di") == ["diagnose"]
+    assert complete("di") == ["diagnose", "diff"]
     assert complete("diagnose", "--f") == ["--format", "--fail-on"]
     assert complete("bundle", "--w") == ["--with-logs"]
     assert complete("diagnose", "x", "--format", "") == ["text", "json", "sarif", "github", "html"]

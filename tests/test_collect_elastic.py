@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from conftest import ReadLog
 from paramedic.collect import collect
 from paramedic.collect.elastic import read_error_file
-from paramedic.model import Event
+from paramedic.knowledge import Knowledge
+from paramedic.model import Event, Run
+from paramedic.pipeline import Options, examine
 from paramedic.prefilter import Prefilter
 
 TRACEBACK = """\
@@ -199,3 +201,133 @@ json_values = st.recursive(
 @given(json_values)
 def test_no_json_breaks_the_reader_of_error_files(value: object) -> None:
     read_error_file(json.dumps(value).encode())
+
+
+# -- restarts within one console ---------------------------------------------------------------------------------------
+
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
+
+
+def failed(code: int, local: int, pid: int, agent: int = 19, clock: str = "06:03:01") -> str:
+    where = "torch/distributed/elastic/multiprocessing/api.py:1002]"
+    return f"E1115 {clock}.356000 {agent} {where} failed (exitcode: {code}) local_rank: {local} (pid: {pid}) of binary: x\n"
+
+
+def attempts(events: list[Event], kind: str = "line") -> list[tuple[int | None, int]]:
+    return [(event.rank, event.attempt) for event in events if event.kind == kind]
+
+
+def test_an_agent_that_prints_no_table_has_started_its_workers_again(read: ReadLog) -> None:
+    """At its usual level torchrun says nothing of a restart."""
+    text = f"[rank0]: {OOM}\n{failed(1, 0, 61)}[rank1]: {OOM}\n{failed(1, 1, 248)}{table(row(0, 1))}"
+    found = read(text).events
+    assert attempts(found) == [(0, 0), (1, 1)]
+    assert attempts(found, "exit") == [(None, 0), (None, 1), (1, 1)]
+
+
+def test_a_run_without_restart_has_one_attempt(read: ReadLog) -> None:
+    found = read(f"[rank0]: {OOM}\n{failed(1, 0, 61)}{table(row(0, 0))}").events
+    assert {event.attempt for event in found} == {0}
+
+
+def test_a_restart_that_goes_on_well_is_an_attempt(read: ReadLog) -> None:
+    found = read(f"[rank0]: {OOM}\n{failed(1, 0, 61)}rank 0 step 5 loss 1.0\n").events
+    assert attempts(found, "progress") == [(0, 1)]
+
+
+def test_agents_of_several_nodes_fail_in_the_same_attempt(read: ReadLog) -> None:
+    once = f"[rank0]: {OOM}\n{failed(1, 0, 61, agent=19)}[rank9]: {OOM}\n{failed(1, 1, 62, agent=23)}"
+    assert attempts(read(once + table(row(0, 0)) + table(row(0, 1))).events) == [(0, 0), (9, 0)]
+    twice = read(once + once.replace("06:03", "06:04") + table(row(0, 0)) + table(row(0, 1))).events
+    assert attempts(twice) == [(0, 0), (9, 0), (0, 1), (9, 1)]
+
+
+def test_agents_that_do_not_say_their_number_are_counted_by_their_tables(read: ReadLog) -> None:
+    old = "[2024-05-08 08:47:31,877] torch.distributed.elastic.multiprocessing.api: [ERROR] failed (exitcode: 1) local_rank: 0 (pid: {pid}) of binary: x\n"
+    once = f"[rank0]: {OOM}\n{old.format(pid=1)}[rank9]: {OOM}\n{old.format(pid=2)}"
+    assert attempts(read(once + table(row(0, 0)) + table(row(0, 1))).events) == [(0, 0), (9, 0)]
+    assert attempts(read(once + table(row(0, 1))).events) == [(0, 0), (9, 1)]
+
+
+def test_a_restart_that_torchrun_announces(read: ReadLog) -> None:
+    said = "I1115 06:03:01.400000 19 torch/distributed/elastic/agent/server/api.py:943] [default] Worker group FAILED. 3/3 attempts left; will restart worker group\n"
+    found = read(
+        f"[rank0]: {OOM}\n{failed(1, 0, 61)}{said}[rank1]: {OOM}\n{failed(1, 1, 248)}{table(row(0, 1))}"
+    ).events
+    assert attempts(found) == [(0, 0), (1, 1)]
+
+
+def test_the_last_attempt_is_judged(read: ReadLog, knowledge: Knowledge, prefilter: Prefilter) -> None:
+    text = f"[rank0]: {OOM}\n{failed(1, 0, 61)}[rank1]: {OOM}\n{failed(1, 1, 248)}{table(row(0, 1), row(1, 0, -15))}"
+    log = read(text)
+    run = Run("x", (log.source,), tuple(log.events), world_size=4)
+    verdict = examine(run, knowledge, prefilter, Options()).verdict
+    assert verdict is not None
+    assert (verdict.ranks, verdict.attempt) == ((1,), 1)
+
+
+def test_rays_second_worker_group_is_the_second_attempt(read: ReadLog) -> None:
+    start = (
+        "(TrainController pid=20) Attempting to start training worker group of size 2 with the following resources: x"
+    )
+    lines = [
+        start,
+        "(TrainController pid=20) - (ip=10.0.0.1, pid=31) world_rank=0, local_rank=0, node_rank=0",
+        f"(RayTrainWorker pid=31) {OOM}",
+        start,
+        f"(RayTrainWorker pid=31) {OOM} again, late",
+        "(TrainController pid=20) - (ip=10.0.0.1, pid=41) world_rank=0, local_rank=0, node_rank=0",
+        f"(RayTrainWorker pid=41) {OOM}",
+    ]
+    assert attempts(read("\n".join(lines)).events) == [(0, 0), (0, 0), (0, 1)]
+
+
+def test_the_older_ray_trainer_says_that_it_restarts(read: ReadLog) -> None:
+    lines = [
+        OOM,
+        "Failure identified during training. Restarting all workers and continuing training from latest checkpoint.",
+        OOM,
+    ]
+    assert attempts(read("\n".join(lines)).events) == [(None, 0), (None, 1)]
+
+
+def test_a_requeued_slurm_job_goes_on_in_the_same_file(read: ReadLog) -> None:
+    assert attempts(read(f"{OOM}\nRequeued SLURM job: 4711\n{OOM}\n").events) == [(None, 0), (None, 1)]
+
+
+def test_a_nameless_traceback_is_the_one_rank_that_ended_unheard(read: ReadLog) -> None:
+    trace = 'Traceback (most recent call last):\n  File "/srv/train.py", line 3, in f\n    g()\nValueError: early\n'
+    found = read(trace + table(row(0, 1, 1), row(1, 0, -15), row(2, 2, -15))).events
+    assert [(e.rank, e.host) for e in found if e.kind == "traceback"] == [(1, "node-01")]
+    found = read(trace + table(row(0, 1, 1), row(1, 0, 1))).events
+    assert [e.rank for e in found if e.kind == "traceback"] == [None]
+
+
+# -- what other launchers say of an end ----------------------------------------------------------------------------------
+
+DEEPSPEED = "[2026-11-15 06:24:58,005] [ERROR] [launch.py:259:sigkill_handler] ['/venv/bin/python', '-u', 'x.py', '--local_rank=1', '--lr', '1'] exits with return code = -9\n"
+
+
+def test_deepspeeds_launcher_names_the_process_that_ended(read: ReadLog) -> None:
+    node = "[2026-11-15 06:24:39,854] [INFO] [launch.py:158:main] nnodes={n}, num_local_procs=4, node_rank={r}\n"
+    assert exits(read(node.format(n=1, r=0) + DEEPSPEED).events) == [(1, -9)]
+    assert exits(read(node.format(n=2, r=1) + DEEPSPEED).events) == [(5, -9)]
+    assert exits(read(DEEPSPEED).events) == [(None, -9)]
+
+
+def test_deepspeed_on_several_nodes_is_told_apart_by_host(read: ReadLog) -> None:
+    node = "[2026-11-15 06:24:39,854] [INFO] [launch.py:158:main] nnodes=2, num_local_procs=4, node_rank={r}\n"
+    lines = [f"worker-{r + 1}: {node.format(r=r)}" for r in (0, 1)] + [f"worker-{n}: x\n" for n in (1, 2)]
+    assert exits(read("".join(lines) + f"worker-2: {DEEPSPEED}").events) == [(5, -9)]
+
+
+def test_mpirun_names_the_process_that_a_signal_ended(read: ReadLog) -> None:
+    line = "mpirun noticed that process rank 3 with PID 4711 on node node02 exited on signal 9 (Killed).\n"
+    (event,) = [e for e in read(line).events if e.kind == "exit"]
+    assert (event.rank, event.fields["exitcode"], event.fields["pid"], event.fields["host"]) == (3, -9, 4711, "node02")
+
+
+def test_srun_names_the_tasks_that_a_signal_ended(read: ReadLog) -> None:
+    assert exits(read("srun: error: node02: tasks 1,4-5: Killed\n").events) == [(1, -9), (4, -9), (5, -9)]
+    assert exits(read("srun: error: node02: task 1: Exited with exit code 1\n").events) == []
+    assert exits(read("srun: error: node02: tasks 5-1,9-99999999: Killed\n").events) == []

@@ -572,3 +572,32 @@ def test_an_endless_list_of_a_zip_archive_is_not_read(tmp_path: Path, monkeypatc
     found, skipped = opened(path)
     assert len(found) == 5, "the members themselves still tell"
     assert "more than 5 files" in skipped[0].why
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_utf_16_with_its_mark_is_read(tmp_path: Path, prefilter: Prefilter, encoding: str, packed: bool) -> None:
+    """As PowerShell's redirection writes it; also in an archive, and over many blocks."""
+    text = "é" * 100 + "\n"
+    data = ("\ufeff" + text * 1000 + "[rank3]: CUDA out of memory. Tried to allocate 2.00 GiB\n").encode(encoding)
+    (tmp_path / "job.log").write_bytes(gzip.compress(data) if packed else data)
+    run = collect([str(tmp_path)], prefilter)
+    assert [(event.rank, event.line) for event in run.events if event.kind == "line"] == [(3, 1001)]
+
+
+def test_utf_16_is_converted_before_secrets_are_looked_for(tmp_path: Path, prefilter: Prefilter) -> None:
+    from paramedic.collect.copies import copies
+    from paramedic.redact import redact
+
+    secret = "hf_" + "abcdefghijklmnopqrstuvwxyzABCDEF12"
+    (tmp_path / "job.log").write_bytes(f"login with {secret}\n".encode("utf-16"))
+    run = collect([str(tmp_path)], prefilter)
+    packed = b"".join(data for _, data in copies([str(tmp_path)], run, redact))
+    assert secret.encode() not in packed
+    assert secret.encode("utf-16-le") not in packed
+    assert b"login with" in packed
+
+
+def test_half_a_character_at_the_end_of_utf_16_is_survived(tmp_path: Path, prefilter: Prefilter) -> None:
+    (tmp_path / "job.log").write_bytes("CUDA out of memory\n".encode("utf-16") + b"\x41")
+    assert len(collect([str(tmp_path)], prefilter).sources) == 1

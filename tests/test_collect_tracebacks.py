@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -265,3 +266,192 @@ def test_a_remote_traceback_of_a_pool_is_read(tracebacks: Tracebacks) -> None:
     lines = ["multiprocessing.pool.RemoteTraceback: ", '"""', *trace("ValueError: bad"), '"""', "",
              "The above exception was the direct cause of the following exception:", "", *trace("ValueError: bad")]  # fmt: skip
     assert [event.text for event in tracebacks("\n".join(lines))] == ["ValueError: bad"] * 2
+
+
+# -- tracebacks in other clothes ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "2026-11-15 08:47:3{n},877 - ERROR - ",
+        "[2026-11-15 08:47:3{n},605 E 227 254] ",
+        "ERROR:root:",
+        "[NeMo E 2026-11-15 08:47:3{n} exceptions:12] ",
+        "Nov 15 08:47:3{n} node01 train[4711]: ",
+    ],
+)
+def test_a_loggers_prefix_on_every_line_is_taken_off(tracebacks: Tracebacks, prefix: str) -> None:
+    lines = [prefix.format(n=number) + line for number, line in enumerate(trace("ValueError: bad"))]
+    (event,) = tracebacks("\n".join(lines))
+    assert (event.text, event.fields["types"], len(event.fields["frames"])) == ("ValueError: bad", ["ValueError"], 2)
+
+
+def test_a_loggers_prefix_on_the_first_line_alone(tracebacks: Tracebacks) -> None:
+    first, *rest = trace("ValueError: bad")
+    (event,) = tracebacks("\n".join([f"2026-11-15 08:47:31,877 ERROR {first}", *rest]))
+    assert (event.text, len(event.fields["frames"])) == ("ValueError: bad", 2)
+
+
+def test_a_traceback_within_one_line_of_json(tracebacks: Tracebacks) -> None:
+    line = json.dumps(
+        {"level": "ERROR", "message": "failed", "exc_info": "\n".join(trace("ValueError: bad")), "rank": 3}
+    )
+    (event,) = tracebacks(f"start\n{line}\nend")
+    assert (event.text, len(event.fields["frames"]), event.line) == ("ValueError: bad", 2, 2)
+
+
+BOX = """\
+╭─────────────────────────── Traceback (most recent call last) ───────────────────────────╮
+│ /srv/a/very/long/path/that/does/not/fit/into/the/width/of/the/terminal/so/it/is/wrapped/ │
+│ train.py:10 in <module>                                                                  │
+│                                                                                          │
+│    9 if __name__ == "__main__":                                                          │
+│ ❱ 10 │   main()                                                                          │
+│   11                                                                                     │
+│                                                                                          │
+│ /srv/train.py:5 in main                                                                  │
+│                                                                                          │
+│ ❱  5 │   step()                                                                          │
+╰──────────────────────────────────────────────────────────────────────────────────────────╯
+ValueError: Expected input batch_size (16) to match target batch_size (11), and this is a
+message that rich has broken into two.
+next line"""
+
+
+def test_richs_box(tracebacks: Tracebacks) -> None:
+    (event,) = tracebacks(BOX)
+    wrapped = "/srv/a/very/long/path/that/does/not/fit/into/the/width/of/the/terminal/so/it/is/wrapped/train.py"
+    assert event.fields["frames"] == [f"{wrapped}:10 in <module>", "/srv/train.py:5 in main"]
+    assert event.text.endswith("and this is a message that rich has broken into two.")
+
+
+def test_richs_box_in_ascii_and_chained(tracebacks: Tracebacks) -> None:
+    box = BOX.translate(str.maketrans("╭╮╰╯─│❱", "++++-|>")).removesuffix("next line")
+    text = f"{box}\nDuring handling of the above exception, another exception occurred:\n\n{BOX}"
+    (event,) = tracebacks(text)
+    assert (event.fields["types"], len(event.fields["frames"])) == (["ValueError", "ValueError"], 4)
+
+
+def test_richs_box_behind_a_ranks_prefix(tracebacks: Tracebacks) -> None:
+    (event,) = tracebacks("\n".join(f"[rank2]: {line}" for line in BOX.split("\n")[:-1]))
+    assert (event.rank, len(event.fields["frames"])) == (2, 2)
+
+
+def test_logurus_traceback(tracebacks: Tracebacks) -> None:
+    text = """\
+2026-11-15 08:47:31.877 | ERROR    | __main__:<module>:10 - An error has been caught in function '<module>', process 'MainProcess' (123), thread 'MainThread' (140):
+Traceback (most recent call last):
+
+> File "/srv/train.py", line 10, in <module>
+    main()
+    └ <function main at 0x7f3a>
+
+  File "/srv/train.py", line 5, in main
+    step(batch)
+    │    └ {'x': 3}
+    └ <function step at 0x7f3b>
+
+ValueError: bad
+2026-11-15 08:47:32.000 | INFO     | __main__:<module>:11 - end"""
+    (event,) = tracebacks(text)
+    assert (event.text, len(event.fields["frames"])) == ("ValueError: bad", 2)
+
+
+def test_hydras_words_around_a_traceback(tracebacks: Tracebacks) -> None:
+    lines = [
+        "Error executing job with overrides: ['lr=1']",
+        *trace("ValueError: bad"),
+        "",
+        "Set the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace.",
+    ]
+    (event,) = tracebacks("\n".join(lines))
+    assert event.text == "ValueError: bad"
+
+
+REMOTE = [
+    *trace(
+        "ray.exceptions.RayTaskError(ValueError): ray::_RayTrainWorker__execute.get_next() (pid=324, ip=10.0.0.2, actor_id=9a, repr=<x>)"
+    ),
+    '  File "/opt/ray/train/_internal/worker_group.py", line 33, in __execute',
+    "    raise skipped from exception_cause(skipped)",
+    '  File "/srv/train.py", line 28, in loop',
+    "    step()",
+    "ValueError: bad",
+]
+
+
+def test_rays_remote_traceback_goes_on_to_the_real_exception(tracebacks: Tracebacks) -> None:
+    (event,) = tracebacks("\n".join([*REMOTE, "end"]))
+    assert event.fields["types"][-1] == "ValueError"
+    assert event.fields["frames"][-1] == "/srv/train.py:28 in loop"
+
+
+def test_rays_remote_traceback_is_the_workers_whose_process_it_names(tracebacks: Tracebacks) -> None:
+    known = ["(TorchTrainer pid=11) - (node_id=9a, ip=10.0.0.2, pid=324) world_rank=5, local_rank=0, node_rank=0"]
+    (event,) = tracebacks("\n".join([*known, *REMOTE]))
+    assert (event.rank, event.host) == (5, "10.0.0.2")
+
+
+def test_rays_chain_of_remote_tracebacks_is_one(tracebacks: Tracebacks) -> None:
+    cause = "The above exception was the direct cause of the following exception:"
+    lines = [
+        *REMOTE[:-1],
+        "KeyError: 'a'",
+        "",
+        cause,
+        "",
+        "ray::F.f() (pid=324, ip=10.0.0.2)",
+        '  File "x.py", line 1, in f',
+        "RuntimeError: b",
+    ]
+    (event,) = tracebacks("\n".join(lines))
+    assert event.fields["types"][-2:] == ["KeyError", "RuntimeError"]
+
+
+def test_a_dead_ray_actors_process_names_the_rank(tracebacks: Tracebacks) -> None:
+    known = ["(TorchTrainer pid=11) - (node_id=9a, ip=10.0.0.2, pid=324) world_rank=5, local_rank=0, node_rank=0"]
+    died = [
+        *trace("ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task."),
+        "\tclass_name: RayTrainWorker",
+        "\tactor_id: 9a",
+        "\tpid: 324",
+        "\tnamespace: 1b",
+        "\tip: 10.0.0.2",
+    ]
+    (event,) = tracebacks("\n".join([*known, *died]))
+    assert event.rank == 5
+
+
+def test_tensorflows_message_goes_on_to_its_operation(tracebacks: Tracebacks) -> None:
+    message = [
+        "tensorflow.python.framework.errors_impl.InvalidArgumentError: Graph execution error:",
+        "",
+        "Detected at node CollectiveReduceV2 defined at (most recent call last):",
+        '  File "/srv/train.py", line 51, in validate',
+        "",
+        "Collective ops is aborted by: Shape mismatch in the collective instance 121.",
+        "The error could be from a previous operation. Restart your program to reset.",
+        "\t [[{{node CollectiveReduceV2}}]] [Op:__inference_validate_578]",
+    ]
+    (event,) = tracebacks("\n".join([*BODY, *message, "another line"]))
+    assert "Shape mismatch in the collective instance 121." in event.text
+    assert event.text.endswith("[Op:__inference_validate_578]")
+    assert event.fields["frames"][-1] == "/srv/train.py:51 in validate"
+
+
+def test_tensorflows_message_ends_where_the_log_goes_on(tracebacks: Tracebacks) -> None:
+    lines = [
+        *BODY,
+        "tensorflow.python.framework.errors_impl.UnavailableError: Socket closed",
+        "I0000 00:00:1794725308.338526 17 port.cc:153] x",
+    ]
+    (event,) = tracebacks("\n".join(lines))
+    assert event.text.endswith("Socket closed")
+
+
+def test_a_spawned_childs_number_is_its_rank(tracebacks: Tracebacks) -> None:
+    middle = ["", "-- Process 3 terminated with the following error:"]
+    lines = [*trace("torch.multiprocessing.spawn.ProcessRaisedException: "), *middle, *trace("ValueError: child")]
+    (event,) = tracebacks("\n".join(lines))
+    assert event.rank == 3

@@ -40,6 +40,7 @@ _LOCAL = frozenset(
 )
 """Causes that strike some ranks and spare others; code, model and versions are the same everywhere."""
 _OF_SOME_RANKS = 4.0
+_LINES_AFTER = 3
 _ORDER = {"never": 0, "possible": 1, "always": 2}
 
 
@@ -48,7 +49,7 @@ def explain(run: Run, found: Sequence[Finding], knowledge: Knowledge, setting: S
     alive, suppressed = _outlived(run, found)
     errors = [f for f in alive if f.severity == "error"]
     notes = [f for f in alive if f.severity != "error"]
-    last = max((f.attempt for f in errors), default=0)
+    last = _judged(run, errors)
     first, echoes = _first_failure(run, [f for f in errors if f.attempt == last], knowledge)
     if first:
         echoes += [f for f in notes if f.consequence == "always"]
@@ -66,6 +67,12 @@ def explain(run: Run, found: Sequence[Finding], knowledge: Knowledge, setting: S
         skipped=run.skipped,
         suppressed=tuple(suppressed),
     )
+
+
+def _judged(run: Run, errors: Sequence[Finding]) -> int:
+    """The last attempt that failed; a later one that trains on has made up for it."""
+    failed = max((f.attempt for f in errors), default=0)
+    return max((e.attempt for e in run.events if e.kind == "progress" and e.attempt > failed), default=failed)
 
 
 # -- who failed first ----------------------------------------------------------------------------------------------
@@ -173,9 +180,13 @@ def _outlived(run: Run, found: Sequence[Finding]) -> tuple[list[Finding], list[S
     progress = _progress(run)
     dead = {e.rank for e in run.events if e.kind == "exit" and e.fields.get("exitcode") not in (0, -15)}
     somebody_died = bool(dead) or any(f.consequence == "always" for f in found)
+    again = _started_again(run)
     alive, survived = [], []
     for one in found:
         event = one.evidence[0].event
+        if one.severity == "error" and event.seq <= again.get(event.source, -1):
+            survived.append(Suppressed(one.rule, "the job was started again afterwards, and finished", one.ranks))
+            continue
         if one.severity != "error" or event.kind == "exit" or event.rank in dead:
             alive.append(one)
             continue
@@ -188,6 +199,22 @@ def _outlived(run: Run, found: Sequence[Finding]) -> tuple[list[Finding], list[S
             why = f"handled: after line {event.line} training went on to line {later.line}"
             survived.append(Suppressed(one.rule, why, one.ranks))
     return alive, survived
+
+
+def _started_again(run: Run) -> dict[str, int]:
+    """Sources in which training went on to its end after a launcher had seen ranks die, and where that was."""
+    ends: dict[str, int] = {}
+    for event in run.events:
+        if event.kind == "exit" or (event.kind == "traceback" and "SignalException" in event.text):
+            ends[event.source] = max(ends.get(event.source, -1), event.seq)
+    went_on = {
+        event.source
+        for event in run.events
+        if event.kind == "progress"
+        and event.fields.get("finished")
+        and sum(line > ends.get(event.source, event.seq) for line in event.fields.get("at", ())) >= _LINES_AFTER
+    }
+    return {source: end for source, end in ends.items() if source in went_on}
 
 
 def _progress(run: Run) -> dict[tuple[str, int | None], Event]:
@@ -249,7 +276,7 @@ def _explained(place: _Place, one: Finding, knowledge: Knowledge, setting: Setti
     return replace(
         one,
         hosts=tuple(sorted({*one.hosts, *(place.hosts[rank] for rank in one.ranks if rank in place.hosts)})),
-        causes=_causes(prior, weights, some_only, setting),
+        causes=_causes(prior, weights, one.weights, some_only, setting),
         summary=_summary(rule, one) + _misled(place, one),
     )
 
@@ -272,12 +299,17 @@ def _misled(place: _Place, one: Finding) -> str:
 
 
 def _causes(
-    prior: Mapping[str, float], weights: Mapping[str, float], some_only: bool, setting: str
+    prior: Mapping[str, float],
+    weights: Mapping[str, float],
+    evidence: Mapping[str, float],
+    some_only: bool,
+    setting: str,
 ) -> tuple[Cause, ...]:
     """Base rate × what this message says × how many ranks have it, normalised to leave a share for the unknown."""
     likelihood = {
         cause: (prior[cause] ** _TEMPER * weights.get(cause, _UNLISTED) if weights else prior[cause])
         * (_OF_SOME_RANKS if cause in _LOCAL and some_only else 1.0)
+        * evidence.get(cause, 1.0)
         for cause in prior
     }
     total = sum(likelihood.values())

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from paramedic.knowledge import Knowledge
+from paramedic.knowledge.cures import load_cures
 from paramedic.model import Finding, Fix, Report
 
 MOST = 3
@@ -21,11 +22,13 @@ def propose(report: Report, knowledge: Knowledge) -> Report:
 
 
 def fixes_for(finding: Finding, knowledge: Knowledge) -> tuple[Fix, ...]:
+    """The rule's own; before them the cure of the most likely cause, where the rule knows none for it."""
     likely = {cause.id: cause.probability for cause in finding.causes}
     top = max(likely.values(), default=0.0)
-    fixes = sorted(
-        knowledge.rules[finding.rule].fixes, key=lambda fix: -(likely.get(fix.cause, 0.0) if fix.cause else top)
-    )
+    known = knowledge.rules[finding.rule].fixes
+    fixes = sorted(known, key=lambda fix: -(likely.get(fix.cause, 0.0) if fix.cause else top))
+    if finding.causes and not any(fix.cause in (None, finding.causes[0].id) for fix in known):
+        fixes.insert(0, load_cures()[finding.causes[0].id])
     return tuple(_filled(fix, finding.fields) for fix in fixes[:MOST])
 
 

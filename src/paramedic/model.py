@@ -167,6 +167,8 @@ class Finding:
     consequence: Consequence = "never"
     attempt: int = 0
     fields: Mapping[str, str] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """What the evidence says for or against causes: factors of their odds."""
 
     @property
     def stage(self) -> str:

@@ -11,8 +11,9 @@ from paramedic.collect.clocks import with_years
 from paramedic.collect.elastic import read_error_file
 from paramedic.collect.identity import frameworks_in, world_size
 from paramedic.collect.inputs import Input, Names, open_inputs
-from paramedic.collect.layouts import Place, place_of
+from paramedic.collect.layouts import Place, place_of, ranks_of_places
 from paramedic.collect.logs import LITERALS, MAX_TRACE, BinaryInput, LogRead, read_log
+from paramedic.collect.prose import as_described, told_in
 from paramedic.collect.tracebacks import Traceback
 from paramedic.model import Event, Run, Skipped, Source
 from paramedic.prefilter import Prefilter
@@ -54,12 +55,12 @@ def collect(paths: Iterable[str], prefilter: Prefilter, progress: Progress | Non
         if progress:
             progress(read.log.source.id, read.log.source.bytes)
     skipped = [Skipped(redact(left.what), redact(left.why)) for left in skipped]
-    return _run(_with_global_ranks(reads), skipped)
+    return _run(_with_global_ranks(_with_named_ranks(reads)), skipped)
 
 
 def _size(event: Event) -> int:
-    lists = (item for item in event.fields.values() if isinstance(item, list))
-    return len(event.text) + sum(len(text) for item in lists for text in map(str, item))
+    texts = (text for item in event.fields.values() for text in (item if isinstance(item, list) else [item]))
+    return len(event.text) + sum(len(str(text)) for text in texts)
 
 
 def _shorten(log: LogRead) -> None:
@@ -96,11 +97,13 @@ def _run(reads: Sequence[LogRead], skipped: list[Skipped]) -> Run:
 
 def _read(item: Input, shown: str, prefilter: Prefilter) -> _Read:
     place = place_of(item.name)
-    source = Source(shown, "log", place.rank, None, place.attempt)
+    source = Source(shown, "log", None if place.group else place.rank, place.host, place.attempt)
     try:
         if item.name.rsplit("/", 1)[-1] == "error.json":
             return _Read(place, _read_error_file(item, replace(source, kind="error-file")))
-        return _Read(place, read_log(item.stream, source, prefilter))
+        told = told_in(item, ranked=place.rank is not None)
+        log = read_log(item.stream, source, prefilter)
+        return _Read(place, as_described(log, told) if told else log)
     except BinaryInput as why:
         return _Read(place, LogRead(source, skipped=[Skipped(item.name, str(why))]))
 
@@ -129,6 +132,38 @@ def _read_error_file(item: Input, source: Source) -> LogRead:
     return LogRead(replace(source, lines=1, bytes=len(data)), [event])
 
 
+def _with_named_ranks(reads: Sequence[_Read]) -> list[_Read]:
+    """What only all files together tell: `slurm-4711_3.out` is rank 3 beside 0, 1 and 2, `worker-0` rank 1 beside a
+    master; and where no name says it, each program may have said who it is."""
+    named = ranks_of_places([read.place for read in reads])
+    stated = [read.log.stated_rank for read in reads]
+    silent = all(read.log.source.rank is None for read in reads) and not any(rank is not None for rank in named)
+    if silent and len(reads) > 1 and None not in stated and len(set(stated)) == len(stated):
+        named = stated
+    return [
+        _Read(read.place, _renamed(read.log, rank))
+        if rank is not None and not read.log.rank_is_sure and rank != read.log.source.rank and _is_free(read)
+        else read
+        for read, rank in zip(reads, named, strict=True)
+    ]
+
+
+def _is_free(read: _Read) -> bool:
+    """Nobody speaks in it by prefix: the file is one rank's."""
+    of_file = read.log.source.rank
+    return all(event.rank == of_file or event.kind in ("exit", "progress") for event in read.log.events)
+
+
+def _renamed(log: LogRead, rank: int) -> LogRead:
+    old = log.source.rank
+    return replace(
+        log,
+        source=replace(log.source, rank=rank),
+        events=[replace(event, rank=rank) if event.rank == old else event for event in log.events],
+        facts=[replace(fact, rank=rank) if fact.rank == old else fact for fact in log.facts],
+    )
+
+
 def _with_global_ranks(reads: Sequence[_Read]) -> list[LogRead]:
     """torchrun names its folders after local ranks; where torch has named one rank of a node, the others follow."""
     offsets: dict[str, set[int]] = {}
@@ -142,13 +177,7 @@ def _moved(read: _Read, offsets: set[int]) -> LogRead:
     log, local = read.log, read.place.rank
     if len(offsets) != 1 or offsets == {0} or local is None or log.rank_is_sure:
         return log
-    rank = local + next(iter(offsets))
-    return replace(
-        log,
-        source=replace(log.source, rank=rank),
-        events=[replace(event, rank=rank) if event.rank == local else event for event in log.events],
-        facts=[replace(fact, rank=rank) for fact in log.facts],
-    )
+    return _renamed(log, local + next(iter(offsets)))
 
 
 def _heard(events: Sequence[Event]) -> tuple[Event, ...]:

@@ -5,13 +5,29 @@ from __future__ import annotations
 import re
 
 _STEP = re.compile(
-    r"(?:\b|_)(?:step|iter|iteration|epoch|batch)s?\b[^\w\n]{0,6}\d|(?:\b|_)loss\b[^\w\n]{0,6}(?:-?\d|nan\b|inf\b)|\[\d+/\d+\]",
+    r"(?:\b|_)(?:step|iter|iteration|epoch|batch)s?\b[^\w\n]{0,12}\d|(?:\b|_)loss\b[^\w\n]{0,6}(?:-?\d|nan\b|inf\b)|\[\d+/\d+\]",
     re.I,
 )
 _FINISHED = re.compile(r"\b(?:finished|completed|training (?:is )?(?:complete|done))\b(?!:)", re.I)
 _NOT = re.compile(
     r"error|fail|exception|abort|killed|traceback|timed? ?out|fatal|\d%\||\d\s?(?:it/s|s/it)\b|\bwandb:", re.I
 )
+_COMPLAINT = re.compile(
+    r"\b(?:error|fatal|failed|failure|cannot|can't|could not|unable|refused|denied|invalid|no such|timed? ?out|timeout"
+    r"|not (?:found|available|enough)|abort(?:ed|ing)?|killed|cancel+ed|rejected|exceeds?|insufficient|evicted"
+    r"|preempted|unreachable|mismatch)\b",
+    re.I,
+)
+_MILD = re.compile(
+    r"\b(?:warn(?:ing)?|info|debug|deprecat\w*|note|notice|retry(?:ing)?|falling back)\b|^[WI]\d{4} "
+    r"|cuInit|Unable to register cu|computation_placer",  # TensorFlow on a machine without a GPU
+    re.I,
+)
+
+
+def complains(text: str) -> bool:
+    """A line that speaks of something that did not work, and not as a mere warning."""
+    return _COMPLAINT.search(text) is not None and _MILD.search(text[:200]) is None
 
 
 def shows_progress(text: str) -> bool:

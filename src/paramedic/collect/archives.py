@@ -9,7 +9,7 @@ import tarfile
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO
@@ -39,6 +39,10 @@ def is_log(name: str) -> bool:
     return not other and not name.startswith(".")
 
 
+Wanted = Callable[[str], bool]
+"""Which files of a folder or an archive are read, by their names."""
+
+
 @dataclass(frozen=True, slots=True)
 class Input:
     """An opened stream and its name for people: the path, `a.tar!/x`, or `-`."""
@@ -53,6 +57,7 @@ class Chosen:
 
     where: str
     skipped: list[Skipped]
+    wanted: Wanted = is_log
     _count: int = 0
     _members: int = 0
     _unsaid: int = 0
@@ -64,7 +69,7 @@ class Chosen:
 
     def wants(self, name: str) -> bool:
         base = name.replace("\\", "/").rsplit("/", 1)[-1]
-        if not is_log(base):
+        if not self.wanted(base):
             self._passed_over["hidden" if base.startswith(".") else PurePosixPath(base).suffix.lower()] += 1
             return False
         self._count += 1
@@ -100,19 +105,19 @@ class Chosen:
             self.skipped.append(Skipped(self.where, "holds no files"))
 
 
-def unpack(name: str, raw: Any, skipped: list[Skipped]) -> Iterator[Input]:
+def unpack(name: str, raw: Any, skipped: list[Skipped], wanted: Wanted = is_log) -> Iterator[Input]:
     """Looks at the first bytes, not at the name: compressed streams are unwrapped, archives are walked."""
     stream = SafeStream(raw)
     head = stream.peek()
     if is_zip(head):
-        yield from _zip(name, raw, stream, skipped)
+        yield from _zip(name, raw, Chosen(name, skipped, wanted))
     elif is_tar(head):
-        yield from _tar(name, stream.buffered(), None, skipped)
+        yield from _tar(stream.buffered(), None, Chosen(name, skipped, wanted))
     elif (opener := unpacker(head)) is not None:
         budget = Budget(lambda: stream.count)
         unpacked = SafeStream(opener(stream.buffered()), budget)
         if is_tar(unpacked.peek()):
-            yield from _tar(name, unpacked.buffered(), budget, skipped)
+            yield from _tar(unpacked.buffered(), budget, Chosen(name, skipped, wanted))
         else:
             yield Input(name, unpacked.buffered())
         _say_if_broken(name, unpacked, skipped)
@@ -121,8 +126,8 @@ def unpack(name: str, raw: Any, skipped: list[Skipped]) -> Iterator[Input]:
     _say_if_broken(name, stream, skipped)
 
 
-def _tar(name: str, stream: BinaryIO, budget: Budget | None, skipped: list[Skipped]) -> Iterator[Input]:
-    chosen = Chosen(name, skipped)
+def _tar(stream: BinaryIO, budget: Budget | None, chosen: Chosen) -> Iterator[Input]:
+    name, skipped = chosen.where, chosen.skipped
     try:
         with open_tar(stream) as archive:
             while (member := archive.next()) is not None and chosen.member():
@@ -141,14 +146,14 @@ def _tar(name: str, stream: BinaryIO, budget: Budget | None, skipped: list[Skipp
     chosen.done()
 
 
-def _zip(name: str, raw: Any, stream: SafeStream, skipped: list[Skipped]) -> Iterator[Input]:
+def _zip(name: str, raw: Any, chosen: Chosen) -> Iterator[Input]:
+    skipped = chosen.skipped
     if not raw.seekable():
         skipped.append(Skipped(name, "a zip archive cannot be read from a pipe: name the file"))
         return
     size = raw.seek(0, os.SEEK_END)
     raw.seek(0)
     budget = Budget(lambda: size)
-    chosen = Chosen(name, skipped)
     try:
         _refuse_endless_list(raw)
         archive = zipfile.ZipFile(raw)

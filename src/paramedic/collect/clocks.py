@@ -22,7 +22,30 @@ _ISO = re.compile(
 _GLOG = re.compile(r"\b[IWEFDV](?P<month>[0-9]{1,2})(?P<day>[0-9]{2}) " + _CLOCK + r"\.(?P<fraction>[0-9]{1,9})\b")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _SYSLOG = re.compile(rf"\b(?P<name>{'|'.join(_MONTHS)})\s{{1,2}}(?P<day>[0-9]{{1,2}}) {_CLOCK}\b")
-_SHAPES = (_ISO, _GLOG, _SYSLOG)
+_SYSLOG_YEAR = re.compile(
+    rf"\b(?P<name>{'|'.join(_MONTHS)})\s{{1,2}}(?P<day>[0-9]{{1,2}}) {_CLOCK} (?P<year>20[0-9]{{2}})\b"
+)
+_SLASHES = re.compile(
+    r"(?<![0-9/])(?P<month>[0-9]{2})/(?P<day>[0-9]{2})/(?P<year>(?:20)?[0-9]{2}) "
+    + _CLOCK
+    + r"(?:[.,](?P<fraction>[0-9]{1,9}))?(?![0-9])"
+)
+_APACHE = re.compile(
+    rf"\b(?P<day>[0-9]{{2}})/(?P<name>{'|'.join(_MONTHS)})/(?P<year>20[0-9]{{2}})[: ]{_CLOCK}"
+    r"(?: (?P<zone>[+-][0-9]{4}))?"
+)
+_COMPACT = re.compile(
+    r"(?<![0-9])(?P<year>20[0-9]{2})(?P<month>[0-9]{2})(?P<day>[0-9]{2})[T_ -]"
+    r"(?P<hour>[0-9]{2}):?(?P<minute>[0-9]{2}):?(?P<second>[0-9]{2})"
+    r"(?:[.,](?P<fraction>[0-9]{1,9}))?(?P<zone>Z)?(?![0-9])"
+)
+_SHAPES = (_ISO, _GLOG, _SYSLOG_YEAR, _SYSLOG, _SLASHES, _APACHE, _COMPACT)
+_EPOCH = re.compile(
+    r"(?:^|^\[|^[IWEF]0000 00:00:|\"(?:ts|time|timestamp|asctime|created)\": ?\"?)"
+    r"(?P<seconds>1[0-9]{9})(?:(?P<more>[0-9]{9}|[0-9]{6}|[0-9]{3})|[.,](?P<fraction>[0-9]{1,9}))?(?![0-9.])"
+)
+_BEFORE_EPOCH = ("1", "[", "I", "W", "E", "F", "{")
+_KERNEL = re.compile(r"^(?:<[0-9]{1,3}>)?\[ {0,6}[0-9]{1,8}\.[0-9]{6}\](?= )")
 _SEARCH = 160  # a timestamp stands near the start of its line
 _LEAP_YEAR = 2000
 
@@ -35,22 +58,36 @@ class Stamp:
 
 
 def find_stamp(line: str) -> Stamp | None:
-    """The first timestamp near the start of a line; `utc_ns` is None when the year is not written."""
+    """The first timestamp near the start of a line; `utc_ns` is None when the year is not written.
+
+    `05/12/24` is rich's, month first.
+    """
     head = line[:_SEARCH]
-    for pattern in _SHAPES:
+    if line.startswith('{"log":"'):  # Docker writes the time behind the line
+        head = line[max(line.rfind('"time":"'), 0) :][:_SEARCH]
+    if head[:1] in _BEFORE_EPOCH and (epoch := _EPOCH.search(head)) is not None:
+        return _since_epoch(epoch)
+    for pattern in _SHAPES if ":" in head or _COMPACT.match(head) else ():
         if (found := pattern.search(head)) is not None and (moment := _moment(found)) is not None:
             return _stamp(found, moment)
-    return None
+    kernel = _KERNEL.match(head)  # seconds since that host was started
+    return Stamp(kernel.group().strip("[] "), None, UNKNOWN_ZONE_NS) if kernel else None
+
+
+def _since_epoch(found: re.Match[str]) -> Stamp:
+    fraction = found["more"] or found["fraction"] or ""
+    nanoseconds = int(found["seconds"]) * 1_000_000_000 + int(fraction.ljust(9, "0"))
+    return Stamp(found.group()[found.start("seconds") - found.start() :], nanoseconds, int(10 ** (9 - len(fraction))))
 
 
 def _stamp(found: re.Match[str], moment: datetime) -> Stamp:
     parts = found.groupdict()
     if "year" not in parts:
         return Stamp(found.group(), None, UNKNOWN_ZONE_NS)
-    fraction = parts["fraction"] or ""
+    fraction = parts.get("fraction") or ""
     nanoseconds = int(moment.timestamp()) * 1_000_000_000 + int(fraction.ljust(9, "0"))
     resolution = int(10 ** (9 - len(fraction)))
-    return Stamp(found.group(), nanoseconds, resolution if parts["zone"] else UNKNOWN_ZONE_NS)
+    return Stamp(found.group(), nanoseconds, resolution if parts.get("zone") else UNKNOWN_ZONE_NS)
 
 
 def _moment(found: re.Match[str]) -> datetime | None:
@@ -59,7 +96,8 @@ def _moment(found: re.Match[str]) -> datetime | None:
     day, hour, minute, second = (int(parts[key]) for key in ("day", "hour", "minute", "second"))
     try:
         zone = _zone(parts.get("zone"))
-        return datetime(int(parts.get("year", _LEAP_YEAR)), month, day, hour, minute, second, tzinfo=zone)
+        year = int(parts.get("year", _LEAP_YEAR))
+        return datetime(year + 2000 if year < 100 else year, month, day, hour, minute, second, tzinfo=zone)
     except ValueError:  # 2026-13-45 is no date
         return None
 

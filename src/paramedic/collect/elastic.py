@@ -1,14 +1,30 @@
-"""torchrun's own records: the failure table on its console, the agent's lines, and `error.json`."""
+"""What launchers record of their processes: torchrun's table, agents' lines, restarts, and `error.json`."""
 
 from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_left
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-LITERALS = ("Root Cause (first observed failure)", "Failures:", "failed (exitcode: ")
+_GROUP_FAILED = "will restart worker group"
+_GROUP_STARTS = "Attempting to start training worker group"
+_GROUP_AGAIN = "Restarting all workers and"
+_REQUEUED = "Requeued SLURM job"
+LITERALS = (
+    "Root Cause (first observed failure)",
+    "Failures:",
+    "failed (exitcode: ",
+    "exits with return code = ",
+    " exited on signal ",
+    "srun: error: ",
+    _GROUP_FAILED,
+    _GROUP_STARTS,
+    _GROUP_AGAIN,
+    _REQUEUED,
+)
 MAX_ROWS = 4_096
 _FOREIGN_ALLOWED = 200
 _MAX_TRACEBACK = 400  # lines of a row's traceback, the last ones
@@ -19,6 +35,14 @@ _FIELD = re.compile(r"^\s*(time|host|rank|exitcode|error_file|traceback)\s*: ?(.
 _RANK = re.compile(r"^(\d{1,6}) \(local_rank: (\d{1,6})\)")
 _EXIT = re.compile(r"^(-?\d{1,9})\s+\(pid: (\d{1,9})\)")
 _AGENT = re.compile(r"failed \(exitcode: (-?\d{1,9})\) local_rank: (\d{1,6}) \(pid: (\d{1,9})\)")
+_DEEPSPEED = re.compile(r"--local_rank=(\d{1,6})'.{0,8000}\] exits with return code = (-?\d{1,9})")
+_MPIRUN = re.compile(r"process rank (\d{1,6}) with PID (\d{1,10}) on node ([\w.-]{1,100}) exited on signal (\d{1,3})\b")
+_SRUN = re.compile(
+    r"srun: error: ([\w.-]{1,100}): tasks? ([\d,-]{1,2000}): (Killed|Aborted|Segmentation fault|Bus error|Terminated)"
+)
+_SIGNALS = {"Killed": -9, "Aborted": -6, "Segmentation fault": -11, "Bus error": -7, "Terminated": -15}
+_AGENT_PID = re.compile(r"[IWEF]\d{4} [\d:.]{8,20}\s{1,9}(\d{1,10}) ")
+_BORN = re.compile(r"\bpid=(\d{1,10})\) world_rank=")
 _LAST_SECOND = 9_000_000_000  # what nanoseconds in 64 bits can hold: the year 2255
 
 
@@ -117,6 +141,90 @@ def agent_line(text: str, number: int) -> Failure | None:
     if (found := _AGENT.search(text)) is None:
         return None
     return Failure(None, int(found[2]), int(found[1]), int(found[3]), line=number)
+
+
+def other_ends(text: str, number: int) -> list[Failure]:
+    """What DeepSpeed's launcher, mpirun and srun say of processes that ended; srun's only where a signal ended them.
+
+    DeepSpeed names the local rank only. A process whose number is not said gets a negative one, to tell it from others.
+    """
+    if "exits with return code = " in text and (found := _DEEPSPEED.search(text)) is not None:
+        return [Failure(None, int(found[1]), int(found[2]), -1 - int(found[1]), line=number)]
+    if " exited on signal " in text and (found := _MPIRUN.search(text)) is not None:
+        return [Failure(int(found[1]), 0, -int(found[4]), int(found[2]), found[3], line=number)]
+    if "srun: error: " in text and (found := _SRUN.search(text)) is not None:
+        code = _SIGNALS[found[3]]
+        return [Failure(rank, 0, code, -1 - rank, found[1], line=number) for rank in _tasks(found[2])]
+    return []
+
+
+def _tasks(text: str) -> list[int]:
+    """`0,2-3` as Slurm lists tasks."""
+    tasks: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if first.isdigit() and (last.isdigit() or not last) and len(first) < 7 and len(last) < 7:
+            tasks += range(int(first), min(int(last or first), int(first) + MAX_ROWS) + 1)
+    return tasks[:MAX_ROWS]
+
+
+@dataclass(slots=True)
+class Restarts:
+    """Where one console goes over to the next attempt. torchrun says so only at level INFO; else an agent that saw its
+    workers fail and does not print the table has started them again."""
+
+    _failed: list[tuple[int, str]] = field(default_factory=list)
+    _announced: list[tuple[int, str]] = field(default_factory=list)
+    _groups: list[int] = field(default_factory=list)
+    _again: list[int] = field(default_factory=list)
+    _tables: list[int] = field(default_factory=list)
+    _born: dict[str, int] = field(default_factory=dict)
+    _ends: list[int] | None = None
+
+    def note(self, text: str, line: int, who: object) -> None:
+        agent = _AGENT_PID.search(text[:200])
+        key = f"{who}{agent[1] if agent else ''}"
+        if "failed (exitcode: " in text and _AGENT.search(text):
+            self._failed.append((line, key if agent else f"?{key}"))
+        elif _GROUP_FAILED in text:
+            self._announced.append((line, key))
+        elif _GROUP_STARTS in text:
+            self._groups.append(line)
+        elif _GROUP_AGAIN in text or _REQUEUED in text:
+            self._again.append(line)
+        elif text.strip().startswith(_ROOT):
+            self._tables.append(line)
+        elif "world_rank=" in text and (found := _BORN.search(text)) and len(self._born) < MAX_ROWS * 16:
+            self._born[found[1]] = line
+
+    def attempt(self, line: int, process: str = "") -> int:
+        """Counted from 0. A Ray worker's line may come late: what counts is when the worker was started."""
+        if self._ends is None:
+            self._ends = sorted([*self._torchrun(), *self._again, *(start - 1 for start in self._groups[1:])])
+        return bisect_left(self._ends, self._born.get(process.partition("@")[0], line))
+
+    def _torchrun(self) -> list[int]:
+        if self._announced:
+            return _rounds(self._announced)
+        if len(self._tables) > 1 and any(agent.startswith("?") for _, agent in self._failed):
+            ends = [line for line, _ in self._failed][len(self._tables) - 1 :: len(self._tables)]
+        else:
+            ends = _rounds(self._failed)
+        final = bool(self._tables) and bool(ends) and self._tables[-1] > ends[-1]
+        return ends[:-1] if final else ends
+
+
+def _rounds(said: list[tuple[int, str]]) -> list[int]:
+    """The last line of each round; a round ends when one of its agents speaks again."""
+    ends: list[int] = []
+    spoken: set[str] = set()
+    for line, agent in said:
+        if not spoken or agent in spoken:
+            ends.append(line)
+            spoken = set()
+        ends[-1] = line
+        spoken.add(agent)
+    return ends
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,23 +12,35 @@ _FRAMEWORKS = {
     "megatron": ("megatron", "Megatron"),
     "colossalai": ("colossalai", "ColossalAI"),
     "horovod": ("horovod", "Horovod"),
-    "lightning": ("pytorch_lightning", "/lightning/"),
-    "accelerate": ("/accelerate/", "accelerate.launch"),
+    "lightning": ("pytorch_lightning", "/lightning/", "lightning.pytorch"),
+    "accelerate": ("/accelerate/", "accelerate.launch", "accelerate.commands"),
     "transformers": ("/transformers/", "transformers."),
-    "ray": ("ray.train", "/ray/", "(RayTrainWorker"),
-    "tensorflow": ("tensorflow", "keras"),
+    "ray": ("ray.train", "/ray/", "ray.exceptions", "ray::"),
+    "tensorflow": ("tensorflow", "keras", "/job:worker/"),
+    "jax": ("/jax/", "jaxlib", "jax.errors"),
     "pytorch": ("torch", "ProcessGroup", "[rank"),
     "nccl": ("NCCL", "nccl"),
     "gloo": ("gloo",),
 }
 MAX_WORLD_SIZE = 1_000_000
-_WORLD = re.compile(r"\bworld[_ -]?size['\"]?\W{1,4}([0-9]{1,7})\b|\bnranks ([0-9]{1,7})\b", re.I)
+_WORLD = re.compile(
+    r"\b(?:dist_)?world[_ -]?size['\"]?\W{1,4}([0-9]{1,7})\b(?! ?(?:!=|\*))|\bnranks ([0-9]{1,7})\b"
+    r"|\bMEMBER: [0-9]{1,7}/([0-9]{1,7})\b|\bStarting with ([0-9]{1,7}) processes\b|^Num processes: ([0-9]{1,7})$"
+    r"|\btask_id = [0-9]{1,6}, num_workers = ([0-9]{1,7})\b|\bworker group of size ([0-9]{1,7})\b",
+    re.I,
+)
+_RANK_STATED = re.compile(
+    r"\bGLOBAL_RANK: ([0-9]{1,6}), MEMBER:|^Process index: ([0-9]{1,6})$|\bProcess rank: ([0-9]{1,6}), device:"
+    r"|\btask_type = '(?:chief|master)', task_id = ([0-9]{1,6})\b|\btask_type = 'worker', task_id = ([0-9]{1,6})\b"
+    r"|\bto store for rank: ([0-9]{1,6})\b|\bprocess_index[=:] ?([0-9]{1,6})\b"
+)
 _VERSION = re.compile(
-    r"\b(?P<name>torch|pytorch|deepspeed|transformers|accelerate|nccl|cuda|tensorflow|horovod|lightning|megatron-core|python)"
+    r"\b(?P<name>torch|pytorch|deepspeed|transformers|accelerate|nccl|cuda|tensorflow|horovod|lightning|megatron-core"
+    r"|colossalai|pytorch-lightning|ray|keras|jax|python)"
     r"(?:[ _-]?version)?(?: ?[=:] ?|==| )v?(?P<value>[0-9]{1,4}\.[0-9]{1,4}(?:\.[0-9]{1,4})?(?:[+.\w-]{0,24}))",
     re.I,
 )
-_SAME = {"pytorch": "torch", "megatron-core": "megatron"}
+_SAME = {"pytorch": "torch", "megatron-core": "megatron", "pytorch-lightning": "lightning"}
 
 
 def facts_in(lines: Sequence[str], source: Source) -> Iterator[Fact]:
@@ -42,16 +54,31 @@ def facts_in(lines: Sequence[str], source: Source) -> Iterator[Fact]:
 
 
 def _stated(line: str) -> Iterator[tuple[str, int | str]]:
-    if (found := _WORLD.search(line)) is not None and 0 < int(found[1] or found[2]) <= MAX_WORLD_SIZE:
-        yield "world_size", int(found[1] or found[2])
+    if (found := _WORLD.search(line)) is not None:
+        size = int(next(part for part in found.groups() if part))
+        if 0 < size <= MAX_WORLD_SIZE:
+            yield "world_size", size
     for version in _VERSION.finditer(line):
         name = version["name"].lower()
         yield f"version {_SAME.get(name, name)}", version["value"].rstrip(".-")
 
 
-def frameworks_in(events: Iterable[Event], facts: Iterable[Fact]) -> tuple[str, ...]:
+def rank_stated(lines: Sequence[str]) -> int | None:
+    """The one rank that the programs in a log's first lines say they are: it counts where every file names its own."""
+    named: set[int] = set()
+    for line in lines:
+        if "ank" not in line and "RANK" not in line and "task_id" not in line and "rocess" not in line:
+            continue
+        if (found := _RANK_STATED.search(line[:2_000])) is not None:
+            beside_chief = found[5] is not None and ("'chief':" in line or "'master':" in line)
+            named.add(int(next(part for part in found.groups() if part)) + beside_chief)
+    return named.pop() if len(named) == 1 else None
+
+
+def frameworks_in(events: Iterable[Event], facts: Sequence[Fact]) -> tuple[str, ...]:
     """The frameworks named in what was kept, the most specific first."""
     named = {fact.name.removeprefix("version ").replace("torch", "pytorch") for fact in facts}
+    named |= {fact.value for fact in facts if fact.name == "framework"}
     said = "\n".join(text for event in events for text in (event.text, *event.fields.get("frames", ())[-12:]))
     return tuple(n for n, needles in _FRAMEWORKS.items() if n in named or any(needle in said for needle in needles))
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import codecs
 import glob
+import io
 import os
 import stat
 import sys
 from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO, cast
 
-from paramedic.collect.archives import Chosen, Input, unpack
+from paramedic.collect.archives import Chosen, Input, Wanted, is_log, unpack
+from paramedic.collect.streams import SafeStream
 from paramedic.errors import ParamedicError
 from paramedic.model import Skipped
 from paramedic.redact import redact
@@ -33,18 +37,45 @@ class Names:
         return name
 
 
+class _FromUtf16(io.RawIOBase):
+    """UTF-16, as PowerShell's `>` and `Tee-Object` write it, read as UTF-8."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-16")("replace")
+        self._stream = stream
+        self._ready = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        raw = b"\0"
+        while raw and not self._ready:
+            raw = self._stream.read(1 << 16)
+            self._ready = self._decoder.decode(raw, final=not raw).encode("utf-8", "replace")
+        piece, self._ready = self._ready[: len(buffer)], self._ready[len(buffer) :]
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+
+def _in_utf8(item: Input) -> Input:
+    """Here, before anybody reads it: in UTF-16 no secret would be known as one."""
+    stream = cast(io.BufferedReader, item.stream)
+    first = stream.raw.peek(2) if isinstance(stream.raw, SafeStream) else stream.peek(2)
+    if first[:2] not in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        return item
+    return Input(item.name, cast(BinaryIO, io.BufferedReader(_FromUtf16(item.stream))))
+
+
 _Seen = dict[tuple[int, int], str]
 
 
-def open_inputs(paths: Iterable[str], skipped: list[Skipped]) -> Iterator[Input]:
+def open_inputs(paths: Iterable[str], skipped: list[Skipped], wanted: Wanted = is_log) -> Iterator[Input]:
     """Raises ParamedicError for what the user named and we cannot read; what lies inside a folder is only skipped."""
     files = [file for path in paths for file in _expand(path)]
     seen: _Seen = {}
     for file in files:
-        if file == "-":
-            yield from _stdin(skipped)
-        else:
-            yield from _named(file, seen, skipped)
+        yield from map(_in_utf8, _stdin(skipped) if file == "-" else _named(file, seen, skipped, wanted))
 
 
 def _expand(path: str) -> list[str]:
@@ -62,7 +93,7 @@ def _stdin(skipped: list[Skipped]) -> Iterator[Input]:
     yield from unpack("-", sys.stdin.buffer, skipped)
 
 
-def _named(path: str, seen: _Seen, skipped: list[Skipped]) -> Iterator[Input]:
+def _named(path: str, seen: _Seen, skipped: list[Skipped], wanted: Wanted) -> Iterator[Input]:
     try:
         mode = os.stat(path).st_mode
         if stat.S_ISDIR(mode):
@@ -71,13 +102,14 @@ def _named(path: str, seen: _Seen, skipped: list[Skipped]) -> Iterator[Input]:
             open(path, "rb").close()
         elif not stat.S_ISFIFO(mode):
             raise ParamedicError(f"{path}: neither a file nor a folder")
-        yield from _folder(path, seen, skipped) if stat.S_ISDIR(mode) else _file(path, seen, skipped)
+        reader = _folder if stat.S_ISDIR(mode) else _file
+        yield from reader(path, seen, skipped, wanted)
     except OSError as error:
         raise ParamedicError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
-def _folder(folder: str, seen: _Seen, skipped: list[Skipped]) -> Iterator[Input]:
-    chosen = Chosen(folder, skipped)
+def _folder(folder: str, seen: _Seen, skipped: list[Skipped], wanted: Wanted) -> Iterator[Input]:
+    chosen = Chosen(folder, skipped, wanted)
 
     def unreadable(error: OSError) -> None:
         skipped.append(Skipped(str(error.filename), f"cannot be read: {error.strerror or error}"))
@@ -89,7 +121,7 @@ def _folder(folder: str, seen: _Seen, skipped: list[Skipped]) -> Iterator[Input]
         for name in sorted(files):
             if chosen.wants(name):
                 chosen.trim()
-                yield from _found(os.path.join(root, name).removeprefix("./"), seen, skipped)
+                yield from _found(os.path.join(root, name).removeprefix("./"), seen, skipped, wanted)
             if chosen.full:
                 break
         chosen.trim()
@@ -98,17 +130,17 @@ def _folder(folder: str, seen: _Seen, skipped: list[Skipped]) -> Iterator[Input]
     chosen.done()
 
 
-def _found(path: str, seen: _Seen, skipped: list[Skipped]) -> Iterator[Input]:
+def _found(path: str, seen: _Seen, skipped: list[Skipped], wanted: Wanted) -> Iterator[Input]:
     try:
         if stat.S_ISREG(os.stat(path).st_mode):
-            yield from _file(path, seen, skipped)
+            yield from _file(path, seen, skipped, wanted)
         else:
             skipped.append(Skipped(path, "neither a file nor a folder"))
     except OSError as error:
         skipped.append(Skipped(path, f"cannot be read: {error.strerror or error}"))
 
 
-def _file(path: str, seen: _Seen, skipped: list[Skipped]) -> Iterator[Input]:
+def _file(path: str, seen: _Seen, skipped: list[Skipped], wanted: Wanted) -> Iterator[Input]:
     with open(path, "rb", buffering=0) as raw:
         about = os.fstat(raw.fileno())
         key = about.st_dev, about.st_ino
@@ -116,4 +148,4 @@ def _file(path: str, seen: _Seen, skipped: list[Skipped]) -> Iterator[Input]:
             skipped.append(Skipped(path, f"the same file as {seen[key]}"))
         else:
             seen[key] = path
-            yield from unpack(path, raw, skipped)
+            yield from unpack(path, raw, skipped, wanted)

@@ -10,12 +10,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO
 
 from paramedic.collect import elastic, tracebacks
-from paramedic.collect.activity import finished, shows_progress
+from paramedic.collect.activity import complains, finished, shows_progress
 from paramedic.collect.blocks import MAX_LINE, NEWLINE, Block, blocks, context, piece_end, piece_start
 from paramedic.collect.clocks import find_stamp
-from paramedic.collect.identity import facts_in
-from paramedic.collect.layouts import By, Peeled, Prefixes, plain
-from paramedic.collect.tracebacks import Traceback, rank_in_header, rank_named
+from paramedic.collect.identity import facts_in, rank_stated
+from paramedic.collect.layouts import LITERALS as WHO_LITERALS
+from paramedic.collect.layouts import Peeled, Prefixes, Who, glued, may_be_wrapped, plain, snippet_ranks, unwrapped
+from paramedic.collect.metrics import Meter
+from paramedic.collect.tracebacks import Traceback, process_in, rank_in_header, rank_named
 from paramedic.model import Event, Fact, Skipped, Source
 from paramedic.prefilter import Prefilter
 from paramedic.redact import redact
@@ -27,12 +29,14 @@ MAX_KEPT = 8 << 20
 """Of the text of one source's lines: beyond it only the last ones are kept, as much again at most."""
 HEAD = 64 << 10
 TAIL = 64 << 10
-LITERALS = (*tracebacks.LITERALS, *elastic.LITERALS)
+LITERALS = (*tracebacks.LITERALS, *elastic.LITERALS, *WHO_LITERALS)
 
 _MAX_RAW = 16_000
 _BINARY_SHARE = 0.05
 _MAX_OPEN = 4_096
 _SILENCE = 20_000  # lines after which a traceback or a table that was never finished is given up
+_COMPLAINTS = 12  # of the tail's lines that speak of an error, the last ones
+_EVIDENCE = 4  # places that one series may need for the lines that show it
 _WITH_CONTEXT = 2  # of the lines with one literal so many keep those around them
 
 
@@ -57,6 +61,8 @@ class LogRead:
     facts: list[Fact] = field(default_factory=list)
     rank_is_sure: bool = False
     """torch itself has named the rank; a path may name the local one."""
+    stated_rank: int | None = None
+    """The one rank that the program says it is, in a file that names none."""
 
 
 class BinaryInput(Exception):  # noqa: N818
@@ -88,13 +94,14 @@ class _Scan:
         self.source = source
         self.prefilter = prefilter
         self.quota = Quota.of(source)
-        self.made: list[tuple[Event, By]] = []
+        self.made: list[tuple[Event, Who]] = []
+        self.restarts = elastic.Restarts()
         self.line = 1
         self.bytes = 0
         self.tail = b""
         self.cut_lines = 0
-        self.traces: dict[tuple[By, int | None], Traceback] = {}
-        self.tables: dict[tuple[By, int | None], elastic.FailureTable] = {}
+        self.traces: dict[Who, Traceback] = {}
+        self.tables: dict[Who, elastic.FailureTable] = {}
         self.look_again = 0
         self.seen: dict[int, int] = defaultdict(int)
         self.full: set[int] = set()  # literals whose quota is used up
@@ -104,17 +111,20 @@ class _Scan:
         self.dropped = 0
         self.traces_made = 0
         self.traced: set[int | None] = set()
-        self.last_traces: deque[tuple[Event, By]] = deque(maxlen=self.quota.traces)
+        self.last_traces: deque[tuple[Event, Who]] = deque(maxlen=self.quota.traces)
         self.own = {n for n, literal in enumerate(prefilter.literals) if literal in LITERALS}
         lines = _head_lines(head)
         self.prefixes = Prefixes.of(lines[:400])
         for line in lines:
             self.prefixes.peel(plain(line))
         self.facts = list(facts_in(lines, source))
+        self.stated = rank_stated(lines)
+        self.meter = Meter(source.rank is not None, self.prefixes.peel)
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def block(self, block: Block) -> None:
+        self.meter.block(block.lines, self.line)
         lines, hits = block.lines, self.prefilter.scan(block.lines)
         at, hit = 0, 0
         while at < len(lines):
@@ -150,26 +160,45 @@ class _Scan:
             return
         text = _decoded(line.raw)
         peeled = self.prefixes.peel(plain(text))
-        if (under_way and self._belongs(peeled)) or not line.numbers:
+        while peeled.by == "torch" and (at := glued(peeled.text)) > 0:
+            self._take_peeled(peeled._replace(text=peeled.text[:at]), line, text)
+            peeled = self.prefixes.peel(peeled.text[at:])
+        self._take_peeled(peeled, line, text)
+
+    def _take_peeled(self, peeled: Peeled, line: _Line, text: str) -> None:
+        if not self.own.isdisjoint(line.numbers):
+            self.restarts.note(peeled.text, self.line, peeled.who)
+        if ((self.traces or self.tables) and self._belongs(peeled)) or not line.numbers or peeled.by == "echo":
             return
+        for failure in elastic.other_ends(peeled.text, self.line):
+            if failure.rank is None:
+                failure.rank = self.prefixes.rank_on_node(failure.local_rank, peeled.stream)
+            self._exit(failure)
         if tracebacks.START in peeled.text:
             self._open_trace(peeled, line)
         elif elastic.starts_table(peeled.text):
-            table = self.tables.setdefault((peeled.by, peeled.rank), elastic.FailureTable())
+            table = self.tables.setdefault(peeled.who, elastic.FailureTable())
             table.feed(peeled.text, self.line)
-        elif (failure := elastic.agent_line(peeled.text, self.line)) is not None:
-            self._exit(failure)
+        elif (agent := elastic.agent_line(peeled.text, self.line)) is not None:
+            self._exit(agent)
         elif wanted := [n for n in line.numbers if n not in self.own]:
             if self.kept_bytes > MAX_KEPT or self.full.issuperset(wanted):
                 self._wait(line.raw, wanted)
             else:
                 self._count(wanted)
+                if may_be_wrapped(peeled.text):
+                    peeled = self._unwrapped(peeled, line)
                 around = {}
                 if min(map(self.seen.__getitem__, wanted)) <= _WITH_CONTEXT:
                     before, after = context(line.block, line.start, line.end)
                     around = {"before": _shown(before), "after": _shown(after)}
                 self._event("line", peeled, self.line, text, **around)
                 self.kept_bytes += len(self.made[-1][0].text) + sum(len(t) for side in around.values() for t in side)
+
+    def _unwrapped(self, peeled: Peeled, line: _Line) -> Peeled:
+        sides = context(line.block, line.start, line.end)
+        before, after = ([self.prefixes.peel(plain(_decoded(raw))).text for raw in side] for side in sides)
+        return peeled._replace(text=unwrapped(before, peeled.text, after))
 
     def _count(self, numbers: list[int]) -> None:
         for number in numbers:
@@ -208,7 +237,7 @@ class _Scan:
         """Whether an open table or traceback of the same process takes the line."""
         if self.line >= self.look_again:
             self._give_up_silent_ones()
-        who = peeled.by, peeled.rank
+        who = peeled.who
         if (table := self.tables.get(who)) is not None:
             consumed = table.feed(peeled.text, self.line)
             if table.closed:
@@ -228,19 +257,32 @@ class _Scan:
         trace = Traceback.opened_by(peeled.text, self.line, peeled.by == "torch")
         before, _ = context(line.block, line.start, line.end)
         header = self.prefixes.peel(plain(_decoded(before[-1]))) if before else None
-        if header and (header.by, header.rank) == (peeled.by, peeled.rank):
+        if header and header.who == peeled.who:
             trace.header = header.text
-        self.traces[peeled.by, peeled.rank] = trace
+        self.traces[peeled.who] = trace
+        if trace.closed:
+            self._close_trace(peeled.who)
 
-    def _close_trace(self, who: tuple[By, int | None]) -> None:
+    def _close_trace(self, who: Who) -> None:
         trace = self.traces.pop(who)
         if trace.is_ignored or not (trace.frames or trace.exceptions):
             return
-        by, rank = who
+        by, rank, stream = who
+        for quoted in snippet_ranks(trace.header)[:_MAX_OPEN] if by in ("", "process") else ():
+            self._traceback(trace, Peeled(quoted, "torch", trace.text), quoted=True)
+        if snippet_ranks(trace.header):
+            return
         named = None if by or self.source.rank is not None else rank_in_header(trace.header)
+        if named is None and not by and self.source.rank is None:
+            named = trace.child
         if named is not None:
             by, rank = "torch", named
-        self._traceback(trace, Peeled(rank, by, trace.text), trace.header, named=named is not None)
+        elif (
+            by in ("", "process")
+            and self.prefixes.rank_of_process(process := trace.process or process_in(trace.text)) is not None
+        ):
+            by, stream = "process", process  # Ray passes on what a worker has raised
+        self._traceback(trace, Peeled(rank, by, trace.text, stream), trace.header, named=named is not None)
 
     def _traceback(self, trace: Traceback, peeled: Peeled, stamp_in: str = "", **more: bool) -> None:
         frames = [redact(frame) for frame in trace.frames]
@@ -253,13 +295,14 @@ class _Scan:
         if self.traces_made > self.quota.traces:
             self.last_traces.append(self.made.pop())
 
-    def _close_table(self, who: tuple[By, int | None]) -> None:
+    def _close_table(self, who: Who) -> None:
         for failure in self.tables.pop(who).rows:
             self._exit(failure)
 
     def _exit(self, failure: elastic.Failure) -> None:
         rank = failure.rank
-        text = f"rank {'?' if rank is None else rank} ended with exit code {failure.exitcode} (pid {failure.pid})"
+        process = f" (pid {failure.pid})" if failure.pid > 0 else ""
+        text = f"rank {'?' if rank is None else rank} ended with exit code {failure.exitcode}{process}"
         peeled = Peeled(rank, "" if rank is None else "torch", text)
         self._event(
             "exit", peeled, failure.line, failure.time,
@@ -286,7 +329,7 @@ class _Scan:
         for who in [who for who, table in self.tables.items() if self.line - table.last_line > _SILENCE]:
             self._end_table(who)
 
-    def _end_table(self, who: tuple[By, int | None]) -> None:
+    def _end_table(self, who: Who) -> None:
         self.tables[who].close()
         self._close_table(who)
 
@@ -308,7 +351,7 @@ class _Scan:
             time_text=stamp.text if stamp else "",
             fields=fields,
         )
-        self.made.append((event, peeled.by))
+        self.made.append((event, (peeled.by, peeled.rank, peeled.stream)))
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
@@ -322,6 +365,7 @@ class _Scan:
             self._event("line", self.prefixes.peel(plain(text)), line, text)
         self.made += self.last_traces
         self._last_activity()
+        self._metrics()
         return self._placed()
 
     def _last_activity(self) -> None:
@@ -330,22 +374,37 @@ class _Scan:
         if lines and not lines[-1]:
             lines.pop()
         last: dict[int | None, tuple[int, str, Peeled]] = {}
+        complaints: deque[tuple[int, str, Peeled]] = deque(maxlen=_COMPLAINTS)
         progress: dict[int | None, list[tuple[int, str, Peeled]]] = defaultdict(list)
         for number, raw, peeled in self._tail_lines(lines, self._line_count() - len(lines) + 1):
-            rank = self.prefixes.global_rank(peeled.rank, peeled.by)
+            rank = self.prefixes.whose((peeled.by, peeled.rank, peeled.stream), None)
             last[rank] = number, raw, peeled
+            if complains(peeled.text):
+                complaints.append((number, raw, peeled))
             if shows_progress(peeled.text):
                 named = rank_named(peeled.text) if rank is None and self.source.rank is None else None
                 progress[rank if named is None else named].append((number, raw, peeled))
         for rank, found in progress.items():
             number, raw, peeled = found[-1]
-            whose = peeled if peeled.by or rank is None else Peeled(rank, "torch", peeled.text)
+            prefixed = peeled.by not in ("", "said")
+            whose = peeled if prefixed or rank is None else Peeled(rank, "said", peeled.text)
             self._event(
                 "progress", whose, number, raw,
-                at=[n for n, _, _ in found[-64:]], finished=finished(peeled.text), prefixed=bool(peeled.by),
+                at=[n for n, _, _ in found[-64:]], finished=finished(peeled.text), prefixed=prefixed,
             )  # fmt: skip
         for number, raw, peeled in last.values():
             self._event("last", peeled, number, raw)
+        for number, raw, peeled in complaints:
+            self._event("complaint", peeled, number, raw)
+
+    def _metrics(self) -> None:
+        """One event for each series of numbers. It stands behind the last line: a series is whole only there."""
+        end = self._line_count()
+        self.meter.tail(self.tail, end - self.tail.rstrip(b"\n").count(b"\n"))
+        for number, (peeled, at, fields) in enumerate(self.meter.found(), 1):
+            self._event("metric", peeled, end + number * _EVIDENCE, peeled.text, **fields)
+            event, who = self.made[-1]
+            self.made[-1] = replace(event, line=at), who
 
     def _tail_lines(self, lines: list[str], first: int) -> list[tuple[int, str, Peeled]]:
         """Those that say something, with their numbers; of the very first perhaps only a part is left."""
@@ -357,10 +416,27 @@ class _Scan:
     def _line_count(self) -> int:
         return self.line - 1 if self.tail.endswith(b"\n") or not self.tail else self.line
 
+    def _of(self, event: Event, who: Who, of_file: int | None) -> Event:
+        rank = self.prefixes.whose(who, of_file)
+        host = self.prefixes.host_of(who, rank) or event.host
+        attempt = self.source.attempt + self.restarts.attempt(event.seq, who[2] if who[0] == "process" else "")
+        if (rank, host, attempt) == (event.rank, event.host, event.attempt):
+            return event
+        return replace(event, rank=rank, host=redact(host) if host else None, attempt=attempt)
+
+    def _where(self) -> list[Fact]:
+        """Which rank was which process on which host, as launchers and NCCL have said."""
+        hosts = [("host", rank, redact(host)) for rank, host in sorted(self.prefixes.hosts.items())]
+        pids = [("pid", rank, pid) for rank, pid in sorted(self.prefixes.pids.items())]
+        return [
+            Fact(name, value, self.source.id, None, rank, self.source.host) for name, rank, value in (*hosts, *pids)
+        ]
+
     def _placed(self) -> LogRead:
         """Only now it is known whose lines the prefixes and the path meant."""
         rank = self.prefixes.rank_of_file(self.source.rank)
-        events = [_of_rank(event, self.prefixes.global_rank(event.rank, by) if by else rank) for event, by in self.made]
+        told = [item for item in self.made if item[0].kind != "traceback" or not self.prefixes.is_helper(item[1])]
+        events = _with_rank_of_end([self._of(event, who, rank) for event, who in told], self.source.rank)
         source = replace(self.source, rank=rank, lines=self._line_count(), bytes=self.bytes)
         skipped = []
         if self.cut_lines:
@@ -369,13 +445,28 @@ class _Scan:
         if self.dropped:
             why = f"{self.dropped} of its matching lines between the first and the last were left out: too much text"
             skipped.append(Skipped(self.source.id, why))
-        facts = [replace(fact, rank=rank) for fact in self.facts]
+        facts = [*(replace(fact, rank=rank) for fact in self.facts), *self._where()]
         sure = len(self.prefixes.torch_ranks) == 1
-        return LogRead(source, sorted(events, key=lambda event: event.seq), skipped, facts, sure)
+        stated = None if self.prefixes.ranks else self.stated
+        return LogRead(source, sorted(events, key=lambda event: event.seq), skipped, facts, sure, stated)
 
 
-def _of_rank(event: Event, rank: int | None) -> Event:
-    return event if event.rank == rank else replace(event, rank=rank)
+def _with_rank_of_end(events: list[Event], of_file: int | None) -> list[Event]:
+    """One traceback that names nobody, and one rank of several that ended with an error code unheard: it is his."""
+    for attempt in {event.attempt for event in events} if of_file is None else ():
+        own = [event for event in events if event.attempt == attempt]
+        raised = [event for event in own if event.kind == "traceback" and not _of_launcher(event)]
+        nameless = [event for event in raised if event.rank is None]
+        exits = {event.rank: event for event in own if event.kind == "exit" and event.rank is not None}
+        ended = [event for event in exits.values() if 0 < event.fields["exitcode"] < 128]
+        if len(exits) > 1 and len(nameless) == len(ended) == 1 and all(e.rank != ended[0].rank for e in raised):
+            host = ended[0].host or ended[0].fields["host"] or None
+            events[events.index(nameless[0])] = replace(nameless[0], rank=ended[0].rank, host=host)
+    return events
+
+
+def _of_launcher(event: Event) -> bool:
+    return any(name.endswith(("ChildFailedError", "SignalException")) for name in event.fields.get("types", ()))
 
 
 def _head_lines(head: bytes) -> list[str]:

@@ -18,7 +18,16 @@ _BETWEEN_FRAMES = 40  # source and marker lines that may stand between two frame
 
 _CHAIN = ("During handling of the above exception", "The above exception was the direct cause")
 _SPAWNED = "-- Process "  # torch.multiprocessing quotes the child's traceback after this line
-_FRAME = re.compile(r'^\s*File "([^"]{1,500})", line (\d{1,9})(?:, in (.{1,200}))?')
+_CHILD = re.compile(r"^-- Process (\d{1,6}) terminated")
+_REMOTE = re.compile(r"\bray::.{1,400}?\(pid=(\d{1,10})(?:, ip=([\w.:-]{1,64}))?")
+_ACTOR = re.compile(r"^\s*(pid|ip): ([\w.:-]{1,64})$", re.M)
+_GRAPH_END = re.compile(r"\[Op:\w{1,200}\]")
+_GRAPH_LINES = 200
+_WIDEST_PREFIX = 200
+_BOX = re.compile(r"^\s*[╭+][─-]{2,} ?" + re.escape(START) + r" ?[─-]{2,}[╮+]\s*$")
+_BOX_FRAME = re.compile(r"^(\S.{0,500}?):(\d{1,9}) in (\S.{0,200})$")
+_DIGIT = re.compile(r"\d")
+_FRAME = re.compile(r'^\s*(?:> )?File "([^"]{1,500})", line (\d{1,9})(?:, in (.{1,200}))?')
 _EXCEPTION = re.compile(
     r"^(?P<type>[A-Za-z_][\w.]{0,200}(?:\([\w., ]{1,200}\))?)(?::(?P<message>(?: .*)?)$|$)", re.DOTALL
 )
@@ -46,6 +55,14 @@ class Traceback:
     line: int = 0
     last_line: int = 0
     closed: bool = False
+    process: str = ""
+    """`pid@ip` of the Ray worker in which it was raised."""
+    child: int | None = None
+    """The number of torch.multiprocessing's child that raised it."""
+    _margin: str = ""
+    _path: str = ""
+    _width: int = 0
+    _graph: int = 0
     _state: str = "frames"
     _lines: int = 0
     _foreign: int = 0
@@ -54,7 +71,23 @@ class Traceback:
 
     @classmethod
     def opened_by(cls, text: str, number: int, by_torch: bool) -> Traceback:
-        return cls(number, by_torch, _GROUP.match(text) is not None, line=number, last_line=number)
+        self = cls(number, by_torch, _GROUP.match(text) is not None, line=number, last_line=number)
+        at = text.find(START)
+        if _BOX.match(text):
+            self._state, self._width = "box", len(text.rstrip())
+        elif "\\n" in text[at:]:
+            self._take_escaped(text[at:])
+        elif not self.group and at <= _WIDEST_PREFIX and text[:at].strip():
+            self._margin = _shape(text[:at])
+        return self
+
+    def _take_escaped(self, text: str) -> None:
+        """A whole traceback in one line of JSON, its newlines escaped."""
+        text = text.split('", "', 1)[0] if '\\"' in text else text
+        for line in text.split("\\n")[1:]:
+            if not self.closed:
+                self.feed(line.replace('\\"', '"').replace("\\t", "\t"), self.line, False)
+        self.closed = True
 
     @property
     def is_ignored(self) -> bool:
@@ -69,13 +102,15 @@ class Traceback:
             self.closed = True
             return False
         self.last_line = number
+        if self._margin and _shape(text[: len(self._margin)]) == self._margin:
+            text = text[len(self._margin) :]  # a logger has put its time and level before every line
         if self.group:
             return self._in_group(text, number)
         take: Callable[[str, int, bool], bool] = getattr(self, f"_in_{self._state}")
         return take(text, number, by_torch)
 
     def _in_frames(self, text: str, number: int, by_torch: bool) -> bool:
-        if text[:1] in (" ", "\t") or not text.strip():
+        if text[:1] in (" ", "\t") or text.startswith("> File ") or not text.strip():
             self._since_frame = 0 if self._frame(text) else self._since_frame + 1
             if self._since_frame <= _BETWEEN_FRAMES:
                 return True
@@ -83,11 +118,52 @@ class Traceback:
             self.closed = True
             return False
         elif self._exception(text, number):
-            self._state = "message"
+            self._state = self._after_exception(text)
+            return True
+        elif self._remote(text):
             return True
         self._foreign += 1
         self.closed = self._foreign > _FOREIGN_ALLOWED
         return False
+
+    def _after_exception(self, text: str) -> str:
+        """Ray's quoted traceback follows its exception; TensorFlow's message is long and ends with the operation."""
+        if self._remote(text):
+            return "frames"
+        from_tensorflow = self.types[-1].startswith("tensorflow.") or text.endswith("Graph execution error:")
+        return "graph" if from_tensorflow and not _GRAPH_END.search(text) else "message"
+
+    def _remote(self, text: str) -> bool:
+        found = _REMOTE.search(text[:2_000]) if "ray::" in text else None
+        if found is not None:
+            self.process = f"{found[1]}@{found[2] or ''}"
+        return found is not None
+
+    def _in_graph(self, text: str, number: int, by_torch: bool) -> bool:
+        self._graph += 1
+        if self._graph > _GRAPH_LINES or START in text or _LOG_LINE.match(text) or text.startswith(_CHAIN):
+            self._state = "gap"
+            return self._in_gap(text, number, by_torch)
+        if text.strip() and not self._frame(text):
+            self._add(text)
+        if _GRAPH_END.search(text):
+            self._state = "message"
+        return True
+
+    def _in_box(self, text: str, number: int, by_torch: bool) -> bool:
+        """rich draws a box around the frames; a long path goes on in the next line."""
+        inner = text.strip()
+        if inner[:1] in ("╰", "+"):
+            self._state = "frames"
+        elif inner[:1] in ("│", "|"):
+            line = self._path + inner[1:-1].strip()
+            found = _BOX_FRAME.match(line)
+            if found:
+                self._keep_frame(found[1], found[2], found[3])
+            self._path = line if not found and line.startswith("/") and len(line) < 500 else ""
+        else:
+            return self._in_frames(text, number, by_torch)
+        return True
 
     def _in_message(self, text: str, number: int, by_torch: bool) -> bool:
         if text.startswith("Original " + START):  # a DataLoader worker's traceback, quoted inside the message
@@ -95,7 +171,9 @@ class Traceback:
         elif not text.strip():
             self._state = "gap"
         elif text.startswith((*_CHAIN, _SPAWNED)):
-            self._state = "chain"
+            self._chained(text)
+        elif self._wrapped(text):
+            self.exceptions[-1] += " " + text.strip()
         elif text[0] in " \t" or (by_torch and _goes_on(text)):
             if not self._frame(text):
                 self._add(text)
@@ -108,7 +186,7 @@ class Traceback:
         if not text.strip():
             return True
         if text.startswith((*_CHAIN, _SPAWNED)):
-            self._state = "chain"
+            self._chained(text)
             return True
         if by_torch and _goes_on(text):
             self._state = "message"
@@ -116,9 +194,20 @@ class Traceback:
         self.closed = True
         return False
 
+    def _chained(self, text: str) -> None:
+        self._state = "chain"
+        if (found := _CHILD.match(text)) is not None:
+            self.child = int(found[1])
+
+    def _wrapped(self, text: str) -> bool:
+        """rich breaks a message where the next word would not have fitted into its width."""
+        last = self.exceptions[-1].rsplit("\n", 1)[-1] if self.exceptions else ""
+        word = text.split(" ", 1)[0]
+        return bool(self._width and word) and len(last) <= self._width < len(last) + 1 + len(word)
+
     def _in_chain(self, text: str, number: int, by_torch: bool) -> bool:
-        if START in text:
-            self._state = "frames"
+        if START in text or self._remote(text):
+            self._state = "box" if _BOX.match(text) else "frames"
             self.group = _GROUP.match(text) is not None
         elif text.strip():
             self.closed = True
@@ -155,10 +244,13 @@ class Traceback:
     def _frame(self, text: str) -> bool:
         if (found := _FRAME.match(text)) is None:
             return False
-        self.frames.append(f"{found[1]}:{found[2]} in {(found[3] or '?').strip()}")
+        self._keep_frame(found[1], found[2], found[3] or "?")
+        return True
+
+    def _keep_frame(self, path: str, line: str, function: str) -> None:
+        self.frames.append(f"{path}:{line} in {function.strip()}")
         if len(self.frames) > MAX_FRAMES:
             del self.frames[MAX_FRAMES // 3]
-        return True
 
     def _add(self, text: str) -> None:
         self.exceptions.append(text)
@@ -169,6 +261,17 @@ class Traceback:
         if not self.exceptions and self.frames:
             return f"Traceback cut off in {self.frames[-1]}"
         return "\n".join(self.exceptions)
+
+
+def _shape(text: str) -> str:
+    """Two times look alike when their digits do not count."""
+    return _DIGIT.sub("0", text)
+
+
+def process_in(text: str) -> str:
+    """`pid@ip` of the Ray actor that died, as Ray's message lists them."""
+    found = dict(_ACTOR.findall(text)) if "class_name:" in text else {}
+    return f"{found['pid']}@{found.get('ip', '')}" if found.get("pid", "").isdigit() else ""
 
 
 def rank_in_header(text: str) -> int | None:

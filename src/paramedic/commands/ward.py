@@ -60,8 +60,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     scoring.add_argument(
         "--corpus", metavar="DIR", help="recordings made by `run --output DIR` instead of those shipped"
     )
-    scoring.add_argument("--format", choices=("text", "json", "html"), help="(default: text, or as FILE is called)")
-    scoring.add_argument("--output", metavar="FILE", help="write it there; .html and .json say how")
+    scoring.add_argument(
+        "--format", choices=("text", "json", "html", "markdown"), help="(default: text, or as FILE is called)"
+    )
+    scoring.add_argument("--output", metavar="FILE", help="write it there; .html, .json and .md say how")
     for action in (listing, running, scoring):
         action.add_argument("--cases", metavar="DIR", help="your own cases instead of those shipped")
 
@@ -317,20 +319,25 @@ def _summary(args: argparse.Namespace, rows: list[Row], seconds: float) -> str:
 # -- score ---------------------------------------------------------------------------------------------------------
 
 
+_FORMATS = {".html": "html", ".json": "json", ".md": "markdown"}
+
+
 def _score(args: argparse.Namespace) -> int:
     from paramedic.ward.corpus import CORPUS
     from paramedic.ward.held_back import append
     from paramedic.ward.score import document, score
 
-    format = args.format or {".html": "html", ".json": "json"}.get(Path(args.output or "").suffix.lower(), "text")
+    format = args.format or _FORMATS.get(Path(args.output or "").suffix.lower(), "text")
     if format == "html" and not args.output:
         raise ParamedicError("--format html needs --output FILE")
     folder = Path(args.corpus) if args.corpus else CORPUS
     if not folder.is_dir():
         hint = "" if args.corpus else "; the recordings are in the source repository: name their folder with --corpus"
         raise ParamedicError(f"{folder}: no such folder{hint}")
+    apart = format == "markdown" and args.split == "all"  # that page shows both parts side by side
     with _progress() as progress:
-        done = score(_cases(args), folder, args.split, progress)
+        scores = [score(_cases(args), folder, split, progress) for split in (SPLITS[:2] if apart else (args.split,))]
+    done = scores[-1]
     if not done.every.n:
         raise ParamedicError(f"{folder}: holds no recording of these cases")
     look = append(done, folder) if args.split != "development" else None
@@ -342,6 +349,11 @@ def _score(args: argparse.Namespace) -> int:
         from paramedic.report.json import dumps
 
         text = dumps(document(done) | {"held_back_scoring": look}) + "\n"
+    elif format == "markdown":
+        from paramedic.ward.accuracy import markdown
+        from paramedic.ward.held_back import entries
+
+        text = markdown(scores, entries(folder))
     else:
         from paramedic.ward.page import render
 

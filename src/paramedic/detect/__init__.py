@@ -4,7 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from paramedic.detect import collectives, exceptions, exits, hang, match, memory, numerics
+from paramedic.detect import (
+    collectives,
+    description,
+    drift,
+    exceptions,
+    exits,
+    growth,
+    hang,
+    match,
+    memory,
+    numerics,
+    placement,
+    recovery,
+    stragglers,
+    training,
+)
 from paramedic.knowledge import Knowledge, Rule
 from paramedic.model import Finding, Run
 from paramedic.prefilter import Prefilter
@@ -17,6 +32,7 @@ EVENT_DETECTORS: dict[str, Detector] = {
     "memory.shared": memory.shared,
     "memory.limited": memory.limited,
     "collectives.fingerprints": collectives.fingerprints,
+    "collectives.unlike_models": collectives.unlike_models,
     "exits.killed": exits.killed,
     "exits.crashed": exits.crashed,
     "exits.terminated": exits.terminated,
@@ -29,6 +45,33 @@ EVENT_DETECTORS: dict[str, Detector] = {
 RUN_DETECTORS: dict[str, Detector] = {
     "hang.rank_missing": hang.rank_missing,
     "hang.rank_lost": hang.rank_lost,
+    "hang.rank_left": hang.rank_left,
+    "recovery.failed": recovery.failed,
+    "stragglers.more_work": stragglers.more_work,
+    "stragglers.same_work": stragglers.same_work,
+    "stragglers.slow_input": stragglers.slow_input,
+    "stragglers.throttled": stragglers.throttled,
+    "stragglers.all_throttled": stragglers.all_throttled,
+    "stragglers.waits_for_input": stragglers.waits_for_input,
+    "stragglers.below_expected": stragglers.below_expected,
+    "growth.memory": growth.memory,
+    "growth.savings": growth.savings,
+    "growth.slowing": growth.slowing,
+    "growth.retraced": growth.retraced,
+    "placement.other_than_planned": placement.other_than_planned,
+    "placement.each_alone": placement.each_alone,
+    "training.blow_up": training.blow_up,
+    "training.scale_collapsed": training.scale_collapsed,
+    "training.schedule_ended": training.schedule_ended,
+    "training.never_changes": training.never_changes,
+    "training.flat": training.flat,
+    "drift.replicas": drift.replicas,
+    "drift.never_updated": drift.never_updated,
+    "drift.counted_twice": drift.counted_twice,
+    "drift.resumed_elsewhere": drift.resumed_elsewhere,
+    "description.described": description.described,
+    "hang.silent_setup": hang.silent_setup,
+    "exceptions.last_words": exceptions.last_words,
 }
 """They compare ranks with each other, once every event has been judged."""
 

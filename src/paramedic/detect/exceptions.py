@@ -1,57 +1,104 @@
-"""Python exceptions that no signature knows: their frames still say at which stage of training they happened."""
+"""Errors that no signature knows: their class, words and frames still say at which stage of training they happened."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from paramedic.detect.match import on_event, own_frame
+from paramedic.detect.match import on_event, own_frame, own_frames
 from paramedic.knowledge import Rule, load_taxonomy
+from paramedic.knowledge.clues import load_clues
 from paramedic.model import Event, Finding, Run
 
-_PLACES = (
-    (r"torch/utils/data/|/datasets/|tf/data|[Dd]ata[Ll]oader|__getitem__|collate", "data-pipeline-failure", 0.75),
-    (
-        r" in (?:\w*save\w*checkpoint\w*|save|_save|save_\w+)$|distributed/checkpoint/.*save",
-        "checkpoint-save-failure",
-        0.65,
-    ),
-    (r" in (?:\w*load\w*checkpoint\w*|load_state_dict|resume\w*)$", "checkpoint-resume-failure", 0.65),
-    (r"from_pretrained", "model-weight-loading-failure", 0.65),
-    (r" in init_process_group$|rendezvous|_create_tcp_store", "rendezvous-setup-failure", 0.7),
-    (r"argparse\.py|pydantic|configuration_utils|hydra/|omegaconf/", "invalid-run-configuration", 0.65),
-    (r"distributed/distributed_c10d\.py", "communication-runtime-error", 0.5),
+_LAUNCHER = (
+    "ChildFailedError",
+    "WorkerGroupError",
+    "SignalException",
+    "ProcessRaisedException",
+    "ProcessExitedException",
 )
-_UNIMPLEMENTED = ("AttributeError", "NotImplementedError")
-_LAUNCHER = ("ChildFailedError", "SignalException", "ProcessRaisedException", "ProcessExitedException")
 _QUIET = ("KeyboardInterrupt", "SystemExit", "BdbQuit")
+_USUAL = "step-execution-error"
+_USUAL_ODDS = 1.2
+"""Log odds of an ordinary error in the step, against one symptom that some clue speaks for."""
+_LAST_CALLS = 12
+_MAX_MESSAGE = 1_200
+_SHARPER = 1.3
+_ENOUGH = 2.4
+"""Log odds that a mere line must gather to be believed."""
+_MOST_BY_WORDS = 0.7
+_LEAST, _MOST = 0.5, 0.88
+"""Nobody has seen this message before, so never surer; but a rank did end with it."""
 
 
 def unrecognised(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     known = {(e.event.source, e.event.seq) for one in found for e in one.evidence}
-    symptoms = load_taxonomy()
     for event in run.events:
         if event.kind != "traceback" or (event.source, event.seq) in known or not event.fields.get("types"):
             continue
         name = event.fields["types"][-1].rsplit(".", 1)[-1]
-        if name in _LAUNCHER or name in _QUIET:
-            continue
-        symptom, confidence = _symptom(event, name)
-        where = own_frame(event)
-        fields = {"exception": _last_exception(event)[:200], "where": where}
-        one = on_event(rule, event, fields)
-        yield replace(one, symptom=symptoms.symptom(symptom), confidence=confidence)
+        if name not in _LAUNCHER and name not in _QUIET:
+            fields = {"exception": _last_exception(event)[:200], "where": own_frame(event)}
+            yield _read(rule, event, fields)
 
 
-def _symptom(event: Event, name: str) -> tuple[str, float]:
-    frames = "\n".join(event.fields.get("frames", ()))
-    for pattern, symptom, confidence in _PLACES:
-        if re.search(pattern, frames, re.M):
-            return symptom, confidence
-    if name in _UNIMPLEMENTED:
-        return "unsupported-api-or-attribute", 0.6
-    return "step-execution-error", 0.6
+def last_words(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Nothing else was recognised: the last lines that speak of an error, if they say enough."""
+    ended = any(e.fields.get("finished") or e.kind == "description" for e in run.events)
+    if ended or any(one.severity == "error" for one in found):
+        return
+    best: tuple[float, Event] | None = None
+    for event in run.events:
+        if event.kind == "complaint":
+            odds, _ = weigh(event)
+            most = max(odds.values(), default=0.0)
+            if most >= _ENOUGH and (best is None or most > best[0]):
+                best = most, event
+    if best is not None:
+        one = _read(rule, best[1], {"line": best[1].text[:200]})
+        yield replace(one, confidence=min(one.confidence, _MOST_BY_WORDS))
+
+
+def _read(rule: Rule, event: Event, fields: Mapping[str, str]) -> Finding:
+    odds, factors = weigh(event)
+    odds[_USUAL] += _USUAL_ODDS
+    symptom = max(odds, key=odds.__getitem__)
+    share = math.exp(_SHARPER * odds[symptom]) / (1 + sum(math.exp(_SHARPER * value) for value in odds.values()))
+    one = on_event(rule, event, fields)
+    allowed = load_taxonomy().symptoms[symptom].causes
+    weights = {cause: factor for cause, factor in factors.items() if cause in allowed}
+    return replace(
+        one,
+        symptom=load_taxonomy().symptom(symptom),
+        confidence=round(min(max(share, _LEAST), _MOST), 3),
+        weights=weights,
+        consequence="possible" if symptom in _ECHOES else "never",
+    )
+
+
+_ECHOES = ("communication-runtime-error", "collective-hang", "worker-or-node-loss")
+
+
+def weigh(event: Event) -> tuple[dict[str, float], dict[str, float]]:
+    """(log odds of each symptom that some clue speaks for, factors for the odds of causes)."""
+    frames = list(event.fields.get("frames", ()))
+    places = {
+        "type": "\n".join(event.fields.get("types", ())),
+        "message": event.text[:_MAX_MESSAGE],
+        "call": "\n".join(frames[-_LAST_CALLS:]),
+        "own": "\n".join(own_frames(event)[-3:]),
+    }
+    odds: dict[str, float] = defaultdict(float)
+    factors: dict[str, float] = {}
+    for clue in load_clues():
+        if clue.pattern.search(places[clue.place]):
+            for symptom, weight in clue.symptoms.items():
+                odds[symptom] += weight
+            for cause, factor in clue.causes.items():
+                factors[cause] = factors.get(cause, 1.0) * factor
+    return odds, factors
 
 
 def _last_exception(event: Event) -> str:

@@ -4,42 +4,102 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 
-from paramedic.detect.match import on_events, own_frame
+from paramedic.detect.match import on_events, own_frames
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 
 _SUBGROUP = re.compile(r"\bPG (?:ID )?[1-9]\d{0,6}\b")
 """A process group that is not the default one: who belongs to it, the message does not say."""
+_ASIDE = re.compile(
+    r" in \w*(?:sav(?:e|ing)|checkpoint|eval|valid|infer|generat|report|log_metric|log_dict|barrier"
+    r"|broadcast_object|gather_object|finali[sz]e|destroy|teardown|shutdown|upload|export|callback)\w*$",
+    re.I,
+)
+"""Frames of work beside the training step, which people put under `if rank == 0`."""
+_CLOSING = (" in barrier", " in monitored_barrier", " in destroy_process_group")
+_SAVING = re.compile(r"\b(?:sav(?:e|ing)|writ(?:e|ing)|checkpoint|flush|upload)", re.I)
+_SETTING_UP = re.compile(
+    r"\bjoining\b|\bconnecting\b|rendezvous|waiting for|init_process_group|distributed_backend|process group|barrier"
+    r"|init(?:iali[sz])?(?:e|ing|ation)?[_ ](?:of )?(?:the )?(?:process|distributed|torch|nccl|parallel|collective)"
+    r"|world[ _]size|\brank \d+ (?:of|/) ?\d+|torch_extensions|loading extension|building extension"
+    r"|detected cuda files|ninja|started server|grpc|coordination|cluster|socket\.cpp",
+    re.I,
+)
+_MORE_THAN_SET_UP = ("progress", "description")
+
+
+@dataclass(frozen=True, slots=True)
+class _Wait:
+    """A rank that waited in a collective, or lost a peer there, and where its own code stood."""
+
+    rank: int
+    place: str
+    aside: bool
+    at_the_end: bool
+    """Its own code waits at a barrier or closes the group, as loops do when they are through."""
+    event: Event
 
 
 def rank_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Ranks that did not wait in the collective in which the others waited until their timeout."""
-    for victims in _victims(found, "collective-hang"):
-        waiting = {rank for one in victims for rank in one.ranks}
-        missing = run.expected_ranks - waiting
+    for errors in _undecided(found):
+        victims = _of(errors, "collective-hang")
         events = [one.evidence[0].event for one in victims]
-        if _few(missing, waiting) and not any(_SUBGROUP.search(event.text) for event in events):
+        waiting = {rank for one in victims for rank in one.ranks}
+        if not waiting or any(_SUBGROUP.search(event.text) for event in events):
+            continue
+        waits = _waits([*victims, *_of(errors, "communication-runtime-error")])
+        missing = run.expected_ranks - {one.rank for one in waits if one.rank in waiting or one.place}
+        if _few(missing, waiting):
             yield _accusation(run, rule, events, missing, waiting)
-        elif not missing and (odd := _elsewhere(victims)):
-            others = [e for e in events if e.rank not in odd]
-            theirs = [e for e in events if e.rank in odd]
-            yield on_events(rule, [*theirs, *others][:4], sorted(odd), {"waiting": _listed(waiting - odd)})
+        elif odd := _elsewhere(waits):
+            theirs = [one.event for one in waits if one.rank in odd]
+            others = [one.event for one in waits if one.rank not in odd]
+            fields = {"waiting": _listed({one.rank for one in waits} - odd)}
+            accused = on_events(rule, [*theirs, *others][:4], sorted(odd), fields)
+            at_the_end = all(one.at_the_end and not one.aside for one in waits if one.rank in odd)
+            yield replace(accused, weights=_reasons(run, odd, elsewhere=True, at_the_end=at_the_end))
 
 
 def rank_lost(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Ranks that said nothing while all others lost the connection to a peer."""
+    yield from _gone(run, rule, found, finished=False)
+
+
+def rank_left(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Ranks that had finished their own work when the others lost the connection to them."""
+    yield from _gone(run, rule, found, finished=True)
+
+
+def _gone(run: Run, rule: Rule, found: Sequence[Finding], finished: bool) -> Iterator[Finding]:
     if any(one.symptom == "collective-hang" for one in found):
         return
-    for victims in _victims(found, "communication-runtime-error"):
+    done = _finished(run)
+    for errors in _undecided(found):
+        victims = _of(errors, "communication-runtime-error")
         lost = {rank for one in victims for rank in one.ranks}
         missing = run.expected_ranks - lost
-        if _few(missing, lost):
-            yield _accusation(run, rule, [one.evidence[0].event for one in victims], missing, lost)
+        if _few(missing, lost) and bool(missing & done) == finished:
+            events = [one.evidence[0].event for one in victims]
+            yield _accusation(run, rule, events, missing, lost)
 
 
-def _victims(found: Sequence[Finding], symptom: str) -> Iterator[list[Finding]]:
+def silent_setup(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Everybody's last words are about finding the others, nobody has made a step, and nothing has failed."""
+    if any(one.severity == "error" for one in found) or any(e.kind in _MORE_THAN_SET_UP for e in run.events):
+        return
+    lasts = [e for e in run.events if e.kind == "last" and e.text]
+    if lasts and all(_SETTING_UP.search(e.text) for e in lasts):
+        yield on_events(rule, lasts[:4], (), {"last": lasts[0].text[:160]})
+
+
+# -- who waited where ----------------------------------------------------------------------------------------------
+
+
+def _undecided(found: Sequence[Finding]) -> Iterator[list[Finding]]:
     """By attempt; none where somebody has said what went wrong, or whom he waited for: nobody needs to be suspected."""
     by_attempt: dict[int, list[Finding]] = defaultdict(list)
     for one in found:
@@ -47,33 +107,67 @@ def _victims(found: Sequence[Finding], symptom: str) -> Iterator[list[Finding]]:
             by_attempt[one.attempt].append(one)
     for _, errors in sorted(by_attempt.items()):
         if not any(one.consequence == "never" or "accused" in one.fields for one in errors):
-            yield [one for one in errors if one.symptom == symptom and one.consequence == "possible"]
+            yield errors
+
+
+def _of(errors: Sequence[Finding], symptom: str) -> list[Finding]:
+    return [one for one in errors if one.symptom == symptom and one.consequence == "possible"]
+
+
+def _waits(victims: Sequence[Finding]) -> list[_Wait]:
+    waits: dict[int, _Wait] = {}
+    for one in victims:
+        event = one.evidence[0].event
+        if event.rank is None or event.rank in waits:
+            continue
+        call = " ".join(one.fields[name] for name in ("op", "seq") if name in one.fields) if "seq" in one.fields else ""
+        place = call or " ← ".join(reversed(own_frames(event)))
+        frames = [frame for frame in event.fields.get("frames", ()) if not frame.endswith(" in barrier")]
+        aside = any(_ASIDE.search(frame) for frame in frames)
+        at_the_end = any(frame.endswith(_CLOSING) for frame in event.fields.get("frames", ()))
+        waits[event.rank] = _Wait(event.rank, place, aside, at_the_end, event)
+    return list(waits.values())
+
+
+def _elsewhere(waits: Sequence[_Wait]) -> set[int]:
+    """Whoever stands elsewhere than the clear majority; of two camps, the one that does something beside the step."""
+    places = Counter(one.place for one in waits if one.place)
+    if len(places) < 2:
+        return set()
+    (usual, votes), *_ = places.most_common(1)
+    if votes > sum(places.values()) / 2:
+        return {one.rank for one in waits if one.place and one.place != usual}
+    aside = {one.rank for one in waits if one.aside}
+    return aside if aside and len(aside) <= len(waits) / 2 else set()
 
 
 def _accusation(run: Run, rule: Rule, events: Sequence[Event], missing: Set[int], waiting: Set[int]) -> Finding:
     """Shows where the missing ranks were, the last that they said if they said anything, and then who waited."""
-    lasts = [event for event in run.events if event.kind == "last" and event.rank in missing and event.text]
-    return on_events(rule, [*lasts[:2], *events[:4]], sorted(missing), {"waiting": _listed(waiting)})
+    attempt = max((event.attempt for event in events), default=0)
+    lasts = [e for e in run.events if e.kind == "last" and e.rank in missing and e.text and e.attempt == attempt]
+    one = on_events(rule, [*lasts[:2], *events[:4]], sorted(missing), {"waiting": _listed(waiting)})
+    return replace(one, weights=_reasons(run, missing))
+
+
+def _reasons(run: Run, ranks: Set[int], elsewhere: bool = False, at_the_end: bool = False) -> Mapping[str, float]:
+    """What the suspects' own last words, and where they stand, say about why."""
+    if at_the_end or ranks & _finished(run):
+        return {"uneven-work-across-ranks": 6.0}
+    if elsewhere:
+        return {"collective-order-divergence": 2.0}
+    lasts = [e for e in run.events if e.kind in ("last", "progress") and e.rank in ranks]
+    if lasts and _SAVING.search(max(lasts, key=lambda e: e.seq).text):
+        return {"storage-or-external-service-fault": 12.0}
+    return {}
+
+
+def _finished(run: Run) -> set[int]:
+    return {e.rank for e in run.events if e.kind == "progress" and e.rank is not None and e.fields.get("finished")}
 
 
 def _few(missing: Set[int], waiting: Set[int]) -> bool:
     """One of two, or fewer than those that wait: a larger rest was never part of it."""
     return bool(waiting) and (0 < len(missing) < len(waiting) or len(missing) == len(waiting) == 1)
-
-
-def _elsewhere(victims: Sequence[Finding]) -> set[int]:
-    """Ranks that waited in another collective, or whose own code stood at another line, than the clear majority."""
-    places: dict[int, str] = {}
-    for one in victims:
-        event = one.evidence[0].event
-        call = " ".join(one.fields[name] for name in ("op", "seq") if name in one.fields) if "seq" in one.fields else ""
-        place = call or (own_frame(event) if event.fields.get("frames") else "")
-        if event.rank is not None and place:
-            places.setdefault(event.rank, place)
-    votes = Counter(places.values()).most_common(2)
-    if len(votes) < 2 or votes[0][1] <= len(places) / 2:
-        return set()
-    return {rank for rank, place in places.items() if place != votes[0][0]}
 
 
 def _listed(ranks: Set[int]) -> str:

@@ -19,7 +19,8 @@ def match(run: Run, rules: Sequence[Rule], prefilter: Prefilter) -> list[Finding
     for rule in rules:
         for keyword in rule.keywords:
             by_keyword.setdefault(keyword, []).append(rule)
-    rank_of_pid = {e.fields["pid"]: e.rank for e in run.events if e.kind == "exit" and e.rank is not None}
+    rank_of_pid = {fact.value: fact.rank for fact in run.facts if fact.name == "pid" and fact.rank is not None}
+    rank_of_pid |= {e.fields["pid"]: e.rank for e in run.events if e.kind == "exit" and e.rank is not None}
     found = []
     for event in run.events:
         if event.kind not in ("line", "traceback"):
@@ -89,17 +90,21 @@ def _evidence(event: Event) -> Evidence:
 
 def own_frame(event: Event) -> str:
     """The innermost frame of the user's own code."""
+    return (own_frames(event) or list(event.fields.get("frames", ())) or ["?"])[-1]
+
+
+def own_frames(event: Event) -> list[str]:
+    """Frames of the user's own code, the innermost last."""
     frames: list[str] = list(event.fields.get("frames", ()))
-    own = [f for f in frames if f.startswith("/") and "site-packages" not in f and "/lib/python" not in f]
-    return (own or frames or ["?"])[-1]
+    return [f for f in frames if f.startswith("/") and "-packages/" not in f and "/lib/python" not in f]
 
 
 def most_specific(found: Sequence[Finding]) -> list[Finding]:
     """One finding for each event: the rule that is surest of its symptom."""
-    best: dict[tuple[str, int, str], Finding] = {}
+    best: dict[tuple[str, int, str, int | None], Finding] = {}
     for one in found:
         event = one.evidence[0].event
-        key = (event.source, event.seq, event.kind)
+        key = (event.source, event.seq, event.kind, event.rank)
         if key not in best or one.confidence > best[key].confidence:
             best[key] = one
     return list(best.values())

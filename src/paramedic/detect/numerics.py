@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from paramedic.detect.match import on_event
+from paramedic.detect.match import on_event, on_events
+from paramedic.detect.series import FIRST, LAST, every
 from paramedic.knowledge import Rule
 from paramedic.model import Finding, Run
 
@@ -13,9 +14,17 @@ _NON_FINITE = re.compile(
     r"\b(?P<what>(?:\w+[ _])?loss|grad[_ ]norm)['\"]?\s{0,3}[:=|]?\s{0,3}(?P<value>-?(?:nan|inf))\b", re.I
 )
 
+_ENOUGH = 3
+
 
 def ended_non_finite(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Each rank's last line of progress; one skipped step in the middle of a run is nobody's business."""
-    for event in run.events:
-        if event.kind == "progress" and (bad := _NON_FINITE.search(event.text)) is not None:
-            yield on_event(rule, event, {"what": bad["what"].strip(), "value": bad["value"]})
+    bad_lines = [(e, bad) for e in run.events if e.kind == "progress" and (bad := _NON_FINITE.search(e.text))]
+    for event, bad in bad_lines:
+        yield on_event(rule, event, {"what": bad["what"].strip(), "value": bad["value"]})
+    if bad_lines:
+        return
+    for one in every(run, "loss"):
+        if len(one.values) >= _ENOUGH and not any(value is not None for value in one.values[-_ENOUGH:]):
+            ranks = () if one.rank is None else (one.rank,)
+            yield on_events(rule, one.shown(LAST, FIRST), ranks, {"what": "loss", "value": "nan"})

@@ -119,7 +119,8 @@ def timeline(report: Report) -> Timeline | None:
 def _all_events(report: Report) -> list[Event]:
     """The run's events, and what the verdict quotes should the run not hold it."""
     quoted = [evidence.event for evidence in report.verdict.evidence] if report.verdict else []
-    found = {_key(event): event for event in (*report.run.events, *quoted)}
+    said = (event for event in report.run.events if event.kind != "metric")
+    found = {_key(event): event for event in (*said, *quoted)}
     return sorted(found.values(), key=_key)
 
 

@@ -1,0 +1,184 @@
+"""Numbers that training prints on its way, as series: which rank said which value at which step.
+
+A failure that raises no error shows only here. Of a big log the beginning, the end and samples in between are read.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from paramedic.collect.layouts import By, Peeled, plain
+from paramedic.collect.quantities import Value, said_in
+from paramedic.redact import redact
+
+POINTS = 128
+"""Of one series so many are kept, evenly spread; the first, the last and the extreme lines besides."""
+MAX_SERIES = 512
+WHOLE = 16 << 10
+"""So much of a log's beginning is read; afterwards the first lines of every block, and the end."""
+SAMPLE = 2 << 10
+END = 8 << 10
+"""So much of the end of a log that is too long to be read whole."""
+TAIL = 64 << 10
+"""As much of the end as `tail` is given at most."""
+_MIN_LINE, _MAX_LINE = 4, 600
+
+_WORTH = re.compile(
+    rb"[Ll]oss|[Ss]tep|[Ii]ter|[Ee]poch|update|[Nn]orm|[Mm]em|resident|checksum|hash|/s|ms\b|[Ww]orld|[Rr]ank|"
+    rb"replicas|process|MEMBER|words|tokens|documents|scale|accuracy|[Tt]hrottl|quota|[Rr]esum|holds|parameters"
+)
+_SHARDED = (b"FSDP", b"fully_shard", b"ZeRO", b"tensor parallel", b"TensorParallel", b"pipeline", b"microbatch")
+_BRACKETED = re.compile(r"\[(?:worker|trainer|process|gpu|replica)[ :_-]?(\d{1,6})\]", re.I)
+_SPEAKER = re.compile(
+    r"^[^\n]{0,60}?(?<!lora[ _-])(?<!low[ _-])(?<!local[ -])(?<!node[ -])(?<!\bto )(?<!from )(?<!than )"
+    r"\brank[ _=:#-]{0,2}(\d{1,6})\b",
+    re.I,
+)
+
+Key = tuple[By, int | None, str, int | None, str]
+"""Which prefix names the rank, that rank, the one that the line itself names, and the quantity."""
+
+
+@dataclass(slots=True)
+class Series:
+    """One rank's values of one name in the order of the log, thinned out by halves when they become many."""
+
+    name: str
+    unit: str
+    labels: list[str] = field(default_factory=list)
+    values: list[float | None] = field(default_factory=list)
+    count: int = 0
+    unlabelled: int = 0
+    first: tuple[int, str] = (0, "")
+    last: tuple[int, str] = (0, "")
+    largest: tuple[int, str] = (0, "")
+    latest: tuple[str, float | None] = ("", None)
+    most: float = -math.inf
+    _stride: int = 1
+
+    def add(self, label: str, value: float | None, line: int, text: str) -> None:
+        if self.count and (label, value) == self.latest:
+            return  # the same line once more, as in the console and in a file
+        if not self.count:
+            self.first = line, text
+        self.last, self.latest = (line, text), (label, value)
+        if value is not None and value > self.most:
+            self.most, self.largest = value, (line, text)
+        if self.count % self._stride == 0:
+            self.labels.append(label)
+            self.values.append(value)
+            if len(self.values) >= POINTS:
+                del self.labels[1::2], self.values[1::2]
+                self._stride *= 2
+        self.count += 1
+
+    def fields(self) -> dict[str, Any]:
+        """As plain texts, so that a recording holds them like any other field."""
+        steps, values = list(self.labels), list(self.values)
+        if (self.count - 1) % self._stride:
+            steps.append(self.latest[0])
+            values.append(self.latest[1])
+        lines = (f"{line}\t{text}" for line, text in (self.first, self.largest, self.last) if line)
+        return {
+            "name": self.name, "unit": self.unit, "count": self.count, "steps": "\n".join(steps),
+            "values": " ".join("nan" if value is None else repr(value) for value in values),
+            "shown": redact("\n".join(lines)),
+        }  # fmt: skip
+
+
+@dataclass(slots=True)
+class Meter:
+    """Collects the series of one source. Fed with its blocks and, at the end, with its tail."""
+
+    ranked: bool
+    """The file is one rank's, so a rank that a line speaks of may be another's."""
+    peel: Callable[[str], Peeled]
+    series: dict[Key, Series] = field(default_factory=dict)
+    read: int = 0
+    gaps: bool = False
+    """Not all of it was read, so lines without a step cannot be counted."""
+    last_line: int = 0
+    sharded: bool = False
+
+    def block(self, lines: bytes, first: int) -> None:
+        """`first` is the number of the block's first line. Behind the log's beginning only a block's own is read."""
+        if self.read < WHOLE:
+            self._take(_beginning(lines, WHOLE - self.read), first)
+        elif self.read >= WHOLE + TAIL:
+            self.gaps = True
+            self._take(_beginning(lines, SAMPLE), first)
+        self.read += len(lines)
+
+    def tail(self, tail: bytes, first: int) -> None:
+        """Those of its lines that were not read yet; all of them where that makes the log whole."""
+        self.gaps = self.gaps or self.read > WHOLE + len(tail)
+        start = _line_start(tail, len(tail) - END) if self.gaps else 0
+        first += tail.count(b"\n", 0, start)
+        while start < len(tail) and first <= self.last_line:
+            start, first = _line_start(tail, start + 1), first + 1
+        self._take(tail[start:], first)
+
+    def _take(self, lines: bytes, first: int) -> None:
+        self.sharded = self.sharded or any(word in lines for word in _SHARDED)
+        for number, whole in enumerate(lines.removesuffix(b"\n").split(b"\n") if lines else (), first):
+            for raw in whole.split(b"\r"):
+                if len(raw) > _MIN_LINE and _WORTH.search(raw, 0, _MAX_LINE):
+                    self._line(number, _cut(raw).decode("utf-8", "replace"))
+            self.last_line = number
+
+    def _line(self, number: int, raw: str) -> None:
+        text = plain(raw)
+        peeled = self.peel(text)
+        said = said_in(peeled.text)
+        if not said.values:
+            return
+        named = None if peeled.rank is not None or self.ranked else _rank_in(peeled.text)
+        for one in said.values:
+            self._add((peeled.by, peeled.rank, peeled.stream, named, one.name), said.label, one, number, peeled.text)
+
+    def _add(self, key: Key, label: str, one: Value, number: int, text: str) -> None:
+        series = self.series.get(key)
+        if series is None:
+            if len(self.series) >= MAX_SERIES:
+                return
+            series = self.series[key] = Series(one.name, one.unit)
+        if not label:
+            series.unlabelled += 1
+            label = "" if self.gaps else f"#{series.unlabelled}"
+        series.add(label, one.value, number, text.strip())
+
+    def found(self) -> Iterator[tuple[Peeled, int, dict[str, Any]]]:
+        """For each series: whose it is, with its last line, that line's number, and the fields of its event."""
+        for (by, rank, stream, named, _), series in self.series.items():
+            more = {} if named is None else {"rank": named}
+            fields = {**series.fields(), "sharded": self.sharded, **more}
+            yield Peeled(rank, by, series.last[1], stream), series.last[0], fields
+
+
+def _beginning(lines: bytes, most: int) -> bytes:
+    """So many bytes, without the last line if only a part of it is among them."""
+    if len(lines) <= most:
+        return lines
+    return lines[: max(lines.rfind(b"\n", 0, most), lines.rfind(b"\r", 0, most)) + 1]
+
+
+def _line_start(lines: bytes, at: int) -> int:
+    """Where the first line begins at or behind `at`."""
+    if at <= 0 or at >= len(lines):
+        return min(max(at, 0), len(lines))
+    return (lines.find(b"\n", at - 1) + 1) or len(lines)
+
+
+def _cut(raw: bytes) -> bytes:
+    """Between words: half a secret would not be known as one."""
+    return raw if len(raw) <= _MAX_LINE else raw[:_MAX_LINE].rpartition(b" ")[0]
+
+
+def _rank_in(text: str) -> int | None:
+    """Whose line it is, in the program's own words: the rank that it names first, near its beginning."""
+    found = (_BRACKETED.search(text) if "[" in text else None) or _SPEAKER.match(text)
+    return int(found[1]) if found else None

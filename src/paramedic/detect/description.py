@@ -1,0 +1,214 @@
+"""Plain words: which symptom a description sounds like, when there is no log line that a signature knows.
+
+A small text classifier, trained at first use on what the knowledge base says and on `knowledge/descriptions.toml`.
+For each word and pair of words it adds up how much more often the symptom's own texts use it than all other texts do
+(naive Bayes against its complement). Nothing is fetched, nothing is stored, nothing of the text is executed.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from importlib import resources
+from itertools import pairwise
+
+from paramedic.detect.match import on_events
+from paramedic.knowledge import Rule, load, load_taxonomy
+from paramedic.model import Finding, Run
+
+NONE = "none"
+MOST = 4_000
+"""Characters that are read: what fails is said early."""
+LEAST = 0.15
+"""Below it nothing is said at all: the words fit no symptom."""
+SUREST = 0.9
+"""Words are no evidence of what the machine did."""
+SHARPNESS = 2.0
+"""Of the scores, so that a probability is the share that is right: found by leaving each wording out in turn; a test
+recomputes it."""
+_SMOOTH = 0.1
+
+_OF_ALL = frozenset(
+    [
+        "collective-hang",
+        "collective-desync",
+        "communication-runtime-error",
+        "rendezvous-setup-hang",
+        "replica-divergence",
+    ]
+)
+"""Who reports these is seldom who is to blame."""
+_RANK = re.compile(r"\branks? (\d{1,6})\b", re.I)
+_FAILS = re.compile(
+    r"\brank \d{1,6}\W{1,3}(?:\w{1,12} )?(?:crash|die[sd]|dying|fail|throw|raise|abort|segfault|is killed|was killed|"
+    r"goes oom|oom|runs out|exit|disappear|is lost|was lost|takes|is slow|uses|gets)|\bonly (?:on |in )?rank \d",
+    re.I,
+)
+
+_WORD = re.compile(r"[a-z]+[a-z0-9]*|\b(?:13[4579]|143|40[134])\b")
+_FIRST = re.compile(r"[a-z]{1,20}")
+_COMMON_WORDS = """
+a an the of to in on at is are was were be been it its this that and or but i my me we our you your he they with by as
+from for so just very really also have has had do does did will would there which what all any some when while if then
+than too can could horovod pytorch torch tensorflow deepspeed megatron lightning accelerate colossalai bug
+"""
+_COMMON = frozenset(_COMMON_WORDS.split())
+"""Words that say nothing of what failed, the frameworks' names among them."""
+_ENDINGS = ("ations", "ation", "ingly", "ings", "ing", "edly", "ies", "ied", "ed", "es", "s", "ly", "e")
+
+
+def symptoms_of(text: str) -> list[tuple[str, float]]:
+    """(symptom, probability), the likeliest first; the rest of 1 is that nothing failed, or nothing that is known."""
+    shares = _model().shares(text)
+    return sorted(((id, share) for id, share in shares.items() if id != NONE), key=lambda item: -item[1])
+
+
+def described(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """What a text in plain words sounds like; only where nothing else was recognised in any of the input."""
+    if any(one.severity == "error" for one in found) or any(e.kind in ("traceback", "exit") for e in run.events):
+        return
+    told = [event for event in run.events if event.kind == "description"]
+    if not told or len(told) < len(run.sources):
+        return
+    likely = [item for item in symptoms_of("\n".join(event.text for event in told)) if item[1] >= LEAST / 3]
+    if not likely or likely[0][1] < LEAST:
+        return
+    (symptom, share), others = likely[0], likely[1:3]
+    advice = _descriptions()[symptom]
+    fields = {
+        "symptom": symptom.replace("-", " "),
+        "others": "".join(f", or {id.replace('-', ' ')} ({part:.0%})" for id, part in others),
+        "logs": advice["logs"],
+        "rerun": advice["rerun"],
+        "command": advice["command"],
+    }
+    one = on_events(rule, told[:1], () if symptom in _OF_ALL else _accused(told[0].text), fields)
+    yield replace(one, symptom=load_taxonomy().symptom(symptom), confidence=round(min(share, SUREST), 3))
+
+
+def _accused(text: str) -> tuple[int, ...]:
+    """The one rank that is said to fail; where several are named, or it waits for others, nobody is accused."""
+    named = {int(rank) for rank in _RANK.findall(text)}
+    return tuple(named) if len(named) == 1 and _FAILS.search(text) else ()
+
+
+# -- the classifier ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """How much each symptom's texts, and all texts together, use a feature; each text is a vector of length 1."""
+
+    idf: Mapping[str, float]
+    unseen: float
+    used: Mapping[str, Mapping[str, float]]
+    sizes: Mapping[str, float]
+    total: Mapping[str, float]
+
+    def shares(self, text: str) -> dict[str, float]:
+        return shares(self.scores(features(text)))
+
+    def scores(self, said: Mapping[str, int], left_out: str = "") -> dict[str, float]:
+        """For each symptom. A text that was learnt is judged as if it were not, where its symptom is `left_out`."""
+        vector = self.vector(said)
+        known = {feature: weight for feature, weight in vector.items() if feature in self.total}
+        size, kinds = sum(self.sizes.values()), _SMOOTH * len(self.total)
+        gone = sum(known.values()) if left_out else 0.0
+        found: dict[str, float] = {}
+        for symptom, used in self.used.items():
+            own = gone if symptom == left_out else 0.0
+            ours, others = self.sizes[symptom] - own, size - gone - self.sizes[symptom] + own
+            score = 0.0
+            for feature, weight in known.items():
+                here = used.get(feature, 0.0)
+                there = self.total[feature] - here
+                if left_out == symptom:
+                    here -= weight
+                elif left_out:
+                    there -= weight
+                score += weight * math.log((here + _SMOOTH) / (there + _SMOOTH))
+            found[symptom] = score + sum(known.values()) * math.log((others + kinds) / (ours + kinds))
+        return found
+
+    def vector(self, said: Mapping[str, int]) -> dict[str, float]:
+        """Words that nobody has used yet count in its length: they make every answer less sure."""
+        raw = {feature: math.log1p(count) * self.idf.get(feature, self.unseen) for feature, count in said.items()}
+        length = math.sqrt(sum(weight * weight for weight in raw.values())) or 1.0
+        return {feature: weight / length for feature, weight in raw.items()}
+
+
+def shares(scores: Mapping[str, float], sharpness: float = SHARPNESS) -> dict[str, float]:
+    top = max(scores.values())
+    powers = {symptom: math.exp(sharpness * (score - top)) for symptom, score in scores.items()}
+    total = sum(powers.values())
+    return {symptom: power / total for symptom, power in powers.items()}
+
+
+def train(texts: Iterable[tuple[str, Mapping[str, int]]]) -> Model:
+    texts = list(texts)
+    seen = Counter(feature for _, said in texts for feature in said)
+    idf = {feature: math.log((1 + len(texts)) / (1 + count)) + 1 for feature, count in seen.items()}
+    empty = Model(idf, math.log(1 + len(texts)) + 1, {}, {}, {})
+    used: dict[str, dict[str, float]] = {symptom: {} for symptom, _ in texts}
+    total: dict[str, float] = defaultdict(float)
+    for symptom, said in texts:
+        ours = used[symptom]
+        for feature, weight in empty.vector(said).items():
+            ours[feature] = ours.get(feature, 0.0) + weight
+            total[feature] += weight
+    return replace(empty, used=used, sizes={id: sum(ours.values()) for id, ours in used.items()}, total=dict(total))
+
+
+def features(text: str, whole: bool = True) -> dict[str, int]:
+    """Stems and pairs of them, without the commonest words; of a `whole` message its first word, too: how, what, is."""
+    text = text[:MOST].lower().replace("can not", "cannot").replace("n't", " not")
+    words = [word for word in map(_stem, _WORD.findall(text)) if word]
+    said = Counter(words)
+    said.update(f"{one} {two}" for one, two in pairwise(words))
+    if whole and (first := _FIRST.search(text)):
+        said[f"^{first[0]}"] += 1
+    return said
+
+
+@lru_cache(20_000)
+def _stem(word: str) -> str:
+    if word in _COMMON:
+        return ""
+    word = next((word[: -len(end)] for end in _ENDINGS if word.endswith(end) and len(word) - len(end) >= 3), word)
+    return word[:-1] if len(word) > 4 and word[-1] == word[-2] and word[-1] not in "ls" else word
+
+
+# -- what it learns from -------------------------------------------------------------------------------------------
+
+
+@cache
+def _model() -> Model:
+    return train([*wordings(), *_knowledge()])
+
+
+def wordings() -> Iterator[tuple[str, dict[str, int]]]:
+    for symptom, entry in _descriptions().items():
+        for line in entry["said"].strip().split("\n"):
+            yield symptom, features(line)
+
+
+@cache
+def _descriptions() -> dict[str, dict[str, str]]:
+    return tomllib.loads(resources.files("paramedic.knowledge").joinpath("descriptions.toml").read_text("utf-8"))
+
+
+def _knowledge() -> Iterator[tuple[str, dict[str, int]]]:
+    """The taxonomy's and the rules' own words. What a rule is not (`Not this`) speaks of other symptoms: left out."""
+    for id, entry in load_taxonomy().symptoms.items():
+        signals = [text for text in entry.signals.get("log", ()) if text != "none"]
+        for text in (id.replace("-", " "), entry.definition, entry.boundary, *signals):
+            yield str(id), features(text, whole=False)
+    for rule in load().rules.values():
+        if not rule.detector.startswith(("exceptions.", "description.")):  # these stand for any symptom
+            said = " ".join((rule.title, *rule.keywords, rule.section("What it means")))
+            yield str(rule.symptom), features(said, whole=False)

@@ -1,0 +1,98 @@
+"""What rises over a run and should not: memory, and the time that a step takes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from paramedic.detect.match import on_events
+from paramedic.detect.memory import human
+from paramedic.detect.series import FIRST, LAST, Series, by_rank, every, kendall, names, parts
+from paramedic.knowledge import Rule
+from paramedic.model import Finding, Run
+
+_POINTS = 6
+_WARM_UP = 0.2
+"""Caches, buffers and the optimiser's state are filled in the first steps: that part of the run does not count."""
+_STEADY, _NEARLY_ALL, _MANY = 0.7, 0.9, 16
+"""How much of a rise is a trend; of few points nearly all pairs must rise, and on nearly all ranks."""
+_RISE = 0.1
+_LEAST = 16 << 20
+_GOES_ON = 0.4
+_SLOWER = 2.0
+_FULL = 0.9
+
+
+def memory(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Memory that rises steadily after the warm-up, as much in the last part of the run as before, on most ranks."""
+    series = every(run, "memory")
+    for name in names(series):
+        same = [one for one in series if one.name == name and len(one.finite) >= _POINTS]
+        growing = [one for one in same if _grows(one.finite)]
+        few = min((len(one.finite) for one in same), default=0) < _MANY
+        if growing and len(growing) >= (_NEARLY_ALL if few else 0.5) * len(same):
+            first, last = growing[0].finite[0], growing[0].finite[-1]
+            events = [event for one in growing[:3] for event in one.shown(FIRST, LAST)]
+            ranks = () if len(growing) == len(same) else sorted({one.rank for one in growing if one.rank is not None})
+            yield on_events(rule, events, ranks, {"first": human(int(first)), "last": human(int(last))})
+            return
+
+
+def _grows(values: Sequence[float]) -> bool:
+    warm = values[int(_WARM_UP * len(values)) :]
+    start, middle, end = parts(warm, 3)
+    return (
+        kendall(warm) >= (_STEADY if len(values) >= _MANY else _NEARLY_ALL)
+        and warm[-1] - warm[0] >= max(_RISE * warm[0], _LEAST)
+        and end - middle >= _GOES_ON * (middle - start)
+        and warm[-1] >= 0.95 * max(values)
+    )
+
+
+def savings(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """In a job of several ranks, each says that it holds all of what was to be split between them."""
+    held = every(run, "held")
+    shares = [one.values[-1] for one in held if one.values and one.values[-1] is not None]
+    if len(shares) >= 2 and min(shares) >= _FULL and len(by_rank(held)) >= 2:
+        yield on_events(rule, [e for one in held[:3] for e in one.shown(LAST)], (), {"share": f"{min(shares):.0%}"})
+        return
+    parts_held, whole = every(run, "held_bytes"), every(run, "model_bytes")
+    sizes = [one.values[-1] or 0.0 for one in parts_held if one.values]
+    total = max((one.values[-1] or 0.0 for one in whole if one.values), default=0.0)
+    if len(by_rank(parts_held)) >= 2 and total and min(sizes) >= _FULL * total and _sharded((*parts_held, *whole)):
+        events = [event for one in (*whole[:1], *parts_held[:3]) for event in one.shown(LAST)]
+        yield on_events(rule, events, (), {"share": f"{min(sizes) / total:.0%}"})
+
+
+def _sharded(found: Sequence[Series]) -> bool:
+    return any(one.sharded for one in found)
+
+
+def slowing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Steps that take twice as long at the end as after the warm-up, with a steady rise, on every rank."""
+    series = [one for one in every(run, "step_time") if len(one.finite) >= 2 * _POINTS]
+    if series and all(_slows(one.finite) for one in series):
+        first, _, last = parts(series[0].finite[int(_WARM_UP * len(series[0].finite)) :], 3)
+        events = [event for one in series[:3] for event in one.shown(FIRST, LAST)]
+        yield on_events(rule, events, (), {"first": f"{first:.3g} s", "last": f"{last:.3g} s"})
+
+
+def _slows(values: Sequence[float]) -> bool:
+    warm = values[int(_WARM_UP * len(values)) :]
+    first, _, last = parts(warm, 3)
+    return first > 0 and last >= _SLOWER * first and kendall(warm) >= _STEADY
+
+
+_RETRACED = re.compile(r"\b(\d{1,6}) out of the last (\d{1,6}) calls to .{0,200}?triggered tf\.function retracing")
+_NOT_TRAINING = re.compile(r"predict|test_function|test_step|evaluate|restore|save|\bserving")
+
+
+def retraced(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Every call so far of a function of the training loop was traced anew."""
+    for event in run.events:
+        said = _RETRACED.search(event.text) if event.kind == "line" else None
+        if said is not None and said[1] == said[2] and not _NOT_TRAINING.search(said[0]):
+            later = replace(event, seq=max(e.seq for e in run.events if e.source == event.source) + 1)
+            yield on_events(rule, (later,), (), {"calls": said[1]})  # training goes on, and so does this
+            return

@@ -1,0 +1,49 @@
+"""Restarts that did not bring the job back: the first failure, and what stopped the attempt after it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from paramedic.detect.match import on_events
+from paramedic.knowledge import Rule
+from paramedic.model import Finding, Run
+
+_MEETING = ("rendezvous-setup-failure", "rendezvous-setup-hang")
+_STOPPED_BY = {
+    **dict.fromkeys(_MEETING, "rendezvous-endpoint-conflict"),
+    "checkpoint-resume-failure": "checkpoint-layout-mismatch",
+}
+"""What can only go wrong on the way back, and the cause that it speaks for."""
+
+
+def failed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """The job had been training, lost a rank, and its last attempt ended while it met again or read its state."""
+    by_attempt: dict[int, list[Finding]] = defaultdict(list)
+    for one in found:
+        if one.severity == "error" and one.consequence != "always":
+            by_attempt[one.attempt].append(one)
+    if len(by_attempt) < 2:
+        return
+    first, last = by_attempt[min(by_attempt)], by_attempt[max(by_attempt)]
+    stopped = [one for one in last if one.symptom in _STOPPED_BY]
+    began = [one for one in first if one.symptom not in _STOPPED_BY]
+    if not stopped or not began or any(one.symptom == began[0].symptom for one in last):
+        return
+    sure = sorted(began, key=lambda one: (one.consequence != "never", not one.ranks))[0]
+    ranks = (sure.ranks or _on_one_node(run, sure)) if sure.consequence == "never" else ()
+    events = [sure.evidence[0].event, stopped[0].evidence[0].event]
+    fields = {"loss": str(sure.symptom).replace("-", " "), "stopped": str(stopped[0].symptom).replace("-", " ")}
+    if ranks:
+        fields["accused"] = ", ".join(map(str, ranks))
+    yield replace(on_events(rule, events, ranks, fields), weights={_STOPPED_BY[stopped[0].symptom]: 8.0})
+
+
+def _on_one_node(run: Run, one: Finding) -> tuple[int, ...]:
+    """A restarting agent names only the local rank; in one console, where local and global ranks agree, it is both."""
+    exits = [event for event in run.events if event.kind == "exit"]
+    alike = all(event.rank in (None, event.fields.get("local_rank")) for event in exits)
+    local = one.evidence[0].event.fields.get("local_rank")
+    known = len(run.sources) == 1 and alike and 0 in run.expected_ranks
+    return (local,) if known and isinstance(local, int) and local in run.expected_ranks else ()

@@ -1,0 +1,128 @@
+"""The numbers that ranks printed, as the detectors want them: by rank, by step, and with the lines that show them."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from paramedic.model import Event, Run
+
+FIRST, LARGEST, LAST = 0, 1, -1
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One rank's values of one quantity; `steps` are what the log calls them, `#3` where it says none."""
+
+    name: str
+    rank: int | None
+    steps: tuple[str, ...]
+    values: tuple[float | None, ...]
+    sharded: bool
+    event: Event
+
+    @property
+    def finite(self) -> list[float]:
+        """At the steps of training, without what is no number."""
+        pairs = zip(self.steps, self.values, strict=True)
+        return [value for step, value in pairs if value is not None and not step.startswith("#")]
+
+    @property
+    def at(self) -> dict[str, float]:
+        """By step, where a step stands only once and has a finite value."""
+        often = Counter(self.steps)
+        pairs = zip(self.steps, self.values, strict=True)
+        return {step: value for step, value in pairs if step and value is not None and often[step] == 1}
+
+    def shown(self, *which: int) -> list[Event]:
+        """The lines that show it, each as an event of its own place."""
+        lines = [line.partition("\t") for line in str(self.event.fields.get("shown", "")).split("\n")]
+        known = [(int(line), text) for line, _, text in lines if line.isdecimal()]
+        chosen = {known[n]: n % len(known) for n in which if -len(known) <= n < len(known)}
+        return [self._line(line, text, place) for (line, text), place in chosen.items()]
+
+    def _line(self, line: int, text: str, place: int) -> Event:
+        one = replace(self.event, line=line, text=text, rank=self.rank, seq=self.event.seq + place, fields={})
+        return (
+            one if line == self.event.line else replace(one, utc_ns=None, time_text="")
+        )  # its time is the last line's
+
+
+def every(run: Run, *names: str) -> list[Series]:
+    """All series of the last attempt whose name is one of these or begins with one of them and a blank."""
+    found = [e for e in run.events if e.kind == "metric" and _is(str(e.fields.get("name", "")), names)]
+    last = max((e.attempt for e in found), default=0)
+    return [_series(e) for e in found if e.attempt == last]
+
+
+def by_rank(found: Iterable[Series]) -> dict[int, Series]:
+    """Each rank's longest; what is of no known rank is left out."""
+    longest: dict[int, Series] = {}
+    for one in found:
+        if one.rank is not None and (one.rank not in longest or len(one.values) > len(longest[one.rank].values)):
+            longest[one.rank] = one
+    return longest
+
+
+def names(found: Iterable[Series]) -> list[str]:
+    return sorted({one.name for one in found})
+
+
+def common_steps(found: Sequence[Series]) -> list[tuple[str, list[float]]]:
+    """The steps that all of them have, in the order of the log, with the value of each."""
+    if not found:
+        return []
+    tables = [one.at for one in found]
+    shared = [step for step in tables[0] if all(step in table for table in tables[1:])]
+    return [(step, [table[step] for table in tables]) for step in shared]
+
+
+def _is(name: str, wanted: Sequence[str]) -> bool:
+    return any(name == one or name.startswith(one + " ") for one in wanted)
+
+
+def _series(event: Event) -> Series:
+    fields = event.fields
+    values = [_number(word) for word in str(fields.get("values", "")).split()]
+    steps = str(fields.get("steps", "")).split("\n")
+    rank = event.rank if event.rank is not None else fields.get("rank")
+    size = min(len(steps), len(values))
+    return Series(
+        name=str(fields.get("name", "")),
+        rank=rank if isinstance(rank, int) else None,
+        steps=tuple(steps[:size]),
+        values=tuple(values[:size]),
+        sharded=bool(fields.get("sharded")),
+        event=event,
+    )
+
+
+def _number(text: str) -> float | None:
+    """None for what is no finite number; a recording is a stranger's file."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+# -- robust statistics ---------------------------------------------------------------------------------------------
+
+
+def kendall(values: Sequence[float]) -> float:
+    """Of all pairs, the share that rises less the share that falls: 1 for a steady rise, near 0 for noise."""
+    rises = falls = 0
+    for at, value in enumerate(values):
+        rises += sum(later > value for later in values[at + 1 :])
+        falls += sum(later < value for later in values[at + 1 :])
+    pairs = len(values) * (len(values) - 1) // 2
+    return (rises - falls) / pairs if pairs else 0.0
+
+
+def parts(values: Sequence[float], number: int) -> list[float]:
+    """The medians of so many equal stretches."""
+    size = len(values) / number
+    return [median(values[int(n * size) : max(int((n + 1) * size), int(n * size) + 1)]) for n in range(number)]

@@ -1,0 +1,181 @@
+"""A rank that needs longer than its peers for its own work, step after step. Who waits is never the slow one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from paramedic.detect.match import on_events
+from paramedic.detect.series import LARGEST, LAST, Series, by_rank, common_steps, every, names
+from paramedic.knowledge import Rule
+from paramedic.model import Finding, Run
+
+_STEPS = 5
+_SOON, _LATER, _MANY = 2.0, 1.4, 20
+"""So many times the peers' time must a rank need: noise of few steps is large, of twenty it has averaged out."""
+_SHARE = 0.75
+_LEAST = 0.005
+"""Seconds between the slowest and the fastest: below it is the clock's own grain."""
+_WAITS, _WAITED = 1.5, 0.25
+"""Waiting is uneven by nature: it counts from so much more, and as so large a part of the usual work of a step."""
+_MORE_WORK = 1.5
+_THROTTLED = 0.5
+
+
+_Times = Callable[[Sequence[Sequence[float]], int], list[float]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Slow:
+    ranks: tuple[int, ...]
+    times: float
+    series: dict[int, Series]
+
+    @property
+    def reads(self) -> bool:
+        return self.series[self.ranks[0]].name == "data_time"
+
+
+def more_work(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Slower, and with more words, tokens or documents to work through than the others."""
+    if (slow := _slow(run)) is not None and not _throttled(run) and (work := _work(run, slow.ranks)) is not None:
+        yield _finding(rule, slow, {"more": f"{work:.1f}"})
+
+
+def same_work(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Slower with as much work as the others."""
+    if (slow := _slow(run)) is not None and not slow.reads and not _throttled(run) and _work(run, slow.ranks) is None:
+        yield _finding(rule, slow, {})
+
+
+def slow_input(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """It is not its computing that takes longer, but getting its data."""
+    if (slow := _slow(run)) is not None and slow.reads and not _throttled(run) and _work(run, slow.ranks) is None:
+        yield _finding(rule, slow, {})
+
+
+def throttled(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Held back by a limit on its processor time, and its peers are not."""
+    held = _throttled(run)
+    slow = _slow(run)
+    if slow is not None and held:
+        yield _finding(rule, slow, {"share": f"{100 * min(held.values()):.0f} %"})
+
+
+def _finding(rule: Rule, slow: _Slow, fields: dict[str, str]) -> Finding:
+    peers = [one for rank, one in sorted(slow.series.items()) if rank not in slow.ranks]
+    events = [event for rank in slow.ranks[:2] for event in slow.series[rank].shown(LARGEST, LAST)]
+    events += [event for one in peers[:2] for event in one.shown(LAST)]
+    what = slow.series[slow.ranks[0]].name.replace("_time", "").split()[-1]
+    named = ", ".join(map(str, slow.ranks))
+    return on_events(rule, events, slow.ranks, {"rank": named, "times": f"{slow.times:.1f}", "what": what, **fields})
+
+
+def _slow(run: Run) -> _Slow | None:
+    """At most half of the ranks, which at nearly every step need longer than their peers, or are waited for by them."""
+    for kind in ("compute_time", "data_time", "step_time"):
+        found = every(run, kind)
+        for name in names(found):
+            if (slow := _slower(by_rank(one for one in found if one.name == name), _times, _LEAST)) is not None:
+                return slow
+    computing = [median(one.finite) for one in every(run, "compute_time", "step_time") if one.finite]
+    usual = median(computing) if computing else 0.0
+    return _slower(by_rank(every(run, "wait_time")), _waited_for, _WAITED * usual) if usual else None
+
+
+def _slower(series: Mapping[int, Series], times_of: _Times, least: float) -> _Slow | None:
+    ranks = sorted(series)
+    steps = [values for step, values in common_steps([series[r] for r in ranks]) if not step.startswith("#")]
+    if len(ranks) < 2 or len(steps) < _STEPS:
+        return None
+    needed = _SOON if len(steps) < _MANY else _LATER
+    times = {rank: times_of(steps, n) for n, rank in enumerate(ranks)}
+    slow = tuple(rank for rank, ratios in times.items() if _consistently(ratios, needed))
+    matters = median(max(values) - min(values) for values in steps) >= least
+    if not slow or not matters or 2 * len(slow) > len(ranks):
+        return None
+    return _Slow(slow, min(median(times[rank]) for rank in slow), dict(series))
+
+
+def _times(steps: Sequence[Sequence[float]], mine: int) -> list[float]:
+    """At each step, this rank's time as a multiple of its peers' median."""
+    ratios = []
+    for values in steps:
+        peers = median(value for n, value in enumerate(values) if n != mine)
+        ratios.append(values[mine] / peers if peers > 0 else 1.0)
+    return ratios
+
+
+def _waited_for(steps: Sequence[Sequence[float]], mine: int) -> list[float]:
+    """At each step, how many times as long as this rank its peers wait: the one that they wait for hardly waits."""
+    ratios = []
+    for values in steps:
+        peers = median(value for n, value in enumerate(values) if n != mine)
+        ratios.append(peers / max(values[mine], 1e-9) / _WAITS)
+    return ratios
+
+
+def _consistently(ratios: Sequence[float], needed: float) -> bool:
+    return median(ratios) >= needed and sum(r >= 1 + (needed - 1) / 2 for r in ratios) >= _SHARE * len(ratios)
+
+
+def _work(run: Run, slow: Sequence[int]) -> float | None:
+    """How many times as much work the slow ranks have, where that is clearly more."""
+    found = every(run, "work")
+    for name in names(found):
+        series = by_rank(one for one in found if one.name == name)
+        peers = [median(one.at.values()) for rank, one in series.items() if rank not in slow and one.at]
+        own = [median(series[rank].at.values()) for rank in slow if rank in series and series[rank].at]
+        if peers and own and median(peers) > 0 and min(own) >= _MORE_WORK * median(peers):
+            return min(own) / median(peers)
+    return None
+
+
+def _throttled(run: Run) -> dict[int, float]:
+    """The slow ranks whose processor quota was used up in most periods."""
+    slow = _slow(run)
+    shares = {rank: one.values[-1] or 0.0 for rank, one in by_rank(every(run, "throttled")).items() if one.values}
+    held = {rank: share for rank, share in shares.items() if share >= _THROTTLED}
+    return held if slow is not None and set(slow.ranks) <= set(held) < set(shares) else {}
+
+
+def all_throttled(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Every rank's processor quota was used up in most periods: the whole job runs at the speed of its limit."""
+    series = by_rank(every(run, "throttled"))
+    shares = [one.values[-1] or 0.0 for one in series.values() if one.values]
+    if shares and min(shares) >= _THROTTLED:
+        events = [event for one in list(series.values())[:3] for event in one.shown(LAST)]
+        yield on_events(rule, events, (), {"share": f"{100 * min(shares):.0f} %"})
+
+
+def waits_for_input(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """On every rank most of a step is spent waiting for data."""
+    reading, computing = by_rank(every(run, "data_time")), by_rank(every(run, "compute_time"))
+    ranks = sorted(reading.keys() & computing.keys())
+    pairs = [(reading[r].finite, computing[r].finite) for r in ranks]
+    if not pairs or any(min(len(data), len(work)) < _STEPS for data, work in pairs) or _slow(run) is not None:
+        return
+    if all(median(data) >= max(_STARVED * median(work), _NOTICED) for data, work in pairs):
+        data, work = pairs[0]
+        events = [event for rank in ranks[:3] for event in reading[rank].shown(LAST)]
+        yield on_events(rule, events, (), {"data": f"{median(data):.3g} s", "work": f"{median(work):.3g} s"})
+
+
+_STARVED, _NOTICED = 4.0, 0.1
+
+
+def below_expected(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """The log says which throughput is expected, and what was reached is far below it."""
+    for wanted in every(run, "expected_throughput"):
+        for one in every(run, "throughput"):
+            if one.event.fields.get("unit") == wanted.event.fields.get("unit") and one.values and wanted.values:
+                rates = [value for value in one.values if value is not None]
+                goal = wanted.values[-1] or 0.0
+                if rates and goal > 0 and median(rates) < _FAR_BELOW * goal:
+                    shown = [*wanted.shown(LAST), *one.shown(LAST)]
+                    yield on_events(rule, shown, (), {"rate": f"{median(rates):.4g}", "goal": f"{goal:.4g}"})
+                    return
+
+
+_FAR_BELOW = 0.6

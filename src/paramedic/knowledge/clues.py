@@ -1,0 +1,40 @@
+"""What an error that no signature knows says about itself: weighted clues, read from clues.toml."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+from paramedic.errors import ParamedicError
+from paramedic.knowledge.taxonomy import load_taxonomy
+
+PLACES = ("type", "message", "call", "own")
+
+
+@dataclass(frozen=True, slots=True)
+class Clue:
+    place: str
+    pattern: re.Pattern[str]
+    symptoms: Mapping[str, float]
+    """Log odds that it adds."""
+    causes: Mapping[str, float]
+    """Factors for the odds of causes."""
+
+
+@cache
+def load_clues() -> tuple[Clue, ...]:
+    data = tomllib.loads(resources.files(__package__).joinpath("clues.toml").read_text("utf-8"))
+    taxonomy = load_taxonomy()
+    clues = []
+    for number, entry in enumerate(data["clue"], 1):
+        unknown = [s for s in entry["symptoms"] if s not in taxonomy.symptoms]
+        unknown += [c for c in entry.get("causes", ()) if c not in taxonomy.causes]
+        if unknown or entry["in"] not in PLACES:
+            raise ParamedicError(f"clues.toml: clue {number} names the unknown {(*unknown, entry['in'])[0]!r}")
+        pattern = re.compile(entry["match"], re.I | re.M)
+        clues.append(Clue(entry["in"], pattern, entry["symptoms"], entry.get("causes", {})))
+    return tuple(clues)

@@ -1,0 +1,120 @@
+"""What changed between two runs, for people and for machines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+from rich.text import Text
+
+from paramedic.model import Finding, Skipped
+from paramedic.report import document, words
+from paramedic.report.escape import crop, encodable, one_line, printable
+from paramedic.report.json import dumps
+
+if TYPE_CHECKING:
+    from paramedic.differences import Change, Side
+
+SCHEMA_VERSION = 1
+SHOWN = 20
+SHOWN_VERBOSE = 300
+_VALUE = 44
+
+
+def headlines(ok: Side, bad: Side, changes: tuple[Change, ...]) -> list[str]:
+    """One line for each run, and one for the count."""
+    lines = [f"{name:<4} {_verdict(side)}" for name, side in (("ok", ok), ("bad", bad))]
+    if not changes:
+        return [*lines, "No differences in what both runs have on record."]
+    most = ", the most relevant to the failure first" if bad.failure else ""
+    return [*lines, f"{words.count(len(changes), 'difference')}{most}"]
+
+
+def _verdict(side: Side) -> str:
+    finding, run = side.failure, side.report.run
+    if finding is None:
+        return f"no failure found ({words.examined(run)})"
+    parts = (words.name(finding.symptom), words.where(finding), f"{words.percent(finding.confidence)} sure")
+    return f"{words.name(finding.stage)} › {' · '.join(parts)} ({words.examined(run)})"
+
+
+def table(changes: tuple[Change, ...], verbose: bool) -> Table:
+    rows = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("", "kind", "what", "ok", "bad", "why"):
+        rows.add_column(column, no_wrap=column in ("", "kind"), overflow="fold")
+    for change in changes[: SHOWN_VERBOSE if verbose else SHOWN]:
+        what = (
+            "" if change.kind in ("warning", "statement") or change.key == change.kind else _cell(change.key, verbose)
+        )
+        values = (_cell(value, verbose) if value is not None else "-" for value in (change.ok, change.bad))
+        cells = (bar(change.relevance), change.kind, what, *values, one_line(change.why))
+        rows.add_row(*(Text(cell) for cell in cells))
+    return rows
+
+
+def _cell(text: str, verbose: bool) -> str:
+    return one_line(text) if verbose else crop(one_line(text), _VALUE)
+
+
+def bar(share: float, cells: int = 4) -> str:
+    full, eighths = divmod(math.ceil(min(share, 1) * cells * 8), 8)
+    return "█" * full + ("▏▎▍▌▋▊▉"[eighths - 1] if eighths else "")
+
+
+def details(changes: tuple[Change, ...]) -> Iterator[str]:
+    """The changed lines of programs, as `diff -u` shows them."""
+    for change in changes:
+        if change.detail:
+            yield f"\n{one_line(change.key)}"
+            yield from (f"  {printable(line)}" for line in change.detail)
+
+
+def render_json(
+    sides: tuple[Side, Side], changes: tuple[Change, ...], skipped: tuple[Skipped, ...], left_out: int
+) -> str:
+    return dumps(
+        {
+            "schema_version": SCHEMA_VERSION,
+            "tool": {"name": "paramedic", "version": document.tool_version()},
+            "ok": _side(sides[0]),
+            "bad": _side(sides[1]),
+            "differences": [_change(change) for change in changes],
+            "left_out": left_out,
+            "skipped": [{"what": encodable(s.what), "why": encodable(s.why)} for s in skipped],
+        }
+    )
+
+
+def _side(side: Side) -> dict[str, Any]:
+    run = side.report.run
+    return {
+        "run": {
+            "id": encodable(run.id), "frameworks": [encodable(name) for name in run.frameworks],
+            "world_size": side.world_size, "sources": len(run.sources),
+        },
+        "failure": None if side.failure is None else _failure(side.failure),
+    }  # fmt: skip
+
+
+def _failure(finding: Finding) -> dict[str, Any]:
+    return {
+        "rule": finding.rule, "symptom": str(finding.symptom), "stage": finding.stage, "ranks": list(finding.ranks),
+        "confidence": round(min(max(finding.confidence, 0.0), 1.0), 3), "summary": encodable(finding.summary),
+    }  # fmt: skip
+
+
+def _change(change: Change) -> dict[str, Any]:
+    return {
+        "kind": change.kind,
+        "key": encodable(change.key),
+        "ok": None if change.ok is None else encodable(change.ok),
+        "bad": None if change.bad is None else encodable(change.bad),
+        "relevance": change.relevance,
+        "why": encodable(change.why),
+        "where": {
+            name: None if place is None else {"source": encodable(place.source), "line": place.line}
+            for name, place in (("ok", change.at_ok), ("bad", change.at_bad))
+        },
+    }

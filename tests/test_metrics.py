@@ -1,0 +1,180 @@
+"""Lines of progress of many frameworks become the same few quantities, bounded in number and with their lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from paramedic import run_folder
+from paramedic.collect import collect
+from paramedic.collect.metrics import MAX_SERIES, POINTS
+from paramedic.collect.quantities import said_in
+from paramedic.knowledge import load
+from paramedic.model import Event, Run
+from paramedic.pipeline import compile_prefilter
+
+PREFILTER = compile_prefilter(load())
+
+
+def read(tmp_path: Path, text: str, name: str = "console.log") -> Run:
+    (tmp_path / name).write_text(text, "utf-8")
+    return collect([str(tmp_path / name)], PREFILTER)
+
+
+def metrics(run: Run, name: str) -> list[Event]:
+    return [e for e in run.events if e.kind == "metric" and e.fields["name"] == name]
+
+
+def steps(event: Event) -> list[str]:
+    return str(event.fields["steps"]).split("\n")
+
+
+def shown(event: Event) -> list[int]:
+    return [int(line.split("\t")[0]) for line in str(event.fields["shown"]).split("\n")]
+
+
+@pytest.mark.parametrize(
+    ("line", "label", "values"),
+    [
+        (
+            "INFO train: rank 0 step 8 loss 1.1466 parameter norm 6.776154 running mean 0.453496",
+            "step 8",
+            {"loss": 1.1466, "state parameter norm": 6.776154},
+        ),
+        (
+            " [2026-11-15 06:00:00] iteration      101/    1000 | consumed samples:          808 | elapsed time per "
+            "iteration (ms): 812.5 | learning rate: 1.5E-04 | global batch size:     8 | lm loss: 6.7E+00 | loss "
+            "scale: 65536.0 | grad norm: 1.234 | number of skipped iterations:   2 | number of nan iterations:   0 |",
+            "step 101",
+            {"step_time": 0.8125, "lr": 1.5e-4, "loss": 6.7, "loss_scale": 65536, "grad_norm": 1.234, "skipped": 2},
+        ),
+        (
+            "[INFO] [logging.py:96:log_dist] [Rank 0] step=10, skipped=1, lr=[0.001]",
+            "step 10",
+            {"skipped": 1, "lr": 1e-3},
+        ),
+        (
+            "{'loss': '1.386', 'grad_norm': 0.2641, 'learning_rate': '4.5e-05', 'epoch': '0.125'}",
+            "epoch 0.125",
+            {"loss": 1.386, "grad_norm": 0.2641, "lr": 4.5e-5},
+        ),
+        (
+            "Epoch 0:  12%|█▏        | 12/100 [00:03<00:20,  4.3it/s, loss=0.3, v_num=1]",
+            "epoch 0 step 12",
+            {"throughput": 4.3, "loss": 0.3},
+        ),
+        (
+            "10/10 ━━━━━━━━━━━━━━━━━━━━ 1s 20ms/step - loss: 0.5012 - accuracy: 0.81",
+            "step 10",
+            {"step_time": 0.02, "loss": 0.5012, "score accuracy": 0.81},
+        ),
+        ("iter 100: loss 2.3456, time 512.0ms, mfu 12.3%", "step 100", {"loss": 2.3456, "step_time": 0.512}),
+        (
+            "step: 10  loss:  8.1234  grad_norm: 1.4567  memory:  2.00GiB(1.02%)  tps: 3,456  mfu: 0.04%",
+            "step 10",
+            {"loss": 8.1234, "grad_norm": 1.4567, "memory memory": 2 << 30, "throughput": 3456},
+        ),
+        (
+            "step 4 loss 0.6978 compute 1.5 s all-reduce 0.25 s",
+            "step 4",
+            {"loss": 0.6978, "compute_time compute": 1.5, "wait_time": 0.25},
+        ),
+        ("step 3 loss nan grad_norm inf", "step 3", {"loss": None, "grad_norm": None}),
+        (
+            "rank 1 step 0 words 160 forward 4 ms step 120 ms",
+            "step 0",
+            {"work words": 160, "compute_time forward": 0.004},
+        ),
+        ("step 10 max_memory_allocated=12.5 GB rss 3 MB", "step 10", {"memory rss": 3e6}),
+        ("train_loss_step=0.22, epoch 3, global_step 200", "epoch 3 step 200", {"loss": 0.22}),
+        ("step 12 param hash 3fa9c2bd loss 0.2", "step 12", {"state param hash": float(0x3FA9C2BD)}),
+        ("process 0 of 4, DistributedType.MULTI_CPU", "", {"world": 4}),
+        ("Initializing distributed: GLOBAL_RANK: 0, MEMBER: 1/2", "", {"world": 2}),
+        ("plan {'ranks': 4, 'rows_per_rank': 16}", "", {"planned": 4}),
+        ("holds 250 of 1000 bytes of parameters", "", {"held": 0.25}),
+    ],
+)
+def test_a_line_of_progress_is_understood(line: str, label: str, values: dict[str, float | None]) -> None:
+    said = said_in(line)
+    found = {one.name: one.value for one in said.values}
+    assert said.label == label
+    for name, value in values.items():
+        assert found[name] == (pytest.approx(value) if value is not None else None), name
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "torch 2.13.0 on 10.20.0.2:29500",
+        "own gradient norm 0.57, aux loss 0.1, kl loss 0.2",
+        "free memory 12 GB",
+        "saved checkpoints/latest.pt in 3.2 s",
+        "consumed tokens 4096",
+    ],
+)
+def test_other_numbers_are_left_alone(line: str) -> None:
+    assert not said_in(line).values
+
+
+def test_ranks_come_from_prefixes_from_words_and_from_the_file(tmp_path: Path) -> None:
+    prefixed = read(tmp_path, "[rank0]: step 1 loss 2.0\n[rank1]: step 1 loss 3.0\n")
+    assert {e.rank: e.fields["values"] for e in metrics(prefixed, "loss")} == {0: "2.0", 1: "3.0"}
+    worded = read(tmp_path, "train: rank 0 step 1 loss 2.0\ntrain: rank 1 step 1 loss 3.0, behind rank 0\n")
+    assert [(e.rank, e.fields["rank"]) for e in metrics(worded, "loss")] == [(None, 0), (None, 1)]
+    assert not worded.ranks_seen  # words alone do not prove that there is such a rank
+    filed = read(tmp_path, "step 1 loss 2.0\n", "rank-3.log")
+    assert [e.rank for e in metrics(filed, "loss")] == [3]
+
+
+def test_a_series_keeps_its_first_largest_and_last_line(tmp_path: Path) -> None:
+    lines = [f"step {n} loss {9.5 if n == 300 else 1 + n / 1000:.4f}" for n in range(700)]
+    (event,) = metrics(read(tmp_path, "\n".join(lines) + "\n"), "loss")
+    assert len(event.fields["values"].split()) == len(steps(event)) <= POINTS + 1
+    assert event.fields["count"] == 700
+    assert steps(event)[0] == "step 0"
+    assert steps(event)[-1] == "step 699"
+    assert shown(event) == [1, 301, 700]
+    assert event.line == 700
+
+
+def test_of_a_big_log_only_samples_are_read_but_always_its_end(tmp_path: Path) -> None:
+    lines = [f"2026-11-15 06:00:00,000 INFO train: step {n} loss {n % 7}.5 " + "x" * 60 for n in range(100_000)]
+    (event,) = metrics(read(tmp_path, "\n".join(lines) + "\n"), "loss")
+    assert event.fields["count"] < 2_000
+    assert shown(event)[-1] == 100_000
+    numbers = [int(step.split()[1]) for step in steps(event)]
+    assert numbers == sorted(numbers)
+    assert any(30_000 < number < 90_000 for number in numbers)
+
+
+def test_a_log_of_middle_size_is_read_whole(tmp_path: Path) -> None:
+    lines = [f"step {n} loss {n % 7}.5 " + "x" * 60 for n in range(900)]
+    (event,) = metrics(read(tmp_path, "\n".join(lines) + "\n"), "loss")
+    assert event.fields["count"] == 900
+
+
+def test_a_bar_that_is_drawn_over_and_over_is_a_series(tmp_path: Path) -> None:
+    bars = "".join(f"\r {n}/50 [00:0{n // 10}<00:20, 4.3it/s, loss={1 / (n + 1):.3f}]" for n in range(50))
+    (event,) = metrics(read(tmp_path, bars + "\n"), "loss")
+    assert event.fields["count"] == 50
+
+
+def test_the_number_of_series_is_bounded(tmp_path: Path) -> None:
+    text = "".join(f"rank {n} step 1 loss 1.5\n" for n in range(3 * MAX_SERIES))
+    assert sum(e.kind == "metric" for e in read(tmp_path, text).events) <= MAX_SERIES
+
+
+def test_secrets_do_not_stand_in_the_quoted_lines(tmp_path: Path) -> None:
+    secret = "hf_" + "a1B2c3D4" * 4
+    events = metrics(read(tmp_path, f"step 1 loss 1.5 token={secret}\n"), "loss")
+    assert events
+    assert secret not in str([(e.text, dict(e.fields)) for e in events])
+
+
+def test_events_can_be_recorded(tmp_path: Path) -> None:
+    run = read(tmp_path, "step 1 loss nan\nstep 2 loss 1.5\n")
+    run_folder.write(run, tmp_path / "run")
+    again = run_folder.read(str(tmp_path / "run"))
+    assert not again.skipped
+    assert [e.fields for e in metrics(again, "loss")] == [e.fields for e in metrics(run, "loss")]

@@ -1,0 +1,150 @@
+"""Failures that print no error: numbers that are wrong raise a verdict, numbers that are merely noisy raise none."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from paramedic.pipeline import diagnose
+from paramedic.report import ShownReport
+
+
+def say(tmp_path: Path, text: str) -> ShownReport:
+    (tmp_path / "console.log").write_text(text, "utf-8")
+    return diagnose([str(tmp_path / "console.log")])
+
+
+def verdict(tmp_path: Path, text: str) -> str | None:
+    report = say(tmp_path, text)
+    return None if report.verdict is None else report.verdict.rule
+
+
+def lanes(steps: int, ranks: int, line: Callable[[int, int], str]) -> str:
+    said = (f"[rank{rank}]: {line(rank, step)}\n" for step in range(steps) for rank in range(ranks))
+    return "".join(said) + "".join(f"[rank{rank}]: training finished\n" for rank in range(ranks))
+
+
+def healthy(seed: int) -> str:
+    """A run as they are: warm-up, noise, a falling loss, one slow step, one spike, a cosine learning rate."""
+    rng = random.Random(seed)
+    steps, ranks = rng.choice([8, 20, 60, 200]), rng.choice([2, 4, 8])
+    spike, pause = rng.randrange(steps), rng.randrange(steps)
+    base = rng.uniform(300, 40_000)
+    norms = [10 + 0.01 * n + rng.random() / 100 for n in range(steps)]
+    gradient = [rng.lognormvariate(0, 0.5) for _ in range(steps)]
+
+    def line(rank: int, step: int) -> str:
+        loss = 0.3 + 2 * math.exp(-4 * step / steps) * rng.uniform(0.8, 1.2) + (5 if step == spike else 0)
+        times = 9 if step == pause else 1 if step else 30
+        memory = base * (1 - 0.4 * math.exp(-step)) * rng.uniform(0.98, 1.02)
+        rate = 3e-4 * 0.5 * (1 + math.cos(math.pi * step / (steps - 1)))
+        return (
+            f"step {step} loss {loss:.4f} grad_norm {gradient[step]:.3f} parameter norm {norms[step]:.6f} lr {rate:.3e} "
+            f"tokens {rng.randint(900, 1100)} forward {times * rng.lognormvariate(3, 0.25):.1f} ms "
+            f"all-reduce {times * rng.lognormvariate(2, 0.8):.1f} ms memory {memory:.0f} MB"
+        )
+
+    return f"world size: {ranks}\n" + lanes(steps, ranks, line)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_noise_is_no_failure(tmp_path: Path, seed: int) -> None:
+    report = say(tmp_path, healthy(seed))
+    assert report.verdict is None
+    assert [finding.rule for finding in report.findings] == []
+
+
+def test_the_slow_rank_is_named_and_not_those_that_wait(tmp_path: Path) -> None:
+    text = lanes(
+        12,
+        4,
+        lambda r, s: f"step {s} loss 1.{s} compute {0.4 if r == 2 else 0.1} s all-reduce {0.01 if r == 2 else 0.31} s",
+    )
+    found = say(tmp_path, text).verdict
+    assert found is not None
+    assert (found.rule, found.ranks, found.causes[0].id) == ("PERF003", (2,), "hardware-fault")
+
+
+def test_whoever_is_waited_for_is_slow(tmp_path: Path) -> None:
+    text = lanes(12, 4, lambda r, s: f"step {s} loss 1.{s} wait {2 if r == 1 else 300} ms step 400 ms")
+    found = say(tmp_path, text).verdict
+    assert found is not None
+    assert found.ranks == (1,)
+
+
+def test_more_work_explains_a_slow_rank(tmp_path: Path) -> None:
+    text = lanes(8, 4, lambda r, s: f"step {s} tokens {4096 if r == 3 else 1024} forward {400 if r == 3 else 100} ms")
+    found = say(tmp_path, text).verdict
+    assert found is not None
+    assert (found.rule, found.ranks, found.causes[0].id) == ("PERF002", (3,), "uneven-work-across-ranks")
+
+
+def test_a_rank_that_is_slow_now_and_then_is_no_straggler(tmp_path: Path) -> None:
+    text = lanes(30, 4, lambda r, s: f"step {s} loss 1.5 forward {400 if s % 4 == r else 100} ms")
+    assert verdict(tmp_path, text) is None
+
+
+def test_two_equal_halves_accuse_nobody(tmp_path: Path) -> None:
+    text = lanes(30, 4, lambda r, s: f"step {s} loss 1.5 forward {400 if r > 0 else 100} ms")
+    assert verdict(tmp_path, text) is None
+
+
+@pytest.mark.parametrize(
+    "what", ["parameter norm", "weights checksum", "param_norm =", "model hash", "norm of the tied matrix"]
+)
+def test_copies_that_drift_apart_are_seen(tmp_path: Path, what: str) -> None:
+    text = lanes(6, 2, lambda r, s: f"step {s} loss 2.{s} {what} {50 + s + 0.01 * r * s:.6f}")
+    assert verdict(tmp_path, text) == "NUM011"
+
+
+def test_a_difference_of_the_last_digit_is_rounding(tmp_path: Path) -> None:
+    text = lanes(6, 2, lambda r, s: f"step {s} loss 2.{s} parameter norm {50 + s + 1e-6 * r:.6f}")
+    assert verdict(tmp_path, text) is None
+
+
+def test_own_quantities_may_differ(tmp_path: Path) -> None:
+    text = lanes(8, 2, lambda r, s: f"step {s} loss {2 + r}.{s} local grad norm {1 + r}.5 own shard norm {3 + r}.1")
+    assert verdict(tmp_path, text) is None
+
+
+def test_memory_that_levels_off_is_no_leak(tmp_path: Path) -> None:
+    text = lanes(60, 2, lambda r, s: f"step {s} loss 1.5 memory {4000 * (1 - math.exp(-s / 12)):.0f} MB")
+    assert verdict(tmp_path, text) is None
+    text = lanes(60, 2, lambda r, s: f"step {s} loss 1.5 memory {4000 + 30 * s} MB")
+    assert verdict(tmp_path, text) == "MEM008"
+
+
+def test_a_loss_that_becomes_nan_is_seen_behind_a_last_word(tmp_path: Path) -> None:
+    text = "".join(f"step {n} loss {'nan' if n > 3 else 2.5}\n" for n in range(12)) + "training finished\n"
+    assert verdict(tmp_path, text) == "NUM005"
+
+
+def test_each_task_of_srun_on_its_own(tmp_path: Path) -> None:
+    text = "".join(f"{r}: world size 1\n" for r in range(4))
+    text += "".join(f"{r}: step {s} loss 1.{s}{r}\n" for s in range(6) for r in range(4))
+    assert verdict(tmp_path, text) == "JOB020"
+
+
+def test_a_real_error_comes_before_any_number(tmp_path: Path) -> None:
+    text = lanes(12, 4, lambda r, s: f"step {s} loss 1.{s} forward {400 if r == 2 else 100} ms").replace(
+        "training finished", ""
+    )
+    text += (
+        "[rank1]: Traceback (most recent call last):\n"
+        '[rank1]:   File "/srv/train.py", line 3, in <module>\n'
+        "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of "
+        "79.15 GiB of which 1.10 GiB is free.\n"
+    )
+    assert verdict(tmp_path, text) == "MEM001"
+
+
+def test_the_evidence_is_quoted_with_its_rank_and_line(tmp_path: Path) -> None:
+    text = lanes(6, 2, lambda r, s: f"step {s} loss 2.{s} parameter norm {50 + s + 0.01 * r * s:.6f}")
+    found = say(tmp_path, text).verdict
+    assert found is not None
+    assert [(e.event.rank, e.event.line) for e in found.evidence] == [(0, 11), (1, 12)]
+    assert "parameter norm" in found.evidence[0].event.text

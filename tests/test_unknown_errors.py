@@ -1,0 +1,145 @@
+"""Errors of software that nobody wrote a signature for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from paramedic import diagnose
+from paramedic.knowledge.clues import load_clues
+from paramedic.knowledge.cures import load_cures
+from paramedic.knowledge.taxonomy import load_taxonomy
+
+ACME = "/opt/venv/lib/python3.11/site-packages/acme"
+CASES = {
+    "a setting that does not divide": (
+        "invalid-run-configuration",
+        "parallel-strategy-misconfiguration",
+        [f"{ACME}/config.py:88 in _validate_degrees"],
+        "acme.errors.PlanError: acme hidden width 30 must be divisible by the stripe degree 4",
+    ),
+    "features that exclude each other": (
+        "invalid-run-configuration",
+        "framework-model-or-feature-incompatibility",
+        [f"{ACME}/plan.py:12 in __post_init__"],
+        "ValueError: stripes are not supported with offload, `offload=True`",
+    ),
+    "a call that this release has no more": (
+        "unsupported-api-or-attribute",
+        "framework-version-incompatibility",
+        [],
+        "acme.errors.GoneError: Engine.stripe was removed in 3.0",
+    ),
+    "a record that cannot be read": (
+        "data-pipeline-failure",
+        "data-or-input-defect",
+        ["/srv/train/rows.py:14 in read_rows"],
+        "acme.errors.RowError: malformed row 17",
+    ),
+    "ranks that disagree": (
+        "collective-desync",
+        None,
+        [f"{ACME}/wire.py:9 in sum"],
+        "acme.errors.WireError: rank 0 sends 8 numbers while rank 3 sends 6: counts must be equal across all ranks",
+    ),
+    "a collective that nobody joined": (
+        "collective-hang",
+        None,
+        [f"{ACME}/wire.py:9 in sum"],
+        "acme.errors.WireTimeout: barrier timed out after 60 s, ranks have not joined: 2",
+    ),
+    "a save that fails": (
+        "checkpoint-save-failure",
+        None,
+        ["/srv/train/train.py:70 in main", f"{ACME}/store.py:31 in save_shard"],
+        "acme.errors.StoreError: part 3 is not whole",
+    ),
+    "a restore that fails": (
+        "checkpoint-resume-failure",
+        None,
+        [f"{ACME}/store.py:77 in restore_shards"],
+        "acme.errors.StoreError: part 3 is not whole",
+    ),
+    "too few machines": (
+        "resource-allocation-failure",
+        "launcher-or-rank-misconfiguration",
+        [f"{ACME}/launch.py:31 in main"],
+        "acme.errors.LaunchError: requested 16 slots but only 8 are available on 2 hosts",
+    ),
+    "a number that is none": (
+        "numerical-instability",
+        None,
+        [f"{ACME}/guard.py:31 in watch"],
+        "acme.errors.GuardError: gradient of layer 3 is nan",
+    ),
+    "a device that is not there": (
+        "device-placement-error",
+        "device-assignment-error",
+        [f"{ACME}/place.py:31 in put"],
+        "acme.errors.PlaceError: device acme:7 does not exist, available devices are acme:0 and acme:1",
+    ),
+    "a worker that died": (
+        "worker-or-node-loss",
+        None,
+        [f"{ACME}/pool.py:31 in poll"],
+        "acme.errors.PoolError: worker 5 on node n3 died unexpectedly",
+    ),
+    "an ordinary bug": (
+        "step-execution-error",
+        None,
+        ["/srv/train/train.py:70 in main"],
+        "ZeroDivisionError: division by zero",
+    ),
+}
+
+
+def trace(frames: list[str], error: str, rank: int) -> str:
+    lines = ["Traceback (most recent call last):"]
+    for frame in ["/srv/train/train.py:9 in <module>", *frames]:
+        place, name = frame.split(" in ")
+        file, line = place.rsplit(":", 1)
+        lines += [f'  File "{file}", line {line}, in {name}', "    call()"]
+    return "\n".join(f"[rank{rank}]: {line}" for line in [*lines, error])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_its_words_and_frames_say_what_it_is(name: str, tmp_path: Path) -> None:
+    symptom, cause, frames, error = CASES[name]
+    log = tmp_path / "console.log"
+    log.write_text("world size: 4\n" + trace(frames, error, 2) + "\n")
+    verdict = diagnose(log).verdict
+    assert verdict is not None
+    assert (verdict.rule, verdict.symptom) == ("JOB001", symptom)
+    assert cause is None or verdict.causes[0].id == cause
+    assert verdict.confidence < 0.9
+
+
+def test_the_fix_follows_the_cause(tmp_path: Path) -> None:
+    log = tmp_path / "console.log"
+    log.write_text("world size: 4\n" + trace([], CASES["a call that this release has no more"][3], 2) + "\n")
+    verdict = diagnose(log).verdict
+    assert verdict is not None
+    assert verdict.fixes[0].pattern == "version-and-dependency-management"
+
+
+def test_last_words_without_a_traceback_are_read_too(tmp_path: Path) -> None:
+    log = tmp_path / "console.log"
+    log.write_text("acme: 2 hosts\nacme: error: requested 16 slots but only 8 are available\n")
+    verdict = diagnose(log).verdict
+    assert verdict is not None
+    assert (verdict.rule, verdict.symptom, verdict.ranks) == ("JOB016", "resource-allocation-failure", ())
+
+
+def test_last_words_of_a_run_that_finished_are_not(tmp_path: Path) -> None:
+    log = tmp_path / "console.log"
+    log.write_text("acme: error: requested 16 slots but only 8 are available\nstep 4 loss 0.3\ntraining finished\n")
+    assert diagnose(log).verdict is None
+
+
+def test_every_clue_speaks_for_something() -> None:
+    assert all(clue.symptoms or clue.causes for clue in load_clues())
+
+
+def test_there_is_one_cure_for_each_cause() -> None:
+    assert set(load_cures()) == set(load_taxonomy().causes)
