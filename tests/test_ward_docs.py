@@ -1,4 +1,4 @@
-"""Tables in the docs that are made from the cases and recordings. UPDATE_DOCS=1 writes them anew instead of comparing."""
+"""Tables in the docs that are made from the rules, cases and recordings. UPDATE_DOCS=1 writes them anew instead of comparing."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from paramedic.knowledge import coverage, load
 from paramedic.ward.case import load_all
 from paramedic.ward.corpus import recordings
 from paramedic.ward.matrix import markdown
@@ -49,6 +50,7 @@ def counts() -> str:
 BLOCKS: dict[str, tuple[Path, Callable[[], str]]] = {
     "matrix": (ROOT / "docs/ward.md", lambda: markdown(CASES)),
     "counts": (ROOT / "corpus/README.md", counts),
+    "signatures": (ROOT / "docs/signatures.md", lambda: coverage.markdown(load()).rstrip("\n")),
 }
 
 

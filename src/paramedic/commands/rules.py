@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -22,6 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=("text", "json"), default="text")
     flags.add_rules_folder(parser)
     parser.add_argument("--check", action="store_true", help="run the rules' own test cases")
+    parser.add_argument("--matrix", action="store_true", help="symptom × system as a Markdown table")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -31,6 +33,11 @@ def run(args: argparse.Namespace) -> int:
     knowledge = load(folders)
     if args.check:
         return _check(knowledge, folders, args.format)
+    if args.matrix:
+        from paramedic.knowledge.coverage import markdown
+
+        sys.stdout.write(markdown(knowledge))
+        return 0
     rules = knowledge.rules.values()
     if args.format == "json":
         rows = [
