@@ -45,9 +45,12 @@ _OF_PLATFORMS = frozenset(
 )
 """What a scheduler or launcher can know of a job at all."""
 BELOW, ELSEWHERE, CLUES = "↓", "·", "c"
-LEGEND = f"""A number: rules that know this system's own words. `{BELOW}`: the message comes from the layer below (PyTorch,
-CUDA, NCCL, Python, Linux), whose rules hold here, too. `{ELSEWHERE}`: not seen by this system: a scheduler does not compute,
-a collective library reads no data. `{CLUES}`: no rule yet; an error of this kind is read by the clues for unknown errors."""
+LEGEND = (
+    "A number: rules that know this system's own words. "
+    f"`{BELOW}`: the message comes from the layer below (PyTorch, CUDA, NCCL, Python, Linux), whose rules hold here, too. "
+    f"`{ELSEWHERE}`: not seen by this system: a scheduler does not compute, a collective library reads no data. "
+    f"`{CLUES}`: no rule yet; an error of this kind is read by the clues for unknown errors."
+)
 
 
 def rows(knowledge: Knowledge) -> Iterator[tuple[str, list[str]]]:
@@ -69,4 +72,4 @@ def _why(symptom: str, column: str, counts: dict[str, int]) -> str:
 def markdown(knowledge: Knowledge) -> str:
     lines = ["| symptom | " + " | ".join(COLUMNS) + " |", "|---|" + ":-:|" * len(COLUMNS)]
     lines += [f"| {symptom} | " + " | ".join(cells) + " |" for symptom, cells in rows(knowledge)]
-    return f"{len(knowledge.rules)} rules. {' '.join(LEGEND.split())}\n\n" + "\n".join(lines) + "\n"
+    return f"{len(knowledge.rules)} rules. {LEGEND}\n\n" + "\n".join(lines) + "\n"
