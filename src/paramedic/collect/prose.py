@@ -18,7 +18,8 @@ _NAMES = (".txt", ".md", ".markdown", ".rst")
 _FENCED = re.compile(r"^(```|~~~).*?^\1[^\n]*$", re.M | re.S)
 _LOG_LINE = re.compile(
     r"^\s*(?:\[|[-=*]{12}|\d{4}-\d\d|\d\d:\d\d|[IWEF]\d{4}\b|\d{1,6}: |"
-    r"(?:INFO|WARN|WARNING|ERROR|DEBUG|CRITICAL|FATAL)\b|File \"|Traceback|\+ |\$ |>>> |[\w.]+(?:Error|Exception|Warning):)|\.(?:py|cc|cpp):\d|\S=\S.*\S=\S|"
+    r"(?:INFO|WARN|WARNING|ERROR|DEBUG|CRITICAL|FATAL)\b|File \"|Traceback|\+ |\$ |>>> |"
+    r"[\w.]+(?:Error|Exception|Warning):)|\.(?:py|cc|cpp):\d|\S=\S.*\S=\S|"
     r"\d%\||\bINFO\b|"
     r"\b(?:step|iter|iteration|epoch|batch|loss|lr)\b\W{0,3}\d[\d.e/-]*\W{1,4}\w{1,20}\W{1,3}\d",
     re.I,

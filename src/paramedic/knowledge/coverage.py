@@ -47,7 +47,7 @@ _OF_PLATFORMS = frozenset(
 BELOW, ELSEWHERE, CLUES = "↓", "·", "c"
 LEGEND = (
     "A number: rules that know this system's own words. "
-    f"`{BELOW}`: the message comes from the layer below (PyTorch, CUDA, NCCL, Python, Linux), whose rules hold here, too. "
+    f"`{BELOW}`: the message comes from the layer below (PyTorch, CUDA, NCCL, Python, Linux), whose rules hold, too. "
     f"`{ELSEWHERE}`: not seen by this system: a scheduler does not compute, a collective library reads no data. "
     f"`{CLUES}`: no rule yet; an error of this kind is read by the clues for unknown errors."
 )
