@@ -11,6 +11,7 @@ from paramedic.prefilter import Prefilter
 
 _RANKS = re.compile(r"(?<!\d)\d{1,7}(?!\d)")
 _PID = re.compile(r"\d{1,10}")
+_NCCL_PROCESS = re.compile(r"[\w.-]{1,120}:(\d{1,10}):\d{1,10} \[\d{1,3}\] ")
 
 
 def match(run: Run, rules: Sequence[Rule], prefilter: Prefilter) -> list[Finding]:
@@ -19,8 +20,7 @@ def match(run: Run, rules: Sequence[Rule], prefilter: Prefilter) -> list[Finding
     for rule in rules:
         for keyword in rule.keywords:
             by_keyword.setdefault(keyword, []).append(rule)
-    rank_of_pid = {fact.value: fact.rank for fact in run.facts if fact.name == "pid" and fact.rank is not None}
-    rank_of_pid |= {e.fields["pid"]: e.rank for e in run.events if e.kind == "exit" and e.rank is not None}
+    rank_of_pid = _rank_of_pid(run)
     found = []
     for event in run.events:
         if event.kind not in ("line", "traceback"):
@@ -31,6 +31,18 @@ def match(run: Run, rules: Sequence[Rule], prefilter: Prefilter) -> list[Finding
             if fields is not None:
                 found.append(finding(rule, event, fields, rank_of_pid))
     return found
+
+
+def _rank_of_pid(run: Run) -> dict[int, int | None]:
+    """From what launchers and NCCL say; two ranks on two hosts may have one number, which then is nobody's."""
+    said = [(fact.value, fact.rank) for fact in run.facts if fact.name == "pid"]
+    said += [(e.fields["pid"], e.rank) for e in run.events if e.kind == "exit"]
+    said += [(int(found[1]), e.rank) for e in run.events if e.kind == "line" and (found := _NCCL_PROCESS.match(e.text))]
+    ranks: dict[int, int | None] = {}
+    for pid, rank in said:
+        if rank is not None:
+            ranks[pid] = rank if ranks.get(pid, rank) == rank else None
+    return ranks
 
 
 def fires(rule: Rule, event: Event) -> dict[str, str] | None:
