@@ -94,7 +94,7 @@ def silent_setup(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
     if any(one.severity == "error" for one in found) or any(e.kind in _MORE_THAN_SET_UP for e in run.events):
         return
     lasts = [e for e in run.events if e.kind == "last" and e.text]
-    if lasts and all(_SETTING_UP.search(e.text) for e in lasts):
+    if run.world_size != 1 and lasts and all(_SETTING_UP.search(e.text) for e in lasts):
         yield on_events(rule, lasts[:4], (), {"last": lasts[0].text[:160]})
 
 
