@@ -294,7 +294,8 @@ class _Scan:
         frames = [redact(frame) for frame in trace.frames]
         self._event(
             "traceback", peeled, trace.line, stamp_in,
-            frames=frames, types=trace.types, uncaught=trace.uncaught, first_line=trace.first_line, **more,
+            frames=frames, code=[redact(line) for line in trace.code], types=trace.types, uncaught=trace.uncaught,
+            first_line=trace.first_line, **more,
         )  # fmt: skip
         self.traced.add(peeled.rank)
         self.traces_made += 1

@@ -50,7 +50,7 @@ def fires(rule: Rule, event: Event) -> dict[str, str] | None:
     hit = next((m for p in rule.patterns if (m := p.search(event.text))), None)
     if hit is None:
         return None
-    frames = "\n".join(event.fields.get("frames", ()))
+    frames = "\n".join((*event.fields.get("frames", ()), *event.fields.get("code", ())[-1:]))
     if rule.stack_pattern and not rule.stack_pattern.search(frames):
         return None
     if any(p.search(event.text) or p.search(frames) for p in rule.unless_patterns):
