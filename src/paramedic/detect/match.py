@@ -50,10 +50,11 @@ def fires(rule: Rule, event: Event) -> dict[str, str] | None:
     hit = next((m for p in rule.patterns if (m := p.search(event.text))), None)
     if hit is None:
         return None
-    frames = "\n".join((*event.fields.get("frames", ()), *event.fields.get("code", ())[-1:]))
-    if rule.stack_pattern and not rule.stack_pattern.search(frames):
+    frames = "\n".join(event.fields.get("frames", ()))
+    code = "\n".join(event.fields.get("code", ())[-1:])
+    if rule.stack_pattern and not (rule.stack_pattern.search(frames) or rule.stack_pattern.search(code)):
         return None
-    if any(p.search(event.text) or p.search(frames) for p in rule.unless_patterns):
+    if any(p.search(event.text) or p.search(frames) or p.search(code) for p in rule.unless_patterns):
         return None
     return {name: value for name, value in hit.groupdict().items() if value is not None}
 
