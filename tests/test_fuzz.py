@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import random
 import re
+import subprocess
+import sys
 import unicodedata
-from collections.abc import Callable
+import zipfile
+from collections.abc import Callable, Sequence
 from importlib import resources
+from itertools import pairwise
 from pathlib import Path
 
 import jsonschema
@@ -23,6 +28,10 @@ from paramedic.pipeline import Options, compile_prefilter, examine, read
 from paramedic.report import ShownReport, render
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent / "bench"))
+import fuzz as campaign  # noqa: E402  # the harness of the long campaign
+import mutate as inputs  # noqa: E402
+
 SEEDS = [
     *sorted(path for path in (HERE.parent / "corpus").glob("*/*/input/**/*") if path.is_file() and path.stat().st_size),
     *sorted((HERE / "healthy" / "logs").glob("*")),
@@ -204,3 +213,123 @@ def test_a_recording_of_a_damaged_log_gives_the_same_document(
     assert again == run
     first, second = (examine(one, KNOWLEDGE, PREFILTER, Options()).to_dict() for one in (run, again))
     assert first == second
+
+
+# -- a slice of the campaign ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tools() -> campaign.Tools:
+    return campaign.Tools.load()
+
+
+def test_a_slice_of_the_campaign_finds_nothing(tmp_path: Path, tools: campaign.Tools) -> None:
+    """`python bench/fuzz.py` runs a million of these; processes and time limits are its own."""
+    kinds = set()
+    for number in range(1, 401):
+        made = inputs.sample(number, tools.seeds)
+        folder = tmp_path / str(number)
+        campaign.lay_out(made.files, str(folder))
+        campaign.examine_one(made, number, str(folder), tools)
+        kinds.add(made.kind)
+    assert kinds == {"log", "folder", "archive", "run", "error", "noise"}
+
+
+def test_an_input_is_its_number(tools: campaign.Tools) -> None:
+    for number in range(50):
+        assert inputs.sample(number, tools.seeds) == inputs.sample(number, tools.seeds)
+
+
+def test_the_campaign_counts_keeps_and_makes_small_what_goes_wrong(
+    tmp_path: Path, tools: campaign.Tools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(made: inputs.Sample, number: int, folder: str, tools: campaign.Tools) -> None:
+        if any(b"a" in data for data in made.files.values()):
+            raise ZeroDivisionError
+
+    monkeypatch.setattr(campaign, "examine_one", fails)
+    total = campaign.campaign(1, 3, 1, 1, str(tmp_path), campaign.Limits(memory_mb=4_000), tools)
+    assert total.inputs == 3
+    assert sum(total.failures.values()) >= 1
+    assert any(file.read_bytes() == b"a" for file in tmp_path.glob("*/*/files/**/*") if file.is_file())
+
+
+# -- what the campaign has found -----------------------------------------------------------------------------------
+
+
+def test_a_zip_member_without_a_name_is_survived(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "logs.zip", "w") as archive:
+        archive.writestr(zipfile.ZipInfo("x"), "step 1 loss 2\n")
+    packed = (tmp_path / "logs.zip").read_bytes()
+    head, list_ = packed.index(b"PK\x03\x04"), packed.index(b"PK\x01\x02")
+    for at, size in ((list_ + 28, list_ + 46), (head + 26, head + 30)):  # length of the name, the name
+        packed = packed[:at] + b"\0\0" + packed[at + 2 : size] + packed[size + 1 :]
+    end = packed.index(b"PK\x05\x06")
+    list_ = packed.index(b"PK\x01\x02")
+    packed = packed[: end + 12] + (end - list_).to_bytes(4, "little") + list_.to_bytes(4, "little") + packed[end + 20 :]
+    (tmp_path / "logs.zip").write_bytes(packed)
+    assert zipfile.ZipFile(tmp_path / "logs.zip").namelist() == [""]
+    check(packed, tmp_path / "logs.zip", "json")
+
+
+def test_no_rank_is_below_zero_where_files_of_two_jobs_lie_in_one_folder(tmp_path: Path) -> None:
+    """The folder of rank 5 says that it is rank 0; then rank 1 next to it is not rank -4."""
+    for local, text in (5, "[rank0]: step 1 loss 2\n"), (1, "ValueError: x\n"):
+        (tmp_path / f"attempt_0/{local}").mkdir(parents=True)
+        (tmp_path / f"attempt_0/{local}/stderr.log").write_text(text)
+    run = read([str(tmp_path)], PREFILTER)
+    assert {source.rank for source in run.sources} == {0, 1}
+
+
+def test_the_same_log_gives_the_same_report_in_every_process(tmp_path: Path) -> None:
+    """Rules that are equally sure of a line were once taken in the order of a set."""
+    fires = [
+        case.text.split("\n") for rule in KNOWLEDGE.rules.values() for case in rule.cases() if case.expect == "fires"
+    ]
+    (tmp_path / "job.log").write_text("\n".join(f"[rank0]: {' '.join(one + other)}" for one, other in pairwise(fires)))
+    said = set()
+    for hashed in "12":
+        command = [sys.executable, "-m", "paramedic", "diagnose", str(tmp_path / "job.log"), "--format", "json"]
+        done = subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": hashed}, capture_output=True, check=False)
+        said.add(done.stdout)
+    assert len(said) == 1
+
+
+# -- several processes ---------------------------------------------------------------------------------------------
+
+
+def test_processes_that_read_ahead_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from paramedic.collect import readers
+
+    for number, seed in enumerate(SEEDS[::40][:12]):
+        (tmp_path / f"rank{number}.log").write_bytes(seed.read_bytes() * 3)
+    (tmp_path / "rank99.log").write_bytes(b"\0\1\2" * 40_000)
+    alone = read([str(tmp_path)], PREFILTER)
+    pools = []
+
+    class Pool(readers._Pool):
+        def __init__(self, paths: Sequence[str], count: int, read: readers.ReadFile) -> None:
+            super().__init__(paths, count, read)
+            pools.append(count)
+
+    monkeypatch.setattr(readers, "_Pool", Pool)
+    monkeypatch.setattr(readers, "_may_fork", lambda: True)
+    monkeypatch.setattr(readers, "WORTH_IT", 1)
+    monkeypatch.setattr(readers, "_SMALL", 1)
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1, 2})
+    assert read([str(tmp_path)], PREFILTER) == alone
+    assert pools == [3]
+
+
+def test_a_reading_process_that_dies_is_replaced_by_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from paramedic.collect import readers
+
+    for number in range(4):
+        (tmp_path / f"rank{number}.log").write_bytes(SEEDS[number].read_bytes())
+    alone = read([str(tmp_path)], PREFILTER)
+    monkeypatch.setattr(readers, "_packed", lambda one: os._exit(9))
+    monkeypatch.setattr(readers, "_may_fork", lambda: True)
+    monkeypatch.setattr(readers, "WORTH_IT", 1)
+    monkeypatch.setattr(readers, "_SMALL", 1)
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
+    assert read([str(tmp_path)], PREFILTER) == alone

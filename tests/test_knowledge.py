@@ -31,9 +31,18 @@ SCHEMA: dict[str, Any] = json.loads(resources.files("paramedic.knowledge").joinp
 every_rule = pytest.mark.parametrize("rule", RULES, ids=lambda r: r.id)
 
 
+def text_of(rule: Rule) -> str:
+    return resources.files("paramedic.knowledge").joinpath("signatures", rule.path).read_text("utf-8")
+
+
 def front_matter(rule: Rule) -> dict[str, Any]:
-    text = resources.files("paramedic.knowledge").joinpath("signatures", rule.path).read_text("utf-8")
-    return tomllib.loads(text.split("+++\n", 2)[1])
+    return tomllib.loads(text_of(rule).split("+++\n", 2)[1])
+
+
+@every_rule
+def test_a_rule_of_the_package_passes_every_check(rule: Rule) -> None:
+    """They are not checked when the package is used."""
+    assert parse_rule(text_of(rule), rule.path, load_taxonomy()).id == rule.id
 
 
 # -- the vocabulary ------------------------------------------------------------------------------------------------

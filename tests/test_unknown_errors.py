@@ -85,6 +85,36 @@ CASES = {
         [f"{ACME}/pool.py:31 in poll"],
         "acme.errors.PoolError: worker 5 on node n3 died unexpectedly",
     ),
+    "something used before it exists": (
+        "step-execution-error",
+        "distributed-api-misuse",
+        [f"{ACME}/state.py:31 in stripes"],
+        "AssertionError: stripe group with mirrors combined is not initialized",
+    ),
+    "a hook of the training loop": (
+        "step-execution-error",
+        None,
+        ["/srv/train/train.py:70 in on_train_batch_end"],
+        "KeyError: 'logits'",
+    ),
+    "optimizer state that cannot be read": (
+        "checkpoint-resume-failure",
+        None,
+        [f"{ACME}/loop.py:31 in _load_optimizer_and_scheduler", f"{ACME}/files.py:9 in read"],
+        "OSError: [Errno 22] Invalid argument",
+    ),
+    "a package that a check asks for": (
+        "import-or-missing-symbol",
+        "missing-or-misresolved-dependency",
+        [f"{ACME}/plan.py:12 in __init__"],
+        "acme.errors.PlanError: stripes require acme-stripes to be installed. Run `pip install acme-stripes`.",
+    ),
+    "a service that cannot be reached": (
+        "path-or-permission-error",
+        "storage-or-external-service-fault",
+        [f"{ACME}/hub.py:12 in fetch"],
+        "acme.errors.HubError: Cannot reach https://hub.example.org: offline mode is enabled",
+    ),
     "an ordinary bug": (
         "step-execution-error",
         None,

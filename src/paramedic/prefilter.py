@@ -6,7 +6,8 @@ hyperscan won the bake-off by much (bench/RESULTS.md); where its wheel is missin
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 try:
     import hyperscan
@@ -15,6 +16,8 @@ except ImportError:  # no wheel for this platform
 
 
 Scan = Callable[[bytes], list[tuple[int, int]]]
+_TOGETHER = 256
+_BETWEEN = b"\xff"  # stands in no UTF-8, so in no literal
 
 
 class Prefilter:
@@ -31,6 +34,20 @@ class Prefilter:
 
     def literals_in(self, text: str) -> set[str]:
         return {self.literals[number] for _, number in self._scan(text.encode("utf-8", "surrogatepass"))}
+
+    def literals_in_each(self, texts: Sequence[str]) -> Iterator[list[str]]:
+        """For each text the literals in it, sorted. Many in one scan: a call costs more than a short text."""
+        for start in range(0, len(texts), _TOGETHER):
+            some = [text.encode("utf-8", "surrogatepass") for text in texts[start : start + _TOGETHER]]
+            hits = deque(self._scan(_BETWEEN.join(some)))
+            end = 0
+            for text in some:
+                end += len(text)
+                found = set()
+                while hits and hits[0][0] <= end:
+                    found.add(hits.popleft()[1])
+                yield [self.literals[number] for number in sorted(found)]
+                end += len(_BETWEEN)
 
 
 def _hyperscan(index: Mapping[bytes, int]) -> Scan:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 
 _MARK = "[redacted]"
 Redactor = Callable[[str], str]
@@ -63,7 +63,7 @@ _SECRETS: tuple[tuple[tuple[str, ...], re.Pattern[str]], ...] = tuple(
             rf"['\"]?,?\s{{1,3}}['\"]?){_NOTHING}{_PLAIN}(?-i:{_PLACE})(?![-<\[$])(?={_VALUE}{{0,200}}[A-Za-z0-9]){_VALUE}{{4,400}}",
         ),
         (
-            ("token",),
+            ("--",),
             r"(?i)(--(?:(?:hf|hub|auth|access|api|wandb|github|gitlab|bot|user|session|bearer|vault)[_-]){0,3}token"
             rf"['\"]?,?\s{{1,3}}['\"]?){_NOTHING}{_PLAIN}(?-i:{_PLACE})(?![-<\[$./~]){_VALUE}{{6,400}}",
         ),
@@ -95,7 +95,18 @@ _SECRETS: tuple[tuple[tuple[str, ...], re.Pattern[str]], ...] = tuple(
         ),
     )
 )
+_NONE: frozenset[str] = frozenset()
 _WORDS = tuple(sorted({word for words, _ in _SECRETS for word in words}))
+# Words that logs are full of are looked at more closely, still in lower case: `tokens/s` and `weight` hide nothing.
+_HINTS = {
+    word: re.compile(pattern)
+    for word, pattern in (
+        ("token", rf"token{_IS}"),
+        ("key", rf"key(?:[_ -]?id)?{_IS}"),
+        ("gh", r"gh[pousr]_"),
+        ("--", r"--(?:[a-z0-9]{1,20}[_-]){0,4}(?:pass|secret|token|api|access|private)"),
+    )
+}
 # The middle of a private key whose first line is elsewhere: base64 as wide as PEM writes it, perhaps behind a prefix.
 _KEY_BODY = re.compile(
     r"(?<![A-Za-z0-9+/=_.-])(?=[A-Za-z0-9+/]{0,75}[a-z])(?=[A-Za-z0-9+/]{0,75}[A-Z])(?=[A-Za-z0-9+/]{0,75}[0-9+/])"
@@ -111,6 +122,8 @@ def redact(text: str) -> str:
     key = "PRIVATE KEY" in text
     if key:
         text = "".join(_without_private_keys(text))
+    if not _present(text.casefold()) and not key and not _may_end_a_key(text):
+        return text
     if "\n" not in text:
         return _redact_line(text)
     lines = text.split("\n")
@@ -154,11 +167,22 @@ def _without_private_keys(text: str) -> Iterator[str]:
     yield text[at:]
 
 
+def _present(low: str) -> Set[str]:
+    """The words before secrets that stand in a text of lower case, and do stand as they do before one."""
+    words = [word for word in _WORDS if word in low]
+    return {word for word in words if word not in _HINTS or _HINTS[word].search(low)} if words else _NONE
+
+
+def _may_end_a_key(text: str) -> bool:
+    """Whether some line ends in a run without spaces that is as wide as PEM writes it."""
+    return any(len(line) >= 64 and " " not in line.rstrip()[-64:] for line in text.split("\n"))
+
+
 def _redact_line(line: str) -> str:
-    has = line.lower().__contains__
-    if any(map(has, _WORDS)):
+    present = _present(line.casefold())
+    if present:
         for words, pattern in _SECRETS:
-            if any(map(has, words)):
+            if not present.isdisjoint(words):
                 line = pattern.sub(_keep_front, line)
     body = _key_body(line)
     return line if body is None else line[: body.start()] + _MARK

@@ -331,7 +331,7 @@ _RANGES = {
     "exitcode": (-(1 << 31), 1 << 31), "utc_ns": (-(1 << 63), (1 << 63) - 1), "uncertainty_ns": (0, 1 << 62),
 }  # fmt: skip
 _OPTIONAL = {"rank", "line", "utc_ns", "host", "sha256"}
-_TEXT_LISTS = {"frames", "before", "after", "types"}
+_TEXT_LISTS = {"frames", "code", "before", "after", "types"}
 _TEXTS = {"host", "traceback"}
 
 
@@ -356,9 +356,9 @@ def _checked(kind: Callable[..., object], item: Any) -> dict[str, Any]:
 
 
 # How much a text, and how many of a list's texts, are read: what `collect` itself keeps at most.
-_MOST = {"text": 16_000, "traceback": 16_000, "frames": 750, "types": 750, "before": 400, "after": 400}
+_MOST = {"text": 16_000, "traceback": 16_000, "frames": 750, "code": 400, "types": 750, "before": 400, "after": 400}
 _MOST_TEXT = 4_000
-_MOST_ITEMS = {"frames": 60, "types": 60, "before": 8, "after": 8, "at": 64}
+_MOST_ITEMS = {"frames": 60, "code": 3, "types": 60, "before": 8, "after": 8, "at": 64}
 _MOST_FIELDS = 40
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from paramedic.collect.archives import unpack
 from paramedic.collect.clocks import with_years
 from paramedic.collect.elastic import read_error_file
 from paramedic.collect.identity import frameworks_in, world_size
 from paramedic.collect.inputs import Input, Names, open_inputs
-from paramedic.collect.layouts import Place, place_of, ranks_of_places
+from paramedic.collect.layouts import place_of, ranks_of_places
 from paramedic.collect.logs import LITERALS, MAX_TRACE, BinaryInput, LogRead, read_log
 from paramedic.collect.prose import as_described, told_in
+from paramedic.collect.readers import Read, read_ahead
 from paramedic.collect.tracebacks import Traceback
 from paramedic.model import Event, Run, Skipped, Source
 from paramedic.prefilter import Prefilter
@@ -30,37 +32,43 @@ MAX_KEPT = 96 << 20
 _LAST = 4
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
-    place: Place
-    log: LogRead
-
-
 def collect(paths: Iterable[str], prefilter: Prefilter, progress: Progress | None = None) -> Run:
     """Reads logs, folders, archives and standard input into one Run."""
+    paths = tuple(paths)
     skipped: list[Skipped] = []
-    reads: list[_Read] = []
+    reads: list[Read] = []
     shown = Names()
     kept = 0
-    for item in open_inputs(paths, skipped):
-        read = _read(item, shown(item.name), prefilter)
-        if kept > MAX_KEPT:
-            _shorten(read.log)
-        kept += sum(map(_size, read.log.events))
-        skipped += read.log.skipped
-        if read.log.source.lines or (read.place.rank is not None and not read.log.skipped):
-            reads.append(read)
-        elif not read.log.skipped:
-            skipped.append(Skipped(item.name, "empty"))
-        if progress:
-            progress(read.log.source.id, read.log.source.bytes)
+    with read_ahead(paths, lambda path: _read_plain(path, prefilter)) as ready:
+        for item in open_inputs(paths, skipped):
+            read = (ready(item.name) if item.plain else None) or _read(item, shown(item.name), prefilter)
+            if kept > MAX_KEPT:
+                _shorten(read.log)
+            kept += sum(map(_size, read.log.events))
+            skipped += read.log.skipped
+            if read.log.source.lines or (read.place.rank is not None and not read.log.skipped):
+                reads.append(read)
+            elif not read.log.skipped:
+                skipped.append(Skipped(item.name, "empty"))
+            if progress:
+                progress(read.log.source.id, read.log.source.bytes)
     skipped = [Skipped(redact(left.what), redact(left.why)) for left in skipped]
     return _run(_with_global_ranks(_with_named_ranks(reads)), skipped)
 
 
+def _read_plain(path: str, prefilter: Prefilter) -> Read | None:
+    """The same as reading it where it is opened; None for what is packed, has a secret in its name or breaks."""
+    skipped: list[Skipped] = []
+    with open(path, "rb", buffering=0) as raw:
+        found = [_read(item, path, prefilter) for item in unpack(path, raw, skipped) if item.plain]
+    return found[0] if found and not skipped and redact(path) == path else None
+
+
 def _size(event: Event) -> int:
-    texts = (text for item in event.fields.values() for text in (item if isinstance(item, list) else [item]))
-    return len(event.text) + sum(len(str(text)) for text in texts)
+    size = len(event.text)
+    for item in event.fields.values():
+        size += sum(map(len, map(str, item))) if isinstance(item, list) else len(str(item))
+    return size
 
 
 def _shorten(log: LogRead) -> None:
@@ -95,17 +103,17 @@ def _run(reads: Sequence[LogRead], skipped: list[Skipped]) -> Run:
     )
 
 
-def _read(item: Input, shown: str, prefilter: Prefilter) -> _Read:
+def _read(item: Input, shown: str, prefilter: Prefilter) -> Read:
     place = place_of(item.name)
     source = Source(shown, "log", None if place.group else place.rank, place.host, place.attempt)
     try:
         if item.name.rsplit("/", 1)[-1] == "error.json":
-            return _Read(place, _read_error_file(item, replace(source, kind="error-file")))
+            return Read(place, _read_error_file(item, replace(source, kind="error-file")))
         told = told_in(item, ranked=place.rank is not None)
         log = read_log(item.stream, source, prefilter)
-        return _Read(place, as_described(log, told) if told else log)
+        return Read(place, as_described(log, told) if told else log)
     except BinaryInput as why:
-        return _Read(place, LogRead(source, skipped=[Skipped(item.name, str(why))]))
+        return Read(place, LogRead(source, skipped=[Skipped(item.name, str(why))]))
 
 
 def _read_error_file(item: Input, source: Source) -> LogRead:
@@ -132,7 +140,7 @@ def _read_error_file(item: Input, source: Source) -> LogRead:
     return LogRead(replace(source, lines=1, bytes=len(data)), [event])
 
 
-def _with_named_ranks(reads: Sequence[_Read]) -> list[_Read]:
+def _with_named_ranks(reads: Sequence[Read]) -> list[Read]:
     """What only all files together tell: `slurm-4711_3.out` is rank 3 beside 0, 1 and 2, `worker-0` rank 1 beside a
     master; and where no name says it, each program may have said who it is."""
     named = ranks_of_places([read.place for read in reads])
@@ -141,14 +149,14 @@ def _with_named_ranks(reads: Sequence[_Read]) -> list[_Read]:
     if silent and len(reads) > 1 and None not in stated and len(set(stated)) == len(stated):
         named = stated
     return [
-        _Read(read.place, _renamed(read.log, rank))
+        Read(read.place, _renamed(read.log, rank))
         if rank is not None and not read.log.rank_is_sure and rank != read.log.source.rank and _is_free(read)
         else read
         for read, rank in zip(reads, named, strict=True)
     ]
 
 
-def _is_free(read: _Read) -> bool:
+def _is_free(read: Read) -> bool:
     """Nobody speaks in it by prefix: the file is one rank's."""
     of_file = read.log.source.rank
     return all(event.rank == of_file or event.kind in ("exit", "progress") for event in read.log.events)
@@ -164,7 +172,7 @@ def _renamed(log: LogRead, rank: int) -> LogRead:
     )
 
 
-def _with_global_ranks(reads: Sequence[_Read]) -> list[LogRead]:
+def _with_global_ranks(reads: Sequence[Read]) -> list[LogRead]:
     """torchrun names its folders after local ranks; where torch has named one rank of a node, the others follow."""
     offsets: dict[str, set[int]] = {}
     for read in reads:
@@ -173,11 +181,12 @@ def _with_global_ranks(reads: Sequence[_Read]) -> list[LogRead]:
     return [_moved(read, offsets.get(read.place.run or "", set())) for read in reads]
 
 
-def _moved(read: _Read, offsets: set[int]) -> LogRead:
+def _moved(read: Read, offsets: set[int]) -> LogRead:
     log, local = read.log, read.place.rank
     if len(offsets) != 1 or offsets == {0} or local is None or log.rank_is_sure:
         return log
-    return _renamed(log, local + next(iter(offsets)))
+    rank = local + next(iter(offsets))
+    return log if rank < 0 else _renamed(log, rank)  # below zero: the named one is of another job
 
 
 def _heard(events: Sequence[Event]) -> tuple[Event, ...]:
@@ -186,11 +195,12 @@ def _heard(events: Sequence[Event]) -> tuple[Event, ...]:
     return tuple(e for e in events if not e.fields.get("quoted") or (e.attempt, e.rank) not in own)
 
 
-def _run_id(sources: Iterable[Source], events: Iterable[Event]) -> str:
+def _run_id(sources: Iterable[Source], events: Sequence[Event]) -> str:
     """The same input gives the same id."""
     digest = hashlib.sha256()
     for source in sources:
         digest.update(f"{source.id}\0{source.bytes}\0{source.lines}\0".encode("utf-8", "replace"))
-    for event in events:
-        digest.update(f"{event.kind}\0{event.line}\0{event.text}\0".encode("utf-8", "replace"))
+    for start in range(0, len(events), 1_000):
+        said = "".join([f"{e.kind}\0{e.line}\0{e.text}\0" for e in events[start : start + 1_000]])
+        digest.update(said.encode("utf-8", "replace"))
     return digest.hexdigest()[:12]

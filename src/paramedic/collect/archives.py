@@ -49,6 +49,8 @@ class Input:
 
     name: str
     stream: BinaryIO
+    plain: bool = False
+    """A file as it lies there, which can be opened again by its name."""
 
 
 @dataclass(slots=True)
@@ -122,7 +124,7 @@ def unpack(name: str, raw: Any, skipped: list[Skipped], wanted: Wanted = is_log)
             yield Input(name, unpacked.buffered())
         _say_if_broken(name, unpacked, skipped)
     else:
-        yield Input(name, stream.buffered())
+        yield Input(name, stream.buffered(), plain=isinstance(raw, io.FileIO))
     _say_if_broken(name, stream, skipped)
 
 
@@ -166,7 +168,11 @@ def _zip(name: str, raw: Any, chosen: Chosen) -> Iterator[Input]:
                 if not chosen.member():
                     break
                 shown = f"{name}!/{info.filename[:_MAX_NAME]}"
-                if info.is_dir() or _leads_out(shown, info.filename, skipped) or not chosen.wants(info.filename):
+                if (
+                    info.filename.endswith("/")
+                    or _leads_out(shown, info.filename, skipped)
+                    or not chosen.wants(info.filename)
+                ):
                     continue
                 try:
                     inner = archive.open(info)

@@ -89,11 +89,22 @@ def piece_end(lines: bytes, at: int) -> tuple[int, int]:
     return len(lines), len(lines) + 1
 
 
+def line_before(block: Block, start: int) -> bytes | None:
+    """The last whole line before a piece."""
+    before = _before(block, start)
+    end = before.rfind(b"\n")
+    first = before.rfind(b"\n", 0, max(end, 0)) + 1
+    return None if end < 0 or (first == 0 and len(before) == WINDOW) else before[first:end]
+
+
+def _before(block: Block, start: int) -> bytes:
+    before = block.lines[max(start - WINDOW, 0) : start]
+    return before if start >= WINDOW else (block.before + before)[-WINDOW:]
+
+
 def context(block: Block, start: int, end: int) -> tuple[list[bytes], list[bytes]]:
     """Whole lines before and after a piece. A part of a line is left out: it might be the part after `password=`."""
-    before = block.lines[max(start - WINDOW, 0) : start]
-    if start < WINDOW:
-        before = (block.before + before)[-WINDOW:]
+    before = _before(block, start)
     after = (block.lines[end : end + WINDOW] + block.after)[:WINDOW]
     earlier = before.split(b"\n")[len(before) == WINDOW : -1]
     later = after.split(b"\n")[1:]

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from dataclasses import dataclass, field, replace
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from paramedic.collect import elastic, tracebacks
 from paramedic.collect.activity import complains, finished, shows_progress
-from paramedic.collect.blocks import MAX_LINE, NEWLINE, Block, blocks, context, piece_end, piece_start
+from paramedic.collect.blocks import MAX_LINE, NEWLINE, Block, blocks, context, line_before, piece_end, piece_start
 from paramedic.collect.clocks import find_stamp
 from paramedic.collect.identity import facts_in, rank_stated
 from paramedic.collect.layouts import LITERALS as WHO_LITERALS
@@ -78,8 +78,7 @@ def read_log(stream: BinaryIO, source: Source, prefilter: Prefilter) -> LogRead:
     return scan.finish()
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
+class _Line(NamedTuple):
     """A line, or a piece of it between carriage returns, where it stands in its block."""
 
     raw: bytes
@@ -170,6 +169,9 @@ class _Scan:
             self.restarts.note(peeled.text, self.line, peeled.who)
         if ((self.traces or self.tables) and self._belongs(peeled)) or not line.numbers or peeled.by == "echo":
             return
+        if "\x1b" not in text and self.own.isdisjoint(line.numbers):
+            self._keep(line, line.numbers, text, peeled)
+            return
         for failure in elastic.other_ends(peeled.text, self.line):
             if failure.rank is None:
                 failure.rank = self.prefixes.rank_on_node(failure.local_rank, peeled.stream)
@@ -182,18 +184,22 @@ class _Scan:
         elif (agent := elastic.agent_line(peeled.text, self.line)) is not None:
             self._exit(agent)
         elif wanted := [n for n in line.numbers if n not in self.own]:
-            if self.kept_bytes > MAX_KEPT or self.full.issuperset(wanted):
-                self._wait(line.raw, wanted)
-            else:
-                self._count(wanted)
-                if may_be_wrapped(peeled.text):
-                    peeled = self._unwrapped(peeled, line)
-                around = {}
-                if min(map(self.seen.__getitem__, wanted)) <= _WITH_CONTEXT:
-                    before, after = context(line.block, line.start, line.end)
-                    around = {"before": _shown(before), "after": _shown(after)}
-                self._event("line", peeled, self.line, text, **around)
-                self.kept_bytes += len(self.made[-1][0].text) + sum(len(t) for side in around.values() for t in side)
+            self._keep(line, wanted, text, peeled)
+
+    def _keep(self, line: _Line, wanted: list[int], text: str, peeled: Peeled) -> None:
+        if self.kept_bytes > MAX_KEPT or self.full.issuperset(wanted):
+            self._wait(line.raw, wanted)
+            return
+        self._count(wanted)
+        if may_be_wrapped(peeled.text):
+            peeled = self._unwrapped(peeled, line)
+        around = {}
+        if min(map(self.seen.__getitem__, wanted)) <= _WITH_CONTEXT:
+            before, after = context(line.block, line.start, line.end)
+            around = {"before": _shown(before), "after": _shown(after)}
+            self.kept_bytes += sum(map(len, around["before"])) + sum(map(len, around["after"]))
+        self._event("line", peeled, self.line, text, **around)
+        self.kept_bytes += len(self.made[-1][0].text)
 
     def _unwrapped(self, peeled: Peeled, line: _Line) -> Peeled:
         sides = context(line.block, line.start, line.end)
@@ -255,8 +261,8 @@ class _Scan:
         if len(self.traces) >= _MAX_OPEN:
             self._close_trace(next(iter(self.traces)))
         trace = Traceback.opened_by(peeled.text, self.line, peeled.by == "torch")
-        before, _ = context(line.block, line.start, line.end)
-        header = self.prefixes.peel(plain(_decoded(before[-1]))) if before else None
+        before = line_before(line.block, line.start)
+        header = None if before is None else self.prefixes.peel(plain(_decoded(before)))
         if header and header.who == peeled.who:
             trace.header = header.text
         self.traces[peeled.who] = trace
@@ -288,7 +294,8 @@ class _Scan:
         frames = [redact(frame) for frame in trace.frames]
         self._event(
             "traceback", peeled, trace.line, stamp_in,
-            frames=frames, types=trace.types, uncaught=trace.uncaught, first_line=trace.first_line, **more,
+            frames=frames, code=[redact(line) for line in trace.code], types=trace.types, uncaught=trace.uncaught,
+            first_line=trace.first_line, **more,
         )  # fmt: skip
         self.traced.add(peeled.rank)
         self.traces_made += 1
@@ -489,5 +496,9 @@ def _decoded(raw: bytes, most: int = _MAX_RAW) -> str:
 
 def _shown(lines: list[bytes]) -> list[str]:
     """Secrets may span lines, so they are taken out of all at once."""
-    texts = [plain(line.decode("utf-8", "replace").rstrip("\r").rsplit("\r", 1)[-1]) for line in lines]
-    return [text[:MAX_CONTEXT] for text in redact("\n".join(texts)).split("\n")] if texts else []
+    if not lines:
+        return []
+    text = b"\n".join(lines).decode("utf-8", "replace")
+    if "\r" in text or "\x1b" in text:
+        text = "\n".join(plain(line.rstrip("\r").rsplit("\r", 1)[-1]) for line in text.split("\n"))
+    return [line[:MAX_CONTEXT] for line in redact(text).split("\n")]

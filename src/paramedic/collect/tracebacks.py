@@ -50,6 +50,8 @@ class Traceback:
     exceptions: list[str] = field(default_factory=list)
     types: list[str] = field(default_factory=list)
     frames: list[str] = field(default_factory=list)
+    code: list[str] = field(default_factory=list)
+    """The source lines of the last frames of the user's own code."""
     header: str = ""
     """The line before it, of the same process: `… ERROR rank 2 failed at step 12`."""
     line: int = 0
@@ -112,6 +114,8 @@ class Traceback:
     def _in_frames(self, text: str, number: int, by_torch: bool) -> bool:
         if text[:1] in (" ", "\t") or text.startswith("> File ") or not text.strip():
             self._since_frame = 0 if self._frame(text) else self._since_frame + 1
+            if self._since_frame == 1:
+                self._keep_code(text.strip())
             if self._since_frame <= _BETWEEN_FRAMES:
                 return True
         elif START in text:
@@ -251,6 +255,12 @@ class Traceback:
         self.frames.append(f"{path}:{line} in {function.strip()}")
         if len(self.frames) > MAX_FRAMES:
             del self.frames[MAX_FRAMES // 3]
+
+    def _keep_code(self, text: str) -> None:
+        """What people call on the line says what they were doing, also where they gave the function no name."""
+        path = self.frames[-1] if self.frames else ""
+        if path.startswith("/") and "-packages/" not in path and "/lib/python" not in path and text:
+            self.code = [*self.code[-2:], text[:200]]
 
     def _add(self, text: str) -> None:
         self.exceptions.append(text)

@@ -88,5 +88,5 @@ def detect(run: Run, knowledge: Knowledge, prefilter: Prefilter) -> list[Finding
     found = match.most_specific(found)
     for name, detector in RUN_DETECTORS.items():
         if name in by_detector:
-            found += detector(run, by_detector[name], tuple(found))
+            found += [one for one in detector(run, by_detector[name], tuple(found)) if one.evidence]
     return found

@@ -89,6 +89,7 @@ def weigh(event: Event) -> tuple[dict[str, float], dict[str, float]]:
         "message": event.text[:_MAX_MESSAGE],
         "call": "\n".join(frames[-_LAST_CALLS:]),
         "own": "\n".join(own_frames(event)[-3:]),
+        "code": "\n".join(event.fields.get("code", ())),
     }
     odds: dict[str, float] = defaultdict(float)
     factors: dict[str, float] = {}

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from paramedic.detect.match import on_event
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 
 _CRASHES = {signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE}
+_FROM_OUTSIDE = {
+    signal.SIGKILL,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGALRM,
+    signal.SIGXCPU,
+    signal.SIGXFSZ,
+}
+_FORCED = re.compile(r"Unable to shutdown process (\d{1,10}) via")
+_VICTIMS = ("communication-runtime-error", "collective-hang")
+_MISSED_BY_PEERS = 0.65
+"""How sure an exit code alone is of a loss, where all that the others say is that a peer has gone."""
 
 
 def signal_of(exitcode: int) -> signal.Signals | None:
@@ -22,33 +38,56 @@ def signal_of(exitcode: int) -> signal.Signals | None:
 
 
 def killed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
-    return _ended(run, rule, lambda e: signal_of(e.fields["exitcode"]) == signal.SIGKILL)
+    forced = _forced(run)
+    return _ended(run, rule, lambda e: _signal(e) in _FROM_OUTSIDE and e.fields["pid"] not in forced)
 
 
 def crashed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """An abort is also how a process ends on purpose when it has said what is wrong, as torch's watchdog does."""
-    spoken = {rank for one in found if one.severity == "error" for rank in one.ranks}
+    spoken = {r for one in found if one.severity == "error" and one.symptom != "native-crash" for r in one.ranks}
 
     def wanted(event: Event) -> bool:
-        ending = signal_of(event.fields["exitcode"])
-        return ending in _CRASHES and not (ending == signal.SIGABRT and event.rank in spoken)
+        return _signal(event) in _CRASHES and not (_signal(event) == signal.SIGABRT and event.rank in spoken)
 
     return _ended(run, rule, wanted)
 
 
 def terminated(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
-    return _ended(run, rule, lambda e: signal_of(e.fields["exitcode"]) == signal.SIGTERM)
+    """Asked to end, or forced to by the agent that had asked before."""
+    forced = _forced(run)
+    return _ended(run, rule, lambda e: _signal(e) == signal.SIGTERM or e.fields["pid"] in forced)
 
 
 def wordless(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Ranks that left with an error code and said nothing that we know."""
     spoken = {rank for one in found for rank in one.ranks}
     spoken |= {e.rank for e in run.events if e.kind == "traceback" and e.rank is not None}
-    return _ended(
+    silent = _ended(
         run,
         rule,
-        lambda e: e.fields["exitcode"] > 0 and signal_of(e.fields["exitcode"]) is None and e.rank not in spoken,
+        lambda e: e.fields["exitcode"] > 0 and _signal(e) is None and _rank(e) not in spoken,
     )
+    for one in silent:
+        errors = [f for f in found if f.severity == "error" and f.attempt == one.attempt and f.consequence != "always"]
+        missed = all(f.symptom in _VICTIMS and f.consequence == "possible" and f.ranks for f in errors)
+        sure = bool(errors) and missed and bool(one.ranks)
+        yield replace(one, confidence=_MISSED_BY_PEERS) if sure else one
+
+
+def _signal(event: Event) -> signal.Signals | None:
+    return signal_of(event.fields["exitcode"])
+
+
+def _rank(event: Event) -> int | None:
+    """A restarting agent names only the local rank; on the first node it is the global one, too."""
+    local = event.fields.get("local_rank")
+    return event.rank if event.rank is not None or not isinstance(local, int) else local
+
+
+def _forced(run: Run) -> set[int]:
+    """Processes that did not end when the agent asked them to: the SIGKILL is its doing."""
+    texts = (e.text for e in run.events if e.kind == "line" and "shutdown process" in e.text)
+    return {int(hit[1]) for text in texts if (hit := _FORCED.search(text))}
 
 
 def _ended(run: Run, rule: Rule, wanted: Callable[[Event], bool]) -> Iterator[Finding]:

@@ -82,9 +82,11 @@ def _gone(run: Run, rule: Rule, found: Sequence[Finding], finished: bool) -> Ite
         victims = _of(errors, "communication-runtime-error")
         lost = {rank for one in victims for rank in one.ranks}
         missing = run.expected_ranks - lost
-        if _few(missing, lost) and bool(missing & done) == finished:
+        left = missing & done or _not_failed(run, errors) == missing
+        if _few(missing, lost) and bool(left) == finished:
+            crash = next((one for one in errors if one.symptom == "native-crash" and {*one.ranks} == missing), None)
             events = [one.evidence[0].event for one in victims]
-            yield _accusation(run, rule, events, missing, lost)
+            yield _confirmed(crash) if crash else _accusation(run, rule, events, missing, lost)
 
 
 def silent_setup(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -92,7 +94,7 @@ def silent_setup(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
     if any(one.severity == "error" for one in found) or any(e.kind in _MORE_THAN_SET_UP for e in run.events):
         return
     lasts = [e for e in run.events if e.kind == "last" and e.text]
-    if lasts and all(_SETTING_UP.search(e.text) for e in lasts):
+    if run.world_size != 1 and lasts and all(_SETTING_UP.search(e.text) for e in lasts):
         yield on_events(rule, lasts[:4], (), {"last": lasts[0].text[:160]})
 
 
@@ -141,6 +143,12 @@ def _elsewhere(waits: Sequence[_Wait]) -> set[int]:
     return aside if aside and len(aside) <= len(waits) / 2 else set()
 
 
+def _confirmed(crash: Finding) -> Finding:
+    """Its abort might have been an echo, but the others only miss this rank."""
+    accused = _listed({*crash.ranks})
+    return replace(crash, consequence="never", confidence=0.75, fields={**crash.fields, "accused": accused})
+
+
 def _accusation(run: Run, rule: Rule, events: Sequence[Event], missing: Set[int], waiting: Set[int]) -> Finding:
     """Shows where the missing ranks were, the last that they said if they said anything, and then who waited."""
     attempt = max((event.attempt for event in events), default=0)
@@ -163,6 +171,14 @@ def _reasons(run: Run, ranks: Set[int], elsewhere: bool = False, at_the_end: boo
 
 def _finished(run: Run) -> set[int]:
     return {e.rank for e in run.events if e.kind == "progress" and e.rank is not None and e.fields.get("finished")}
+
+
+def _not_failed(run: Run, errors: Sequence[Finding]) -> Set[int]:
+    """Ranks below others of the same node that torchrun's table of failures leaves out: they ended with exit code 0."""
+    attempt = max((one.attempt for one in errors), default=0)
+    exits = [e for e in run.events if e.kind == "exit" and e.rank is not None and e.attempt == attempt]
+    on_first_node = max((e.rank or 0 for e in exits if e.rank == e.fields.get("local_rank")), default=0)
+    return set(range(on_first_node)) - {e.rank for e in exits}
 
 
 def _few(missing: Set[int], waiting: Set[int]) -> bool:

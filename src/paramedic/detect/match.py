@@ -22,10 +22,10 @@ def match(run: Run, rules: Sequence[Rule], prefilter: Prefilter) -> list[Finding
             by_keyword.setdefault(keyword, []).append(rule)
     rank_of_pid = _rank_of_pid(run)
     found = []
-    for event in run.events:
-        if event.kind not in ("line", "traceback"):
-            continue
-        candidates = {rule.id: rule for kw in prefilter.literals_in(event.text) for rule in by_keyword.get(kw, ())}
+    events = [event for event in run.events if event.kind in ("line", "traceback")]
+    literals = prefilter.literals_in_each([event.text for event in events])
+    for event, said in zip(events, literals, strict=True):
+        candidates = {rule.id: rule for keyword in said for rule in by_keyword.get(keyword, ())}
         for rule in candidates.values():
             fields = fires(rule, event)
             if fields is not None:
@@ -51,9 +51,10 @@ def fires(rule: Rule, event: Event) -> dict[str, str] | None:
     if hit is None:
         return None
     frames = "\n".join(event.fields.get("frames", ()))
-    if rule.stack_pattern and not rule.stack_pattern.search(frames):
+    code = "\n".join(event.fields.get("code", ())[-1:])
+    if rule.stack_pattern and not (rule.stack_pattern.search(frames) or rule.stack_pattern.search(code)):
         return None
-    if any(p.search(event.text) or p.search(frames) for p in rule.unless_patterns):
+    if any(p.search(event.text) or p.search(frames) or p.search(code) for p in rule.unless_patterns):
         return None
     return {name: value for name, value in hit.groupdict().items() if value is not None}
 

@@ -14,8 +14,12 @@ _MEETING = ("rendezvous-setup-failure", "rendezvous-setup-hang")
 _STOPPED_BY = {
     **dict.fromkeys(_MEETING, "rendezvous-endpoint-conflict"),
     "checkpoint-resume-failure": "checkpoint-layout-mismatch",
+    "path-or-permission-error": "resource-leak-or-retained-reference",
+    "resource-allocation-failure": "resource-leak-or-retained-reference",
 }
-"""What can only go wrong on the way back, and the cause that it speaks for."""
+"""What goes wrong on the way back, and the cause that it speaks for."""
+
+_SURE = 0.5
 
 
 def failed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -26,18 +30,30 @@ def failed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
             by_attempt[one.attempt].append(one)
     if len(by_attempt) < 2:
         return
-    first, last = by_attempt[min(by_attempt)], by_attempt[max(by_attempt)]
+    first, last = by_attempt[min(by_attempt)], _roots(by_attempt[max(by_attempt)])
     stopped = [one for one in last if one.symptom in _STOPPED_BY]
     began = [one for one in first if one.symptom not in _STOPPED_BY]
-    if not stopped or not began or any(one.symptom == began[0].symptom for one in last):
+    if not stopped or not began:
         return
     sure = sorted(began, key=lambda one: (one.consequence != "never", not one.ranks))[0]
+    if any(one.symptom in (sure.symptom, began[0].symptom) for one in last):
+        return
     ranks = (sure.ranks or _on_one_node(run, sure)) if sure.consequence == "never" else ()
-    events = [sure.evidence[0].event, stopped[0].evidence[0].event]
+    said = [one.evidence[0].event for one in (sure, *began, *stopped)]
+    words = next(event for event in said if event.kind != "exit")
+    events = [words, *(event for event in (said[0], stopped[0].evidence[0].event) if event is not words)]
     fields = {"loss": str(sure.symptom).replace("-", " "), "stopped": str(stopped[0].symptom).replace("-", " ")}
     if ranks:
         fields["accused"] = ", ".join(map(str, ranks))
-    yield replace(on_events(rule, events, ranks, fields), weights={_STOPPED_BY[stopped[0].symptom]: 8.0})
+    one = on_events(rule, events, ranks, fields)
+    surer = max(one.confidence, min(stopped[0].confidence + 0.005, 0.97))
+    yield replace(one, confidence=surer, weights={_STOPPED_BY[stopped[0].symptom]: 8.0})
+
+
+def _roots(errors: Sequence[Finding]) -> Sequence[Finding]:
+    """What cannot be an echo, if we are sure enough of it; a bare exit code is not."""
+    sure = [one for one in errors if one.confidence >= _SURE]
+    return [one for one in sure if one.consequence == "never"] or sure
 
 
 def _on_one_node(run: Run, one: Finding) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from importlib import resources
 from paramedic.errors import ParamedicError
 from paramedic.knowledge.taxonomy import load_taxonomy
 
-PLACES = ("type", "message", "call", "own")
+PLACES = ("type", "message", "call", "own", "code")
 
 
 @dataclass(frozen=True, slots=True)
