@@ -36,7 +36,7 @@ SURFACE = {
     "diagnose": ["PATH", "--format", "--output", "--quiet", "-v", "--verbose", "--fail-on", *RULE_FLAGS],
     "diff": ["RUN_OK", "RUN_BAD", "--format", "--output", "--quiet", "-v", "--verbose", "--rules", "--setting"],
     "explain": ["ID", "--format", "--rules", "--setting"],
-    "rules": ["--format", "--rules", "--check"],
+    "rules": ["--format", "--rules", "--check", "--matrix"],
     "bundle": ["PATH", "-o", "--output", "--anonymous", "--with-logs", "--rules"],
     "ward": ["ACTION"],
     "completion": ["shell"],
