@@ -13,7 +13,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -162,6 +161,8 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _each(do: Callable[[tuple[Case, Variant]], Row], work: list[tuple[Case, Variant]], jobs: int) -> Iterator[Row]:
+    from concurrent.futures import ThreadPoolExecutor
+
     if jobs == 1:
         yield from map(do, work)
         return
