@@ -303,6 +303,7 @@ def test_processes_that_read_ahead_change_nothing(tmp_path: Path, monkeypatch: p
 
     for number, seed in enumerate(SEEDS[::40][:12]):
         (tmp_path / f"rank{number}.log").write_bytes(seed.read_bytes() * 3)
+    (tmp_path / "rank98.log").write_bytes(SEEDS[0].read_text(errors="replace").encode("utf-16") * 3)
     (tmp_path / "rank99.log").write_bytes(b"\0\1\2" * 40_000)
     alone = read([str(tmp_path)], PREFILTER)
     pools = []

@@ -121,6 +121,11 @@ class Run:
         return frozenset(range(size)) if size <= 1 << 20 else frozenset(self.ranks_seen)
 
 
+def is_own(frame: str) -> bool:
+    """A frame, or a path, of the user's own code: neither installed nor of Python itself."""
+    return frame.startswith("/") and "-packages/" not in frame and "/lib/python" not in frame
+
+
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """A quoted event, with a few lines before and after it."""

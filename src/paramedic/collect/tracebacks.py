@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from paramedic.collect.activity import shows_progress
+from paramedic.model import is_own
 
 START = "Traceback (most recent call last)"
 LITERALS = (START,)
@@ -258,8 +259,7 @@ class Traceback:
 
     def _keep_code(self, text: str) -> None:
         """What people call on the line says what they were doing, also where they gave the function no name."""
-        path = self.frames[-1] if self.frames else ""
-        if path.startswith("/") and "-packages/" not in path and "/lib/python" not in path and text:
+        if self.frames and is_own(self.frames[-1]) and text:
             self.code = [*self.code[-2:], text[:200]]
 
     def _add(self, text: str) -> None:

@@ -8,7 +8,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from paramedic.collect import Progress
     from paramedic.pipeline import Options
 
-_FORMAT_OF = {".html": "html", ".json": "json", ".sarif": "sarif", ".sarif.json": "sarif"}
-"""By the end of the output file's name; the longest that fits."""
+_FORMATS = {".html": "html", ".json": "json", ".sarif": "sarif", ".sarif.json": "sarif"}
 
 
 def say(text: str) -> None:
@@ -74,7 +73,7 @@ def settings(args: argparse.Namespace) -> Config:
     """Flags over environment over file over defaults."""
     flags, chosen = vars(args), configured(_here())
     given: dict[str, Any] = {
-        "format": flags.get("format") or chosen.get("format") or _format_of(flags.get("output")),
+        "format": flags.get("format") or chosen.get("format") or format_of(flags.get("output"), _FORMATS),
         "fail_on": flags.get("fail_on"),
         "setting": flags.get("setting"),
         "select": _split(flags.get("select")),
@@ -85,9 +84,10 @@ def settings(args: argparse.Namespace) -> Config:
     return replace(config, select=tuple(map(_id, config.select)), ignore=tuple(map(_id, config.ignore)))
 
 
-def _format_of(output: str | None) -> str | None:
-    fitting = [ending for ending in _FORMAT_OF if output is not None and output.lower().endswith(ending)]
-    return _FORMAT_OF[max(fitting, key=len)] if fitting else None
+def format_of(output: str | None, formats: Mapping[str, str]) -> str | None:
+    """By the end of the output file's name; the longest that fits."""
+    fitting = [ending for ending in formats if output is not None and output.lower().endswith(ending)]
+    return formats[max(fitting, key=len)] if fitting else None
 
 
 def _id(name: str) -> str:

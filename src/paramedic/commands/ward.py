@@ -328,7 +328,7 @@ def _score(args: argparse.Namespace) -> int:
     from paramedic.ward.held_back import append
     from paramedic.ward.score import document, score
 
-    format = args.format or _FORMATS.get(Path(args.output or "").suffix.lower(), "text")
+    format = args.format or flags.format_of(args.output, _FORMATS) or "text"
     if format == "html" and not args.output:
         raise ParamedicError("--format html needs --output FILE")
     folder = Path(args.corpus) if args.corpus else CORPUS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from paramedic.detect.match import on_events
@@ -29,21 +29,14 @@ _SIZES = re.compile(
 
 def fingerprints(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Each rank says what it runs and what another one runs; whoever runs what the fewest run is named."""
-    by_attempt: dict[int, list[Event]] = defaultdict(list)
-    for event in run.events:
-        if event.kind in ("line", "traceback") and _MISMATCH in event.text:
-            by_attempt[event.attempt].append(event)
-    for _, events in sorted(by_attempt.items()):
+    for events in _by_attempt(run, lambda text: _MISMATCH in text):
         runs: dict[int, str] = {}
         ops: set[str] = set()
         for event in events:
             for one in _FINGERPRINT.finditer(event.text):
                 ops.add(one["op"])
                 runs[int(one["rank"])] = " ".join(one[part] for part in ("op", "shape", "dtype") if one[part])
-        votes = Counter(runs.values()).most_common()
-        decided = len(votes) > 1 and votes[0][1] > votes[1][1]
-        usual = votes[0][0] if decided else ""
-        odd = sorted(rank for rank, what in runs.items() if decided and what != usual)
+        odd, usual = _minority(runs)
         fields = {"odd": " and ".join(sorted({runs[r] for r in odd})), "usual": usual} if odd else {}
         unlike = "uneven-work-across-ranks" if len(ops) == 1 else "collective-order-divergence"
         yield replace(on_events(rule, events, odd, fields), weights={unlike: 8.0})
@@ -51,11 +44,7 @@ def fingerprints(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
 
 def unlike_models(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """DDP on each rank compares its parameters with another rank's; whoever has what the fewest have is the odd one."""
-    by_attempt: dict[int, list[Event]] = defaultdict(list)
-    for event in run.events:
-        if event.kind in ("line", "traceback") and (_COUNTS.search(event.text) or _SIZES.search(event.text)):
-            by_attempt[event.attempt].append(event)
-    for _, events in sorted(by_attempt.items()):
+    for events in _by_attempt(run, lambda text: bool(_COUNTS.search(text) or _SIZES.search(text))):
         models: dict[int, str] = {}
         for event in events:
             for said in _COUNTS.finditer(event.text):
@@ -63,7 +52,22 @@ def unlike_models(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
             if (unlike := _SIZES.search(event.text)) is not None:
                 rank = event.rank if unlike["rank"] is None else int(unlike["rank"])
                 models |= {0: "process 0"} | ({} if rank is None else {rank: unlike["size"]})
-        votes = Counter(models.values()).most_common()
-        decided = len(votes) > 1 and votes[0][1] > votes[1][1]
-        odd = sorted(rank for rank, model in models.items() if decided and model != votes[0][0])
+        odd, _ = _minority(models)
         yield on_events(rule, events, odd, {"accused": ", ".join(map(str, odd))} if odd else {})
+
+
+def _by_attempt(run: Run, wanted: Callable[[str], bool]) -> list[list[Event]]:
+    found: dict[int, list[Event]] = defaultdict(list)
+    for event in run.events:
+        if event.kind in ("line", "traceback") and wanted(event.text):
+            found[event.attempt].append(event)
+    return [events for _, events in sorted(found.items())]
+
+
+def _minority(said: Mapping[int, str]) -> tuple[list[int], str]:
+    """The ranks that say something else than most do, and what most say; nobody where no saying leads."""
+    votes = Counter(said.values()).most_common()
+    if len(votes) < 2 or votes[0][1] == votes[1][1]:
+        return [], ""
+    usual = votes[0][0]
+    return sorted(rank for rank, what in said.items() if what != usual), usual

@@ -6,12 +6,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from paramedic.knowledge import Rule
-from paramedic.model import Event, Evidence, Finding, Run
+from paramedic.model import Event, Evidence, Finding, Run, is_own
 from paramedic.prefilter import Prefilter
 
 _RANKS = re.compile(r"(?<!\d)\d{1,7}(?!\d)")
 _PID = re.compile(r"\d{1,10}")
-_NCCL_PROCESS = re.compile(r"[\w.-]{1,120}:(\d{1,10}):\d{1,10} \[\d{1,3}\] ")
 
 
 def match(run: Run, rules: Sequence[Rule], prefilter: Prefilter) -> list[Finding]:
@@ -37,7 +36,6 @@ def _rank_of_pid(run: Run) -> dict[int, int | None]:
     """From what launchers and NCCL say; two ranks on two hosts may have one number, which then is nobody's."""
     said = [(fact.value, fact.rank) for fact in run.facts if fact.name == "pid"]
     said += [(e.fields["pid"], e.rank) for e in run.events if e.kind == "exit"]
-    said += [(int(found[1]), e.rank) for e in run.events if e.kind == "line" and (found := _NCCL_PROCESS.match(e.text))]
     ranks: dict[int, int | None] = {}
     for pid, rank in said:
         if rank is not None:
@@ -108,8 +106,7 @@ def own_frame(event: Event) -> str:
 
 def own_frames(event: Event) -> list[str]:
     """Frames of the user's own code, the innermost last."""
-    frames: list[str] = list(event.fields.get("frames", ()))
-    return [f for f in frames if f.startswith("/") and "-packages/" not in f and "/lib/python" not in f]
+    return [frame for frame in event.fields.get("frames", ()) if is_own(frame)]
 
 
 def most_specific(found: Sequence[Finding]) -> list[Finding]:
