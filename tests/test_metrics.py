@@ -47,7 +47,7 @@ def shown(event: Event) -> list[int]:
             "iteration (ms): 812.5 | learning rate: 1.5E-04 | global batch size:     8 | lm loss: 6.7E+00 | loss "
             "scale: 65536.0 | grad norm: 1.234 | number of skipped iterations:   2 | number of nan iterations:   0 |",
             "step 101",
-            {"step_time": 0.8125, "lr": 1.5e-4, "loss": 6.7, "loss_scale": 65536, "grad_norm": 1.234, "skipped": 2},
+            {"step_time": 0.8125, "lr": 1.5e-4, "loss": 6.7, "loss_scale": 65536, "grad_norm": 1.234, "skipped_now": 2},
         ),
         (
             "[INFO] [logging.py:96:log_dist] [Rank 0] step=10, skipped=1, lr=[0.001]",
@@ -89,6 +89,44 @@ def shown(event: Event) -> list[int]:
         ("step 10 max_memory_allocated=12.5 GB rss 3 MB", "step 10", {"memory rss": 3e6}),
         ("train_loss_step=0.22, epoch 3, global_step 200", "epoch 3 step 200", {"loss": 0.22}),
         ("step 12 param hash 3fa9c2bd loss 0.2", "step 12", {"state param hash": float(0x3FA9C2BD)}),
+        (
+            "2024/05/01 12:00:00 - mmengine - INFO - Epoch(train)  [2][ 40/100]  lr: 1.0000e-03  eta: 0:10:00  time: 0.3120  "
+            "data_time: 0.0080  memory: 2113  grad_norm: 1.52  loss: 0.4711",
+            "epoch 2 step 40",
+            {"step_time": 0.312, "data_time": 0.008, "memory memory": 2113 * 2**20, "loss": 0.4711, "lr": 1e-3},
+        ),
+        (
+            "Train: 3 [  50/1000 (  5%)]  Loss: 6.93 (6.94)  Time: 0.345s,  370.12/s  (0.350s,  365.12/s)  LR: 1.000e-03  "
+            "Data: 0.010 (0.012)",
+            "epoch 3 step 50",
+            {"loss": 6.93, "step_time": 0.345, "data_time": 0.01, "lr": 1e-3},
+        ),
+        (
+            "Epoch: [0][  11/400]\tTime  0.200 ( 0.210)\tData  0.008 ( 0.009)\tLoss 6.9e+00 (6.8e+00)\tAcc@1   1.25 (  1.10)",
+            "epoch 0 step 11",
+            {"step_time": 0.2, "data_time": 0.008, "loss": 6.9, "score acc": 1.25},
+        ),
+        (
+            "| INFO | train_inner | epoch 001:    100 / 1000 loss=2.3, ppl=4.9, num_updates=1100, lr=0.0005, gb_free=11.2",
+            "epoch 001 step 1100",
+            {"loss": 2.3, "lr": 5e-4, "free_memory": 11.2e9},
+        ),
+        (
+            "[Rank 0] time (ms) | fwd_microstep: 9.50 | bwd_inner_microstep: 21.00 | bwd_allreduce_microstep: 300.00",
+            "",
+            {"compute_time fwd": 0.0095, "compute_time bwd inner": 0.021, "wait_time": 0.3},
+        ),
+        (
+            '{"rank": 1, "step": 4, "fwd_ms": 29.5, "compute_s": 0.5, "gpu_mem_gb": 2.5, "train/loss": 1.5}',
+            "step 4",
+            {"compute_time fwd": 0.0295, "compute_time compute": 0.5, "memory gpu mem": 2.5e9, "loss": 1.5},
+        ),
+        ("Epoch 4: 100%|##| 16/16 [00:00<00:00, 4.00it/s, train_loss=nan.0]", "epoch 4 step 16", {"loss": None}),
+        ("step 7: loss 31098528374829374823.0000", "step 7", {"loss": 31098528374829374823.0}),
+        ("Test set: Average loss: 0.3, Accuracy: 9210/10000 (92%)", "", {"eval_loss": 0.3, "score accuracy": 0.921}),
+        ("rank 0 step 2 local_loss 2.5 loss_global 2.25", "step 2", {"own loss": 2.5, "joint loss": 2.25}),
+        ("step 3 dataloader wait 240 ms sync 5 ms", "step 3", {"data_time": 0.24, "wait_time": 0.005}),
+        ("+ torchrun --nnodes=2 --nproc-per-node=4 train.py", "", {"launched": 8}),
         ("process 0 of 4, DistributedType.MULTI_CPU", "", {"world": 4}),
         ("Initializing distributed: GLOBAL_RANK: 0, MEMBER: 1/2", "", {"world": 2}),
         ("plan {'ranks': 4, 'rows_per_rank': 16}", "", {"planned": 4}),
@@ -107,8 +145,8 @@ def test_a_line_of_progress_is_understood(line: str, label: str, values: dict[st
     "line",
     [
         "torch 2.13.0 on 10.20.0.2:29500",
-        "own gradient norm 0.57, aux loss 0.1, kl loss 0.2",
-        "free memory 12 GB",
+        "aux loss 0.1, kl loss 0.2",
+        "total memory 12 GB",
         "saved checkpoints/latest.pt in 3.2 s",
         "consumed tokens 4096",
     ],
@@ -163,6 +201,44 @@ def test_a_bar_that_is_drawn_over_and_over_is_a_series(tmp_path: Path) -> None:
 def test_the_number_of_series_is_bounded(tmp_path: Path) -> None:
     text = "".join(f"rank {n} step 1 loss 1.5\n" for n in range(3 * MAX_SERIES))
     assert sum(e.kind == "metric" for e in read(tmp_path, text).events) <= MAX_SERIES
+
+
+def test_a_table_is_read_by_its_first_line(tmp_path: Path) -> None:
+    rows = "".join(f"{1700000000 + n},{n % 2},{n // 2},{2 - n / 10:.2f}\n" for n in range(8))
+    run = read(tmp_path, "time,rank,step,loss\n" + rows, "metrics.csv")
+    assert {e.fields["rank"]: steps(e) for e in metrics(run, "loss")} == {
+        0: ["step 0", "step 1", "step 2", "step 3"],
+        1: ["step 0", "step 1", "step 2", "step 3"],
+    }
+    drawn = read(tmp_path, "| step | loss |\n|------|------|\n| 1 | 2.5 |\n| 2 | 2.4 |\n")
+    assert [e.fields["values"] for e in metrics(drawn, "loss")] == ["2.5 2.4"]
+
+
+def test_what_names_no_step_belongs_to_the_last_one(tmp_path: Path) -> None:
+    text = "rss 100 MB\n" + "".join(f"step {n}\nrss {200 + n} MB\nstep {n} loss 1.5\n" for n in range(3))
+    (event,) = metrics(read(tmp_path, text), "memory rss")
+    assert steps(event) == ["#1", "step 0", "step 1", "step 2"]
+
+
+def test_the_bars_of_keras_are_told_apart_by_the_epoch_before_them(tmp_path: Path) -> None:
+    text = "".join(f"Epoch {n}/3\n24/24 - 1s - 5ms/step - accuracy: 0.2500 - loss: 1.5\n" for n in (1, 2, 3))
+    (event,) = metrics(read(tmp_path, text), "score accuracy")
+    assert steps(event) == ["epoch 1 step 24", "epoch 2 step 24", "epoch 3 step 24"]
+
+
+def test_lines_that_list_all_ranks_are_of_each_rank(tmp_path: Path) -> None:
+    timers = "times across ranks (ms):\n  forward-compute:\n     rank  0: 29.56\n     rank  1: 96.25\n"
+    lists = (
+        f" iteration 5/ 10 | lm loss: 8.0 |\n{timers}",
+        "step 5: compute time per rank (ms): [29.56, 96.25]\n",
+        "step 5 compute_ms: {0: 29.56, 1: 96.25}\n",
+        "step 5 compute rank0=29.56ms rank1=96.25ms\n",
+    )
+    for text in lists:
+        found = [e for e in read(tmp_path, text).events if e.kind == "metric" and "compute_time" in e.fields["name"]]
+        times = {e.fields.get("rank"): float(e.fields["values"]) for e in found if steps(e) == ["step 5"]}
+        assert times[0] == pytest.approx(0.02956), text
+        assert times[1] == pytest.approx(0.09625), text
 
 
 def test_secrets_do_not_stand_in_the_quoted_lines(tmp_path: Path) -> None:

@@ -148,3 +148,70 @@ def test_the_evidence_is_quoted_with_its_rank_and_line(tmp_path: Path) -> None:
     assert found is not None
     assert [(e.event.rank, e.event.line) for e in found.evidence] == [(0, 11), (1, 12)]
     assert "parameter norm" in found.evidence[0].event.text
+
+
+def test_the_rank_that_waits_for_its_data_is_slow_and_not_the_other(tmp_path: Path) -> None:
+    text = lanes(12, 2, lambda r, s: f"step {s} dataloader wait {9 if r else 240} ms allreduce {240 if r else 6} ms")
+    found = say(tmp_path, text).verdict
+    assert found is not None
+    assert (found.symptom, found.ranks) == ("straggler-or-imbalance", (0,))
+
+
+def test_buffers_differ_between_two_broadcasts(tmp_path: Path) -> None:
+    text = lanes(
+        8, 2, lambda r, s: f"step {s} loss 2.{s} bn buffer sum {3 + s / 7 + r / 50:.5f} running_mean norm 1.{r}{s}"
+    )
+    assert verdict(tmp_path, text) is None
+
+
+def test_the_learning_rate_is_the_same_everywhere(tmp_path: Path) -> None:
+    text = lanes(8, 2, lambda r, s: f"step {s} loss 2.{s}{r} lr {0.1 * 0.5 ** (s if r else 0):.3e}")
+    assert verdict(tmp_path, text) == "NUM011"
+
+
+def test_a_score_of_guessing_is_told_from_a_plateau(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    noisy = [rng.gauss(0, 0.03) for _ in range(60)]
+    guess = "".join(f"step {n} loss {2.303 + e:.4f} accuracy {0.1 + e / 3:.4f}\n" for n, e in enumerate(noisy))
+    assert verdict(tmp_path, guess) == "NUM010"
+    learnt = "".join(f"step {n} loss {2.303 + e:.4f} accuracy {0.45 + e / 3:.4f}\n" for n, e in enumerate(noisy))
+    assert verdict(tmp_path, learnt) is None
+
+
+def test_a_printed_zero_may_be_rounded(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    losses = [2 + rng.gauss(0, 0.05) for _ in range(60)]
+    assert verdict(tmp_path, "".join(f"step {n} loss {v:.4f} lr 0.0\n" for n, v in enumerate(losses))) == "NUM010"
+    assert verdict(tmp_path, "".join(f"step {n} loss {v:.4f} lr 0.0000\n" for n, v in enumerate(losses))) is None
+
+
+def test_steps_that_are_skipped_all_the_time(tmp_path: Path) -> None:
+    text = "".join(f"[Rank 0] step={10 * n}, skipped={8 * n}, lr=[0.001]\n" for n in range(1, 20))
+    assert verdict(tmp_path, text) == "NUM007"
+    text = "".join(f"[Rank 0] step={10 * n}, skipped={min(8, n)}, lr=[0.001]\n" for n in range(1, 20))
+    assert verdict(tmp_path, text) is None
+
+
+def test_memory_may_grow_on_one_rank_or_be_told_by_what_is_free(tmp_path: Path) -> None:
+    text = lanes(60, 4, lambda r, s: f"step {s} loss 1.5 memory {4000 + (30 * s if r == 2 else s % 3)} MB")
+    found = say(tmp_path, text).verdict
+    assert found is not None
+    assert (found.rule, found.ranks) == ("MEM008", (2,))
+    text = "".join(f"num_updates={n} loss=1.5, gb_free={30 - 0.2 * n:.1f}\n" for n in range(60))
+    assert verdict(tmp_path, text) == "MEM008"
+
+
+def test_longer_sequences_take_longer(tmp_path: Path) -> None:
+    grown = "".join(f"step {n} loss 1.{n} seq_len {512 + 64 * n} step_time={0.2 + 0.03 * n:.3f}s\n" for n in range(60))
+    assert verdict(tmp_path, grown) is None
+    stays = "".join(f"step {n} loss 1.{n} seq_len 512 step_time={0.2 + 0.03 * n:.3f}s\n" for n in range(60))
+    assert verdict(tmp_path, stays) == "PERF006"
+
+
+def test_a_mean_over_steps_is_not_one_over_ranks(tmp_path: Path) -> None:
+    text = lanes(8, 4, lambda r, s: f"epoch {s} average training loss {2 - s / 9 + r / 31:.4f}")
+    assert verdict(tmp_path, text) is None
+    text = "".join(
+        f"rank {r} step {s} {'mean ' * (r == 0)}loss {2 - s / 9 + r / 31:.4f}\n" for s in range(8) for r in (0, 1)
+    )
+    assert verdict(tmp_path, text) is None

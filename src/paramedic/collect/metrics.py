@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paramedic.collect.layouts import By, Peeled, plain
-from paramedic.collect.quantities import Value, said_in
+from paramedic.collect.quantities import Value, is_bar, said_in
 from paramedic.redact import redact
 
 POINTS = 128
@@ -29,13 +29,41 @@ _MIN_LINE, _MAX_LINE = 4, 600
 
 _WORTH = re.compile(
     rb"[Ll]oss|[Ss]tep|[Ii]ter|[Ee]poch|update|[Nn]orm|[Mm]em|resident|checksum|hash|/s|ms\b|[Ww]orld|[Rr]ank|"
-    rb"replicas|process|MEMBER|words|tokens|documents|scale|accuracy|[Tt]hrottl|quota|[Rr]esum|holds|parameters"
+    rb"replicas|process|MEMBER|words|tokens|documents|scale|accuracy|[Tt]hrottl|quota|[Rr]esum|holds|param|weight|"
+    rb"[Aa]cc|[Tt]ime|[Bb]atch|_s\b|OMP_NUM|nproc|NTASKS|torchrun|num_gpus|[Dd]evice|CUDA|[Bb]ackend|samples|examples|"
+    rb"indices|idx|shards|files|across ranks|GPU|took|MiB|[Ee]fficiency|numel|[Dd]istributed|[MGk]i?B\b|rss|RSS"
 )
 _SHARDED = (b"FSDP", b"fully_shard", b"ZeRO", b"tensor parallel", b"TensorParallel", b"pipeline", b"microbatch")
 _BRACKETED = re.compile(r"\[(?:worker|trainer|process|gpu|replica)[ :_-]?(\d{1,6})\]", re.I)
+_SPEAKS = re.compile(
+    r"^(?:[^\n]{0,60}?(?:: ?| - |\] ?|\| ?))?(?:process|worker|trainer|replica|gpu)[ _#]{0,2}(\d{1,6})(?: ?[:|\]-]"
+    r"| step\b| iter\w*\b| epoch\b)",
+    re.I,
+)
+_PER_RANK = re.compile(
+    r"\b([a-z][\w /-]{2,40}?) ?(?:per|by|of all|across|on all|for each) ranks?(?: ?\((ms|s|[kmgt]i?b)\))?\W{0,4}[\[(]"
+    r"(-?\d{1,12}(?:\.\d{1,12})?(?:(?:, ?| {1,3})-?\d{1,12}(?:\.\d{1,12})?){1,255})[\])]",
+    re.I,
+)
+_BY_NUMBER = re.compile(r"\b([a-z]\w{2,40})['\"]?[:=] ?\{((?:'?\d{1,5}'?: ?-?\d{1,12}(?:\.\d{1,12})?(?:, )?){2,256})\}")
+_NUMBERED = re.compile(r"(\d{1,5})'?: ?(-?\d{1,12}(?:\.\d{1,12})?)")
+_BY_NAME = re.compile(r"\brank ?(\d{1,6})[=:] ?(-?\d{1,12}(?:\.\d{1,12})? ?(?:ms|s|[MG]i?B)?)(?=[\s,;|)\]]|$)")
+_SEVERAL = 2
+_COLUMN = re.compile(r"[A-Za-z][\w/.()@% -]{0,60}")
+_CELL = re.compile(r"[-+]?\d{1,45}(?:\.\d{0,20})?(?:e[-+]?\d{1,3})?|[-+]?(?:nan|inf)|[\w.:/ -]{0,40}", re.I)
+_STEPS_IN_TABLE = ("step", "epoch", "iter", "iteration", "global_step", "update", "batch")
+_MAX_COLUMNS = 64
+_DRAWN = re.compile(r"[|│┃](.{3,500})[|│┃]")
+_LINE_BETWEEN = re.compile(r"[|│┃]")
+_ULTRALYTICS = re.compile(r"\s{0,12}Epoch((?:\s{1,12}[A-Za-z]\w{1,20}){3,12})\s{0,4}$")
+_OF_ULTRALYTICS = re.compile(r"\s{0,12}(\d{1,6})/\d{1,6}((?:\s{1,12}[\d.]{1,12}G?){3,12}):?\s")
+_TIMERS = re.compile(r"\btimes? across ranks \((ms|s)\):\s{0,4}$")
+_TIMER = re.compile(r"\s{1,6}([a-z][\w+-]{2,60}):$")
+_TIMER_OF_RANK = re.compile(r"\s{2,10}rank\s{1,4}(\d{1,6}): (\d{1,9}\.\d{1,4})$")
+_TIMER_RANGE = re.compile(r"\s{1,6}([a-z][\w+-]{2,60}) \.{0,60}: \((\d{1,9}\.\d{1,4}), (\d{1,9}\.\d{1,4})\)$")
 _SPEAKER = re.compile(
     r"^[^\n]{0,60}?(?<!lora[ _-])(?<!low[ _-])(?<!local[ -])(?<!node[ -])(?<!\bto )(?<!from )(?<!than )"
-    r"\brank[ _=:#-]{0,2}(\d{1,6})\b",
+    r"\b(?:global_)?rank['\"]?[ _=:#-]{0,2}(\d{1,6})\b",
     re.I,
 )
 
@@ -53,6 +81,7 @@ class Series:
     values: list[float | None] = field(default_factory=list)
     count: int = 0
     unlabelled: int = 0
+    inherited: str = ""
     first: tuple[int, str] = (0, "")
     last: tuple[int, str] = (0, "")
     largest: tuple[int, str] = (0, "")
@@ -103,6 +132,14 @@ class Meter:
     """Not all of it was read, so lines without a step cannot be counted."""
     last_line: int = 0
     sharded: bool = False
+    columns: list[str] = field(default_factory=list)
+    """Of the table under way: of a CSV file, the names in its first line."""
+    timers: str = ""
+    """The unit of Megatron's timers, while they are being listed."""
+    timer: str = ""
+    epochs: dict[tuple[By, int | None, str, int | None], str] = field(default_factory=dict)
+    now: dict[tuple[By, int | None, str, int | None], str] = field(default_factory=dict)
+    """The last step that each speaker named: what it says next without one is of that step."""
 
     def block(self, lines: bytes, first: int) -> None:
         """`first` is the number of the block's first line. Behind the log's beginning only a block's own is read."""
@@ -126,19 +163,79 @@ class Meter:
         self.sharded = self.sharded or any(word in lines for word in _SHARDED)
         for number, whole in enumerate(lines.removesuffix(b"\n").split(b"\n") if lines else (), first):
             for raw in whole.split(b"\r"):
-                if len(raw) > _MIN_LINE and _WORTH.search(raw, 0, _MAX_LINE):
+                if len(raw) > _MIN_LINE and (self.columns or self.timers or _WORTH.search(raw, 0, _MAX_LINE)):
                     self._line(number, _cut(raw).decode("utf-8", "replace"))
             self.last_line = number
 
     def _line(self, number: int, raw: str) -> None:
-        text = plain(raw)
-        peeled = self.peel(text)
-        said = said_in(peeled.text)
-        if not said.values:
+        peeled = self.peel(plain(raw))
+        text = self._row(peeled.text) or peeled.text
+        if self._timed(number, peeled):
             return
-        named = None if peeled.rank is not None or self.ranked else _rank_in(peeled.text)
+        said = said_in(text)
+        named = None if peeled.rank is not None or self.ranked else _rank_in(text)
+        who = peeled.by, peeled.rank, peeled.stream, named
+        label = said.label
+        if label.startswith("step ") and is_bar(text):  # Keras counts anew in each epoch, which it has named before
+            label = f"{self.epochs.get(who, '')} {label}".strip()
+        elif label and not said.values and len(self.epochs) < MAX_SERIES:
+            self.epochs[who] = label if label.startswith("epoch ") and " step " not in label else ""
+        if label and len(self.now) < MAX_SERIES:
+            self.now[who] = label
         for one in said.values:
-            self._add((peeled.by, peeled.rank, peeled.stream, named, one.name), said.label, one, number, peeled.text)
+            self._add((*who, one.name), label, one, number, peeled.text)
+        for rank, of_rank in _of_ranks(text):
+            for one in said_in(of_rank).values:
+                self._add((*who[:3], rank, one.name), label, one, number, peeled.text)
+
+    def _row(self, text: str) -> str:
+        """A table's row, as if each value stood behind its name, the rank first; empty for other lines."""
+        if (found := _ULTRALYTICS.match(text)) is not None:
+            self.columns = ["epoch", *found[1].split()]
+            return ""
+        if self.columns and (found := _OF_ULTRALYTICS.match(text)) is not None:
+            cells = found[2].split()
+            return f"epoch={found[1]}, " + ", ".join(
+                f"{name}={cell}" for name, cell in zip(self.columns[1:], cells, strict=False)
+            )
+        drawn = _DRAWN.fullmatch(text.strip())
+        cells = _LINE_BETWEEN.split(drawn[1]) if drawn else text.strip().split("," if "," in text else "\t")
+        if 2 <= len(cells) <= _MAX_COLUMNS and all(_COLUMN.fullmatch(cell.strip()) for cell in cells):
+            names = [cell.strip() for cell in cells]
+            if any(name.lower() in _STEPS_IN_TABLE for name in names):
+                self.columns = names
+            return ""
+        if len(cells) != len(self.columns) or not all(_CELL.fullmatch(cell.strip()) for cell in cells):
+            return ""
+        pairs = [(name, cell.strip()) for name, cell in zip(self.columns, cells, strict=True) if cell.strip()]
+        if not any(name.lower() in _STEPS_IN_TABLE and cell[0].isdigit() for name, cell in pairs):
+            return ""
+        pairs.sort(key=lambda pair: pair[0].lower() not in ("rank", "global_rank"))
+        return ", ".join(f"{name}={cell}" for name, cell in pairs)
+
+    def _timed(self, number: int, peeled: Peeled) -> bool:
+        """Megatron's timers: under each one's name a line a rank, or its least and its most."""
+        if (found := _TIMERS.search(peeled.text)) is not None:
+            self.timers = found[1]
+            return True
+        if not self.timers:
+            return False
+        who = peeled.by, peeled.rank, peeled.stream
+        label = self.now.get((*who, None), "")
+        if (found := _TIMER.fullmatch(peeled.text)) is not None:
+            self.timer = found[1]
+        elif (found := _TIMER_OF_RANK.fullmatch(peeled.text)) is not None and self.timer:
+            for one in said_in(f"{self.timer} {found[2]} {self.timers}").values:
+                self._add((*who, int(found[1]), one.name), label, one, number, f"{self.timer}:{peeled.text}")
+        elif (found := _TIMER_RANGE.fullmatch(peeled.text)) is not None:
+            for which, value in (("fastest", found[2]), ("slowest", found[3])):
+                for one in said_in(f"{found[1]} {value} {self.timers}").values:
+                    named = one._replace(name=f"{which} {one.name}")
+                    self._add((*who, None, named.name), label, named, number, peeled.text)
+        else:
+            self.timers = self.timer = ""
+            return False
+        return True
 
     def _add(self, key: Key, label: str, one: Value, number: int, text: str) -> None:
         series = self.series.get(key)
@@ -147,9 +244,18 @@ class Meter:
                 return
             series = self.series[key] = Series(one.name, one.unit)
         if not label:
-            series.unlabelled += 1
-            label = "" if self.gaps else f"#{series.unlabelled}"
+            label = self._place(key, series)
         series.add(label, one.value, number, text.strip())
+
+    def _place(self, key: Key, series: Series) -> str:
+        """Of a value without a step of its own: the speaker's last one, or its number where it has named none yet."""
+        now = "" if self.gaps else self.now.get(key[:4], "")
+        if now != series.inherited:
+            series.inherited, series.unlabelled = now, 0
+        series.unlabelled += 1
+        if now:
+            return now if series.unlabelled == 1 and series.latest[0] != now else f"{now}+{series.unlabelled}"
+        return "" if self.gaps else f"#{series.unlabelled}"
 
     def found(self) -> Iterator[tuple[Peeled, int, dict[str, Any]]]:
         """For each series: whose it is, with its last line, that line's number, and the fields of its event."""
@@ -178,7 +284,23 @@ def _cut(raw: bytes) -> bytes:
     return raw if len(raw) <= _MAX_LINE else raw[:_MAX_LINE].rpartition(b" ")[0]
 
 
+def _of_ranks(text: str) -> Iterator[tuple[int, str]]:
+    """From a line that lists one quantity of all ranks, what each rank would have said."""
+    if "rank" in text and (found := _PER_RANK.search(text)) is not None:
+        unit = f" ({found[2]})" if found[2] else ""
+        yield from (
+            (rank, f"{found[1]}{unit}: {value}") for rank, value in enumerate(found[3].replace(",", " ").split())
+        )
+    elif (found := _BY_NUMBER.search(text)) is not None:
+        pairs = [(int(rank), value) for rank, value in _NUMBERED.findall(found[2])]
+        if [rank for rank, _ in pairs] == list(range(len(pairs))):
+            yield from ((rank, f"{found[1]}: {value}") for rank, value in pairs)
+    elif len(pairs := _BY_NAME.findall(text)) >= _SEVERAL:
+        name = text[: text.find("rank")].rsplit("|", 1)[-1].strip(" :=([-,")
+        yield from ((int(rank), f"{name} {value}") for rank, value in pairs)
+
+
 def _rank_in(text: str) -> int | None:
     """Whose line it is, in the program's own words: the rank that it names first, near its beginning."""
-    found = (_BRACKETED.search(text) if "[" in text else None) or _SPEAKER.match(text)
+    found = (_BRACKETED.search(text) if "[" in text else None) or _SPEAKER.match(text) or _SPEAKS.match(text)
     return int(found[1]) if found else None

@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from statistics import median
 
 from paramedic.detect.match import on_events
-from paramedic.detect.series import FIRST, LAST, Series, by_rank, common_steps, every, names
+from paramedic.detect.series import (
+    FIRST,
+    LARGEST,
+    LAST,
+    Series,
+    by_rank,
+    common_steps,
+    every,
+    latest,
+    names,
+    precise,
+    sharded,
+)
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 
@@ -16,19 +29,33 @@ _NOTHING_PRINTED = 1e-12
 
 
 def replicas(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
-    """Norm, sum or hash of the weights differs between ranks at the same step, and is still different at the end."""
-    states = every(run, "state")
-    for name in names(states):
-        series = by_rank(one for one in states if one.name == name)
-        if len(series) < 2 or (_may_be_shards(name) and any(one.sharded for one in series.values())):
+    """Norm, sum or hash of the weights, or what is applied to them, differs between ranks at the same step."""
+    alike = every(run, "state", "lr", "joint grad_norm")
+    for name in names(alike):
+        series = by_rank(one for one in alike if one.name == name)
+        if len(series) < 2 or (_may_be_shards(name) and sharded(series.values())):
             continue
         steps = common_steps([series[rank] for rank in sorted(series)])
         apart = [_spread(values) for _, values in steps]
-        if apart and apart[-1] > 0 and max(apart) > _APART and sum(a > 0 for a in apart) >= 0.5 * len(apart):
+        if _differ(apart) if name.startswith("state") else _differ_now_and_then(apart):
             events = [event for rank in sorted(series)[:4] for event in series[rank].shown(LAST)]
-            yield on_events(rule, events, (), {"what": name.removeprefix("state "), "by": f"{max(apart):.2%}"})
+            what = _NAMES.get(name, name.removeprefix("state "))
+            yield on_events(rule, events, (), {"what": what, "by": f"{max(apart):.2%}"})
             return
     yield from _stated(run, rule) if _is_apart(run) else _evaluations(run, rule)
+
+
+def _differ(apart: Sequence[float]) -> bool:
+    """Mostly, and at the end, too."""
+    return bool(apart) and apart[-1] > 0 and max(apart) > _APART and sum(a > 0 for a in apart) >= 0.5 * len(apart)
+
+
+def _differ_now_and_then(apart: Sequence[float]) -> bool:
+    """What is applied to all weights alike may never differ."""
+    return sum(a > 10 * _APART for a in apart) >= max(_LOOKS - 1, 0.15 * len(apart))
+
+
+_LOOKS = 3
 
 
 def _is_apart(run: Run) -> bool:
@@ -75,7 +102,7 @@ def never_updated(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
     states = every(run, "state")
     for name in names(states):
         series = [one for one in states if one.name == name and len(one.finite) >= _UPDATES]
-        if series and all(len(set(one.finite)) == 1 and _precise(one.finite[0]) for one in series):
+        if series and all(len(set(one.finite)) == 1 and precise(one.finite[0]) for one in series):
             events = [event for one in series[:2] for event in one.shown(FIRST, LAST)]
             fields = {"what": name.removeprefix("state "), "steps": str(len(series[0].finite))}
             yield on_events(rule, events, (), fields)
@@ -85,11 +112,6 @@ def never_updated(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
 _UPDATES = 5
 
 
-def _precise(value: float) -> bool:
-    """Printed with five digits or more: an update then shows."""
-    return len(f"{value:.12g}".replace(".", "").replace("-", "").lstrip("0")) >= 5
-
-
 def counted_twice(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """More samples were evaluated than there are."""
     for one in every(run, "counted"):
@@ -97,6 +119,182 @@ def counted_twice(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
         if values and min(values) > 1:
             yield on_events(rule, one.shown(FIRST, LAST), (), {"times": f"{median(values):.2f}"})
             return
+    sizes = {value for one in every(run, "samples", "eval_samples") for value in one.values if value}
+    for one in every(run, "evaluated"):
+        count = one.values[-1] or 0.0
+        size = max((size for size in sizes if size < count), default=0.0)
+        if count not in sizes and size and (count < _FILLED_UP * size or count % size == 0):
+            stated = [e for s in every(run, "samples", "eval_samples") if size in s.values for e in s.shown(LAST)]
+            yield on_events(rule, [*one.shown(LAST), *stated[:1]], (), {"times": f"{count / size:.3f}"})
+            return
+
+
+_FILLED_UP = 1.1
+"""More of them than the last batches of all ranks can hold is another data set."""
+
+
+def same_data(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Ranks that share the work read the same samples: by their numbers, their sum, their loss, or by count."""
+    for events, what in (*_same_values(run), *_overlaps(run), *_shares(run), *_each_reads_all(run)):
+        yield on_events(rule, events, (), {"what": what})
+        return
+
+
+def _same_values(run: Run) -> Iterator[tuple[list[Event], str]]:
+    for name, what in (("ids", "numbers of the samples"), ("batch_sum", "sum of the batch"), ("own loss", "own loss")):
+        found = every(run, name)
+        series = by_rank(found)
+        steps = common_steps([series[rank] for rank in sorted(series)])
+        told = {values[0] for _, values in steps if len(set(values)) == 1 and precise(values[0])}
+        if len(series) >= 2 and len(told) >= _ALIKE and len(told) >= 0.9 * len(steps) and not sharded(found):
+            events = [event for rank in sorted(series)[:3] for event in series[rank].shown(LAST)]
+            yield events, f"the {what} is the same on every rank at each step"
+
+
+_ALIKE = 4
+
+
+def _overlaps(run: Run) -> Iterator[tuple[list[Event], str]]:
+    starts, ends = by_rank(every(run, "range_start")), by_rank(every(run, "range_end"))
+    single = [r for r in sorted(starts) if r in ends and len(starts[r].values) == len(ends[r].values) == 1]
+    spans = sorted((starts[r].values[0] or 0.0, ends[r].values[0] or 0.0, r) for r in single)
+    for (start, end, one), (later, last, other) in pairwise(spans):
+        common = min(end, last) - later
+        if (start, end) != (later, last) and common > _SHARED * (end - start) and not sharded(starts.values()):
+            yield (
+                [*starts[one].shown(LAST), *starts[other].shown(LAST)],
+                f"the ranges of ranks {one} and {other} overlap",
+            )
+            return
+    files = {rank: set(series.values) for rank, series in by_rank(every(run, "reads")).items()}
+    ranks = sorted(files)
+    for one, other in pairwise(ranks):
+        if files[one] & files[other]:
+            shown = by_rank(every(run, "reads"))
+            yield [*shown[one].shown(LAST), *shown[other].shown(LAST)], f"ranks {one} and {other} read the same files"
+            return
+
+
+_SHARED = 0.02
+
+
+def _shares(run: Run) -> Iterator[tuple[list[Event], str]]:
+    """Of all samples, what the ranks say that they have, together; a few may be repeated to fill up."""
+    series = by_rank(every(run, "share"))
+    shares = [one.values[-1] or 0.0 for one in series.values()]
+    if len(series) >= 2 and sum(shares) >= 1.5 and not sharded(series.values()):
+        yield (
+            [e for one in list(series.values())[:3] for e in one.shown(LAST)],
+            f"together they have {sum(shares):.1f} times all samples",
+        )
+
+
+def _each_reads_all(run: Run) -> Iterator[tuple[list[Event], str]]:
+    """Steps of an epoch × a rank's batch are all samples already, and there are several ranks."""
+    stated = {name: every(run, name) for name in ("samples", "device_batch", "epoch_steps", "world")}
+    samples, batch, steps, world = (latest(series) or 0.0 for series in stated.values())
+    once = (latest(every(run, "accumulated")) or 1.0) <= 1
+    if (
+        world >= 2
+        and batch
+        and once
+        and steps >= 2
+        and abs(steps * batch - samples) < batch
+        and batch * world < samples
+    ):
+        events = [event for series in stated.values() for event in series[0].shown(LAST)]
+        yield events, f"{steps:.0f} steps of {batch:.0f} samples are all {samples:.0f}, on each of {world:.0f} ranks"
+
+
+def same_order(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Every epoch begins with the same samples, in an order that was shuffled."""
+    for one in every(run, "ids shuffled"):
+        first: dict[str, float] = {}
+        for step, value in zip(one.steps, one.values, strict=True):
+            if step.startswith("epoch ") and value is not None:
+                first.setdefault(step.split()[1], value)
+        if len(first) >= _LOOKS and len(set(first.values())) == 1 and len(set(one.values)) * 2 <= len(one.values):
+            yield on_events(rule, one.shown(FIRST, LAST), (), {"epochs": str(len(first))})
+            return
+
+
+def joined_wrongly(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """A value of all ranks together that is no mean of theirs: their sum, that of one of them, or beyond its range."""
+    for events, what in (*_joined(run), *_summed_gradient(run), *_beyond_all(run), *_two_scales(run)):
+        yield on_events(rule, events, (), {"what": what})
+        return
+
+
+def _joined(run: Run) -> Iterator[tuple[list[Event], str]]:
+    joint = [one for one in every(run, "joint") if one.name != "joint grad_norm"]
+    for one in joint:
+        base = one.name.removeprefix("joint ")
+        told = by_rank(s for s in joint if s.name == one.name)
+        if any(len(set(values)) > 1 for _, values in common_steps(list(told.values()))):
+            continue  # each rank's own mean, of its steps
+        found = [*every(run, f"own {base}"), *every(run, base)]
+        series = by_rank(s for s in found if s.name in (base, f"own {base}") and not any(_is_copy(s, t) for t in joint))
+        ranks = sorted(series)
+        if len(ranks) < 2 or len(ranks) < len(run.expected_ranks) or sharded(series.values()):
+            continue
+        steps = common_steps([one, *(series[rank] for rank in ranks)])
+        unlike = [(v[0], v[1:]) for _, v in steps if max(v[1:]) - min(v[1:]) > _MORE * max(map(abs, v))]
+        if len(unlike) < _ALIKE:
+            continue
+        events = [*one.shown(LAST), *(event for rank in ranks[:3] for event in series[rank].shown(LAST))]
+        if all(abs(whole - sum(own)) <= _MORE * abs(whole) for whole, own in unlike):
+            yield events, f"the {_plain(base)} of all ranks is the sum of theirs, not the mean"
+        for n, rank in enumerate(ranks):
+            if all(
+                whole == own[n] and abs(whole - sum(own) / len(own)) > _MORE / 10 * abs(whole) for whole, own in unlike
+            ):
+                yield events, f"the {_plain(base)} of all ranks is that of rank {rank} alone"
+
+
+_MORE = 0.002
+
+
+def _is_copy(one: Series, other: Series) -> bool:
+    """The same numbers of the same lines, under two names."""
+    return one.values == other.values and one.event.fields.get("shown") == other.event.fields.get("shown")
+
+
+def _plain(name: str) -> str:
+    return name.removeprefix("score ").replace("eval_loss", "evaluation loss").replace("_", " ")
+
+
+def _summed_gradient(run: Run) -> Iterator[tuple[list[Event], str]]:
+    """The mean of vectors is never longer than the longest of them; a sum of shards may be."""
+    own, joint = by_rank(every(run, "own grad_norm")), by_rank(every(run, "joint grad_norm"))
+    ranks = sorted(own)
+    if len(ranks) < 2 or ranks != sorted(joint) or len(ranks) < len(run.expected_ranks) or sharded(own.values()):
+        return
+    steps = common_steps([joint[ranks[0]], *(own[rank] for rank in ranks)])
+    longer = [values for _, values in steps if values[0] > 1.02 * max(values[1:])]
+    if len(longer) >= max(_ALIKE, 0.8 * len(steps)):
+        events = [event for rank in ranks[:2] for event in (*own[rank].shown(LAST), *joint[rank].shown(LAST))]
+        yield events, "the reduced gradient is longer than any rank's own, so it is their sum, not the mean"
+
+
+def _beyond_all(run: Run) -> Iterator[tuple[list[Event], str]]:
+    for one in every(run, "score accuracy", "score acc"):
+        if any(value is not None and 100.5 < value < 10_000 for value in one.values):
+            yield one.shown(LAST, LARGEST), "an accuracy is above 100 %"
+
+
+def _two_scales(run: Run) -> Iterator[tuple[list[Event], str]]:
+    """At the same step one line gives the training loss as a multiple of what another gives."""
+    for one in every(run, "summary_loss"):
+        for other in every(run, "loss"):
+            if one.rank != other.rank or one.event.source != other.event.source:
+                continue
+            ratios = [a / b for _, (a, b) in common_steps([other, one]) if b > 0]
+            times = round(median(ratios)) if len(ratios) >= _ALIKE else 1
+            if times >= 2 and all(abs(ratio / times - 1) < 0.15 for ratio in ratios):
+                yield (
+                    [*other.shown(FIRST), *one.shown(FIRST)],
+                    f"the training loss of a step is {times} times that of the evaluation",
+                )
 
 
 def resumed_elsewhere(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -111,7 +309,7 @@ def resumed_elsewhere(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterato
                 return
 
 
-_NAMES = {"lr": "learning rate", "step": "step"}
+_NAMES = {"lr": "learning rate", "step": "step", "joint grad_norm": "norm of the reduced gradient"}
 
 
 def _differs(saved: Series, after: Series, kind: str) -> tuple[float, float] | None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from paramedic.detect.match import on_events
 from paramedic.detect.memory import human
-from paramedic.detect.series import FIRST, LAST, Series, by_rank, every, kendall, names, parts
+from paramedic.detect.series import FIRST, LAST, Series, by_rank, every, kendall, names, parts, sharded
 from paramedic.knowledge import Rule
 from paramedic.model import Finding, Run
 
@@ -20,23 +20,40 @@ _STEADY, _NEARLY_ALL, _MANY = 0.7, 0.9, 16
 _RISE = 0.1
 _LEAST = 16 << 20
 _GOES_ON = 0.4
-_SLOWER = 2.0
+_SLOWER, _SLOWER_PLAINLY, _PLAIN = 2.0, 1.6, 0.85
 _FULL = 0.9
 
 
 def memory(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
-    """Memory that rises steadily after the warm-up, as much in the last part of the run as before, on most ranks."""
-    series = every(run, "memory")
+    """Memory that rises steadily after the warm-up, as much in the last part of the run as before, on most ranks.
+
+    On fewer of them it must be plainer. What falls is the memory that is free.
+    """
+    series = every(run, "memory", "free_memory")
     for name in names(series):
         same = [one for one in series if one.name == name and len(one.finite) >= _POINTS]
-        growing = [one for one in same if _grows(one.finite)]
+        growing = [one for one in same if _grows(_used(one))]
         few = min((len(one.finite) for one in same), default=0) < _MANY
-        if growing and len(growing) >= (_NEARLY_ALL if few else 0.5) * len(same):
+        if growing and len(growing) < (_NEARLY_ALL if few else 0.5) * len(same):
+            growing = [] if few else [one for one in growing if _grows_plainly(_used(one))]
+        if growing:
             first, last = growing[0].finite[0], growing[0].finite[-1]
             events = [event for one in growing[:3] for event in one.shown(FIRST, LAST)]
             ranks = () if len(growing) == len(same) else sorted({one.rank for one in growing if one.rank is not None})
             yield on_events(rule, events, ranks, {"first": human(int(first)), "last": human(int(last))})
             return
+
+
+def _used(one: Series) -> list[float]:
+    """Of the memory that is free, by how much it is less than at its most, above what was free at the end."""
+    if one.name != "free_memory":
+        return one.finite
+    return [max(one.finite) + min(one.finite) - value for value in one.finite]
+
+
+def _grows_plainly(values: Sequence[float]) -> bool:
+    warm = values[int(_WARM_UP * len(values)) :]
+    return kendall(warm) >= _NEARLY_ALL and warm[-1] >= (1 + 2 * _RISE) * warm[0]
 
 
 def _grows(values: Sequence[float]) -> bool:
@@ -60,28 +77,47 @@ def savings(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]
     parts_held, whole = every(run, "held_bytes"), every(run, "model_bytes")
     sizes = [one.values[-1] or 0.0 for one in parts_held if one.values]
     total = max((one.values[-1] or 0.0 for one in whole if one.values), default=0.0)
-    if len(by_rank(parts_held)) >= 2 and total and min(sizes) >= _FULL * total and _sharded((*parts_held, *whole)):
+    if len(by_rank(parts_held)) >= 2 and total and min(sizes) >= _FULL * total and sharded((*parts_held, *whole)):
         events = [event for one in (*whole[:1], *parts_held[:3]) for event in one.shown(LAST)]
         yield on_events(rule, events, (), {"share": f"{min(sizes) / total:.0%}"})
 
 
-def _sharded(found: Sequence[Series]) -> bool:
-    return any(one.sharded for one in found)
-
-
 def slowing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
-    """Steps that take twice as long at the end as after the warm-up, with a steady rise, on every rank."""
+    """Steps that take twice as long at the end as after the warm-up, with a steady rise, on every rank.
+
+    A hint; an error where there are many steps, each part of the run rises by itself, and the work does not grow.
+    """
     series = [one for one in every(run, "step_time") if len(one.finite) >= 2 * _POINTS]
     if series and all(_slows(one.finite) for one in series):
         first, _, last = parts(series[0].finite[int(_WARM_UP * len(series[0].finite)) :], 3)
         events = [event for one in series[:3] for event in one.shown(FIRST, LAST)]
-        yield on_events(rule, events, (), {"first": f"{first:.3g} s", "last": f"{last:.3g} s"})
+        sure = all(_rises_throughout(one.finite) for one in series) and not _more_work(run)
+        fields = {"first": f"{first:.3g} s", "last": f"{last:.3g} s"}
+        yield replace(on_events(rule, events, (), fields), severity="error" if sure else "warning")
+
+
+def _rises_throughout(values: Sequence[float]) -> bool:
+    third = len(values) // 3
+    return len(values) >= 2 * _MANY and all(kendall(values[n * third : (n + 1) * third]) >= 0.5 for n in range(3))
+
+
+def _more_work(run: Run) -> bool:
+    """Sequences grow over the run, or as much is done in a second as before."""
+    for one in every(run, "work", "throughput"):
+        if len(one.finite) >= _POINTS:
+            first, _, last = parts(one.finite, 3)
+            unit = str(one.event.fields.get("unit"))
+            per_second = "/s" in unit and not unit.startswith("it")
+            if (one.name.startswith("work") and last > 1.2 * first) or (per_second and last > 0.8 * first):
+                return True
+    return False
 
 
 def _slows(values: Sequence[float]) -> bool:
     warm = values[int(_WARM_UP * len(values)) :]
     first, _, last = parts(warm, 3)
-    return first > 0 and last >= _SLOWER * first and kendall(warm) >= _STEADY
+    trend = kendall(warm)
+    return first > 0 and last >= (_SLOWER if trend < _PLAIN else _SLOWER_PLAINLY) * first and trend >= _STEADY
 
 
 _RETRACED = re.compile(r"\b(\d{1,6}) out of the last (\d{1,6}) calls to .{0,200}?triggered tf\.function retracing")

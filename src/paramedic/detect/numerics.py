@@ -14,7 +14,7 @@ _NON_FINITE = re.compile(
     r"\b(?P<what>(?:\w+[ _])?loss|grad[_ ]norm)['\"]?\s{0,3}[:=|]?\s{0,3}(?P<value>-?(?:nan|inf))\b", re.I
 )
 
-_ENOUGH = 3
+_ENOUGH, _MANY = 3, 4
 
 
 def ended_non_finite(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -24,7 +24,10 @@ def ended_non_finite(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator
         yield on_event(rule, event, {"what": bad["what"].strip(), "value": bad["value"]})
     if bad_lines:
         return
-    for one in every(run, "loss"):
-        if len(one.values) >= _ENOUGH and not any(value is not None for value in one.values[-_ENOUGH:]):
-            ranks = () if one.rank is None else (one.rank,)
-            yield on_events(rule, one.shown(LAST, FIRST), ranks, {"what": "loss", "value": "nan"})
+    for one in every(run, "loss", "summary_loss", "grad_norm"):
+        enough, what = (_MANY, "gradient norm") if one.name == "grad_norm" else (_ENOUGH, "loss")
+        if len(one.values) >= enough and not any(value is not None for value in one.values[-enough:]):
+            ranks = () if one.rank is None or what != "loss" else (one.rank,)
+            yield on_events(rule, one.shown(LAST, FIRST), ranks, {"what": what, "value": "nan"})
+            if what != "loss":
+                return

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from paramedic.detect.match import on_events
-from paramedic.detect.series import LAST, Series, every
+from paramedic.detect.series import LAST, Series, every, latest
 from paramedic.knowledge import Rule
 from paramedic.model import Finding, Run
 
@@ -14,29 +14,65 @@ _STEPS = 6
 
 
 def other_than_planned(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
-    """All processes agree on the number of ranks, and it is not the planned one."""
-    planned, said = every(run, "planned"), every(run, "world")
-    wanted, sizes = _numbers(planned), _numbers(said)
-    if len(wanted) == 1 and len(sizes) == 1 and wanted != sizes:
-        events = [*said[0].shown(LAST), *planned[0].shown(LAST)]
-        yield on_events(rule, events, (), {"planned": _one(wanted), "ranks": _one(sizes)})
+    """All processes agree on the number of ranks, and it is not the planned one, or less than were started."""
+    planned, launched = every(run, "planned"), every(run, "launched")
+    said = every(run, "world") or launched
+    sizes = _numbers(said)
+    if len(sizes) != 1:
+        return
+    (size,) = sizes
+    wanted, started = _numbers(planned), _numbers(launched)
+    if len(wanted) == 1 and wanted != sizes:
+        reason = planned
+    elif size > 1 and started and min(started) > size:  # a process that knows of no other is another matter
+        reason, wanted = launched, started
+    else:
+        return
+    events = [*said[0].shown(LAST), *reason[0].shown(LAST)]
+    yield on_events(rule, events, (), {"planned": str(min(wanted)), "ranks": str(size)})
 
 
 def each_alone(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Several processes of one job, and each says that it is the only one."""
     said = every(run, "world")
-    if not said or _numbers(said) != {1}:
+    shown = said or every(run, "whole_batch")
+    if (_numbers(said) or _shares_of_batch(run)) != {1}:
         return
     processes = {(one.event.source, one.event.rank) for one in said if one.event.rank is not None}
-    if (len(processes) >= 2 and any(rank for _, rank in processes)) or _interleaved(run):
-        yield on_events(rule, [event for one in said[:4] for event in one.shown(LAST)], ())
+    launched = [*every(run, "several"), *every(run, "launched")]
+    several = (len(processes) >= 2 and any(rank for _, rank in processes)) or _interleaved(run)
+    if several or every(run, "several") or max(_numbers(launched), default=1) > 1:
+        yield on_events(rule, [event for one in (*shown[:4], *launched[:1]) for event in one.shown(LAST)], ())
+
+
+def _shares_of_batch(run: Run) -> set[int]:
+    """Between how many ranks the batch is divided, by its whole, a device's part, and how often that is accumulated."""
+    whole, part = latest(every(run, "whole_batch")), latest(every(run, "device_batch"))
+    often = latest(every(run, "accumulated")) or 1.0
+    return {round(whole / part / often)} if whole and part else set()
+
+
+def on_other_device(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """The processes say that there are GPUs, and each that it runs on the processor."""
+    there, used = every(run, "gpu_there"), every(run, "on_gpu")
+    if there and _numbers(used) == {0}:
+        yield on_events(rule, [*there[0].shown(LAST), *(e for one in used[:3] for e in one.shown(LAST))], ())
+
+
+def slow_backend(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Training on GPUs whose only backend, as far as the log says, is made for processors."""
+    used, backend = every(run, "on_gpu"), every(run, "backend")
+    sizes = _numbers(every(run, "world"))
+    if _numbers(used) == {1} and _numbers(backend) == {1} and sizes != {1}:
+        yield on_events(rule, [*backend[0].shown(LAST), *used[0].shown(LAST)], ())
 
 
 def _interleaved(run: Run) -> bool:
     """One log whose steps go back and forth: several processes count them at once. A restart goes back only once."""
-    for one in every(run, "loss"):
-        places = [_place(step) for step in one.steps if not step.startswith("#")]
-        back = sum(later <= place for place, later in pairwise(places))
+    for one in every(run, "loss", "score", "eval_loss"):
+        places = [_place(step) for step in one.steps if step and not step.startswith("#") and "+" not in step]
+        far = max((place[-1] for place in places), default=0.0) / 2
+        back = sum(later <= place and place[-1] - later[-1] <= far for place, later in pairwise(places))
         if len(places) >= _STEPS and back >= len(places) // 4:
             return True
     return False
@@ -48,7 +84,3 @@ def _place(step: str) -> list[float]:
 
 def _numbers(found: Sequence[Series]) -> set[int]:
     return {int(value) for one in found for value in one.values if value is not None}
-
-
-def _one(numbers: set[int]) -> str:
-    return str(next(iter(numbers)))

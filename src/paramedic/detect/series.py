@@ -67,6 +67,26 @@ def by_rank(found: Iterable[Series]) -> dict[int, Series]:
     return longest
 
 
+def numbered(one: Series) -> list[tuple[float, float]]:
+    """(step, value) of those whose step is a number, in the order of the log."""
+    pairs = ((step.rpartition("step ")[2], value) for step, value in zip(one.steps, one.values, strict=True))
+    return [(float(step), value) for step, value in pairs if step.isdecimal() and value is not None]
+
+
+def latest(found: Iterable[Series]) -> float | None:
+    """The last value of the first of them."""
+    return next((one.values[-1] for one in found if one.values), None)
+
+
+def sharded(found: Iterable[Series]) -> bool:
+    return any(one.sharded for one in found)
+
+
+def precise(value: float, digits: int = 5) -> bool:
+    """Printed with so many digits or more."""
+    return len(f"{value:.12g}".partition("e")[0].replace(".", "").replace("-", "").lstrip("0")) >= digits
+
+
 def names(found: Iterable[Series]) -> list[str]:
     return sorted({one.name for one in found})
 

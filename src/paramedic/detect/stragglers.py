@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from paramedic.detect.match import on_events
-from paramedic.detect.series import LARGEST, LAST, Series, by_rank, common_steps, every, names
+from paramedic.detect.series import FIRST, LARGEST, LAST, Series, by_rank, common_steps, every, names
 from paramedic.knowledge import Rule
 from paramedic.model import Finding, Run
 
@@ -45,8 +45,38 @@ def more_work(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
 
 def same_work(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Slower with as much work as the others."""
-    if (slow := _slow(run)) is not None and not slow.reads and not _throttled(run) and _work(run, slow.ranks) is None:
+    slow = _slow(run)
+    if slow is None:
+        yield from _reported(run, rule)
+    elif not slow.reads and not _throttled(run) and _work(run, slow.ranks) is None:
         yield _finding(rule, slow, {})
+
+
+def _reported(run: Run, rule: Rule) -> Iterator[Finding]:
+    """The program itself compared the ranks: the slowest time beside the fastest, and perhaps whose it was."""
+    slowest, fastest = every(run, "slowest"), every(run, "fastest")
+    for one in slowest:
+        what = one.name.removeprefix("slowest ")
+        other = next((s for s in fastest if s.name == f"fastest {what}" and s.event.source == one.event.source), None)
+        if other is None or not what.startswith(("compute_time", "data_time", "round")):
+            continue
+        steps = [values for _, values in common_steps([one, other])]
+        ratios = [most / least for most, least in steps if least > 0]
+        if len(ratios) < _STEPS or not _consistently(ratios, _SOON if len(ratios) < _MANY else _LATER):
+            continue
+        if median(most - least for most, least in steps) < _LEAST:
+            continue
+        who = _always_the_same([s for s in every(run, "slowest_rank") if s.event.source == one.event.source])
+        named = ", ".join(map(str, who)) or "(not named)"
+        fields = {"rank": named, "times": f"{median(ratios):.1f}", "what": what.split()[-1]}
+        yield on_events(rule, one.shown(LARGEST, LAST), who, fields)
+        return
+
+
+def _always_the_same(found: Sequence[Series]) -> tuple[int, ...]:
+    named = [int(value) for one in found for value in one.values if value is not None]
+    most = max(set(named), key=named.count) if named else -1
+    return (most,) if named and named.count(most) >= _SHARE * len(named) else ()
 
 
 def slow_input(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -79,9 +109,25 @@ def _slow(run: Run) -> _Slow | None:
         for name in names(found):
             if (slow := _slower(by_rank(one for one in found if one.name == name), _times, _LEAST)) is not None:
                 return slow
+    if (slow := _usually_slower(run)) is not None:
+        return slow
     computing = [median(one.finite) for one in every(run, "compute_time", "step_time") if one.finite]
     usual = median(computing) if computing else 0.0
     return _slower(by_rank(every(run, "wait_time")), _waited_for, _WAITED * usual) if usual else None
+
+
+def _usually_slower(run: Run) -> _Slow | None:
+    """By the averages that each rank gave once, at the end."""
+    found = every(run, "usual compute_time", "usual data_time")
+    for name in names(found):
+        series = by_rank(one for one in found if one.name == name)
+        last = {rank: one.values[-1] for rank, one in series.items() if one.values}
+        times = {rank: value for rank, value in last.items() if value}
+        for rank, value in times.items() if len(times) >= 2 else ():
+            peers = [other for who, other in times.items() if who != rank]
+            if value >= _SOON * max(peers) and value - max(peers) >= _LEAST:
+                return _Slow((rank,), value / median(peers), {r: series[r] for r in times})
+    return None
 
 
 def _slower(series: Mapping[int, Series], times_of: _Times, least: float) -> _Slow | None:
@@ -151,15 +197,48 @@ def all_throttled(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
 
 def waits_for_input(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """On every rank most of a step is spent waiting for data."""
-    reading, computing = by_rank(every(run, "data_time")), by_rank(every(run, "compute_time"))
-    ranks = sorted(reading.keys() & computing.keys())
-    pairs = [(reading[r].finite, computing[r].finite) for r in ranks]
-    if not pairs or any(min(len(data), len(work)) < _STEPS for data, work in pairs) or _slow(run) is not None:
+    shares = _beside_work(run, "data_time")
+    if shares and all(data >= max(_STARVED * work, _NOTICED) for _, data, work in shares) and _slow(run) is None:
+        _, data, work = shares[0]
+        events = [event for other, _, _ in shares[:3] for event in other.shown(LAST)]
+        yield on_events(rule, events, (), {"data": f"{data:.3g} s", "work": f"{work:.3g} s"})
         return
-    if all(median(data) >= max(_STARVED * median(work), _NOTICED) for data, work in pairs):
-        data, work = pairs[0]
-        events = [event for rank in ranks[:3] for event in reading[rank].shown(LAST)]
-        yield on_events(rule, events, (), {"data": f"{median(data):.3g} s", "work": f"{median(work):.3g} s"})
+    for told in every(run, "data_share"):
+        if len(told.finite) >= _STEPS and median(told.finite) >= _STARVED / (1 + _STARVED):
+            share = median(told.finite)
+            yield on_events(rule, told.shown(LAST), (), {"data": f"{share:.0%} of its time", "work": "the rest"})
+            return
+
+
+def waits_for_peers(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """On every rank that tells, most of a step is spent in collectives, and no rank is later than the others."""
+    shares = _beside_work(run, "wait_time")
+    if shares and all(wait >= max(_STARVED * work, _NOTICED) for _, wait, work in shares) and _slow(run) is None:
+        _, wait, work = shares[0]
+        events = [event for other, _, _ in shares[:3] for event in other.shown(LAST)]
+        yield on_events(rule, events, (), {"wait": f"{wait:.3g} s", "work": f"{work:.3g} s"})
+
+
+def _beside_work(run: Run, kind: str) -> list[tuple[Series, float, float]]:
+    """For each speaker its usual time of this kind in a step, and that of its computing, or of the rest of the step."""
+    found = []
+    for one in every(run, kind):
+        of_it = [
+            s for s in every(run, "compute_time", "step_time") if _same_speaker(s, one) and len(s.finite) >= _STEPS
+        ]
+        parts_of = {s.name: median(s.finite) for s in of_it if s.name.startswith("compute_time")}
+        if "compute_time bwd inner" in parts_of:  # without its all-reduce
+            parts_of.pop("compute_time bwd", None)
+        steps = [median(s.finite) for s in of_it if s.name == "step_time"]
+        usual = median(one.finite) if len(one.finite) >= _STEPS else 0.0
+        rest = max(steps[0] - usual, 0.0) if steps else 0.0
+        if usual and (work := sum(parts_of.values()) or rest):
+            found.append((one, usual, work))
+    return found
+
+
+def _same_speaker(one: Series, other: Series) -> bool:
+    return one.rank == other.rank and one.event.source == other.event.source
 
 
 _STARVED, _NOTICED = 4.0, 0.1
@@ -177,5 +256,12 @@ def below_expected(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[F
                     yield on_events(rule, shown, (), {"rate": f"{median(rates):.4g}", "goal": f"{goal:.4g}"})
                     return
 
+    for one in every(run, "efficiency"):
+        shares = [value for value in one.values if value is not None]
+        if shares and median(shares) < _INEFFICIENT:
+            fields = {"rate": f"{median(shares):.0%} of the ideal speed", "goal": "all of it"}
+            yield on_events(rule, one.shown(FIRST, LAST), (), fields)
+            return
 
-_FAR_BELOW = 0.6
+
+_FAR_BELOW, _INEFFICIENT = 0.6, 0.5
