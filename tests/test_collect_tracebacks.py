@@ -455,3 +455,41 @@ def test_a_spawned_childs_number_is_its_rank(tracebacks: Tracebacks) -> None:
     lines = [*trace("torch.multiprocessing.spawn.ProcessRaisedException: "), *middle, *trace("ValueError: child")]
     (event,) = tracebacks("\n".join(lines))
     assert event.rank == 3
+
+
+@pytest.mark.parametrize("prefix", ["", "[rank1]: "])
+def test_what_autograph_says_below_in_user_code_belongs_to_it(tracebacks: Tracebacks, prefix: str) -> None:
+    below = [
+        "",
+        '    File "/srv/model.py", line 6, in step  *',
+        "        return tf.reshape(x, [3, 10])",
+        "",
+        "    ValueError: Cannot reshape a tensor with 12 elements to shape [3,10]",
+        "",
+        "epoch 2 begins",
+    ]
+    lines = [*trace("ValueError: in user code:", prefix), *(prefix + line for line in below[:-1]), below[-1]]
+    (event,) = tracebacks("\n".join(lines))
+    assert event.fields["types"] == ["ValueError", "ValueError"]
+    assert event.fields["frames"][-1] == "/srv/model.py:6 in step"
+    assert event.fields["code"][-1] == "return tf.reshape(x, [3, 10])"
+    assert "Cannot reshape" in event.text
+    assert "epoch 2" not in event.text
+
+
+def test_what_keras_says_in_the_next_paragraph_belongs_to_it(tracebacks: Tracebacks) -> None:
+    lines = [
+        *trace("ValueError: Exception encountered when calling Sequential.call()."),
+        "",
+        "\x1b[1mInvalid input shape: expected (None, 8, 8, 3)\x1b[0m",
+        "",
+        "Arguments received by Sequential.call():",
+        "  • training=True",
+    ]
+    (event,) = tracebacks("\n".join(lines))
+    assert event.text.split("\n")[1:] == ["Invalid input shape: expected (None, 8, 8, 3)"]
+
+
+def test_a_log_line_after_in_user_code_is_another_matter(tracebacks: Tracebacks) -> None:
+    (event,) = tracebacks("\n".join([*trace("ValueError: in user code:"), "", "2026-01-02 10:00:00 step 3"]))
+    assert event.text == "ValueError: in user code:"

@@ -9,7 +9,7 @@ import pytest
 from paramedic import run_folder
 from paramedic.collect import collect
 from paramedic.collect.metrics import MAX_SERIES, POINTS
-from paramedic.collect.quantities import said_in
+from paramedic.collect.readings import said_in
 from paramedic.knowledge import load
 from paramedic.model import Event, Run
 from paramedic.pipeline import compile_prefilter

@@ -215,3 +215,14 @@ def test_a_mean_over_steps_is_not_one_over_ranks(tmp_path: Path) -> None:
         f"rank {r} step {s} {'mean ' * (r == 0)}loss {2 - s / 9 + r / 31:.4f}\n" for s in range(8) for r in (0, 1)
     )
     assert verdict(tmp_path, text) is None
+
+
+def test_a_table_in_a_folder_is_read_as_a_log(tmp_path: Path) -> None:
+    rows = "".join(f"{n},{n},{2.0**n:.4f}\n" for n in range(20))
+    (tmp_path / "version_0").mkdir()
+    (tmp_path / "version_0" / "metrics.csv").write_text("epoch,step,train_loss\n" + rows)
+    (tmp_path / "labels.csv").write_text("file,class\na.png,3\n")
+    report = diagnose([str(tmp_path)])
+    assert report.verdict is not None
+    assert report.verdict.symptom == "numerical-instability"
+    assert any("labels.csv" in left.what or "csv" in left.why for left in report.run.skipped)

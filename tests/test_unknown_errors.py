@@ -115,6 +115,24 @@ CASES = {
         [f"{ACME}/hub.py:12 in fetch"],
         "acme.errors.HubError: Cannot reach https://hub.example.org: offline mode is enabled",
     ),
+    "tensors that do not fit, in an argument of an operation": (
+        "tensor-shape-or-dtype-mismatch",
+        None,
+        [f"{ACME}/ops.py:12 in run"],
+        "acme.errors.InvalidArgumentError: Shapes of all inputs must match: values[0].shape = [2] != values[1].shape",
+    ),
+    "memory of the host, whoever allocates": (
+        "host-out-of-memory",
+        None,
+        [f"{ACME}/ops.py:12 in run"],
+        "acme.errors.ResourceExhaustedError: OOM when allocating a buffer of 9 GB by allocator acme_cpu",
+    ),
+    "a save onto a full disk": (
+        "checkpoint-save-failure",
+        "storage-or-external-service-fault",
+        [f"{ACME}/store.py:31 in save_shard"],
+        "acme.errors.StoreError: part 3: file write failed",
+    ),
     "an ordinary bug": (
         "step-execution-error",
         None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import struct
 import tarfile
 import zipfile
@@ -30,12 +31,16 @@ _DATA = (
 )
 _OTHER = "onnx png jpg jpeg gif svg pdf whl"
 _NOT_LOGS = frozenset(f".{suffix}" for suffix in f"{_CODE} {_DATA} {_OTHER}".split())
+_METRICS = re.compile(r"(?:metrics|history|progress|results|train\w*[_-](?:log|loss|metrics|history)\w*)\.[ct]sv", re.I)
+"""The tables that loggers of Lightning, Keras, RLlib, Ultralytics and DeepSpeed write beside or instead of lines."""
 
 
 def is_log(name: str) -> bool:
     """By a file's name alone."""
     suffix = PurePosixPath(name).suffix.lower()
     other = suffix in _NOT_LOGS or ".tfevents." in name or (suffix == ".json" and name != "error.json")
+    if other and _METRICS.fullmatch(name):
+        return True
     return not other and not name.startswith(".")
 
 

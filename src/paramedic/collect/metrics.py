@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paramedic.collect.layouts import By, Peeled, plain
-from paramedic.collect.quantities import Value, is_bar, said_in
+from paramedic.collect.quantities import Value
+from paramedic.collect.readings import is_bar, said_in
 from paramedic.redact import redact
 
 POINTS = 128

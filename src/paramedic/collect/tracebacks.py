@@ -24,6 +24,7 @@ _REMOTE = re.compile(r"\bray::.{1,400}?\(pid=(\d{1,10})(?:, ip=([\w.:-]{1,64}))?
 _ACTOR = re.compile(r"^\s*(pid|ip): ([\w.:-]{1,64})$", re.M)
 _GRAPH_END = re.compile(r"\[Op:\w{1,200}\]")
 _GRAPH_LINES = 200
+_SAID_BELOW = re.compile(r"in user code:$|Exception encountered when calling .{1,200}$")
 _WIDEST_PREFIX = 200
 _BOX = re.compile(r"^\s*[╭+][─-]{2,} ?" + re.escape(START) + r" ?[─-]{2,}[╮+]\s*$")
 _BOX_FRAME = re.compile(r"^(\S.{0,500}?):(\d{1,9}) in (\S.{0,200})$")
@@ -193,11 +194,32 @@ class Traceback:
         if text.startswith((*_CHAIN, _SPAWNED)):
             self._chained(text)
             return True
+        if self.exceptions and _SAID_BELOW.search(self.exceptions[-1]) and not _LOG_LINE.match(text):
+            self._state = "below"
+            return self._in_below(text, number, by_torch)
         if by_torch and _goes_on(text):
             self._state = "message"
             return self._in_message(text, number, by_torch)
         self.closed = True
         return False
+
+    def _in_below(self, text: str, number: int, by_torch: bool) -> bool:
+        """Autograph and Keras say behind an empty line what went wrong: with frames and indented, or in a paragraph."""
+        inner = text.strip()
+        if not inner:
+            self._state = "below" if self.exceptions[-1].endswith("in user code:") else "gap"
+        elif self._frame(text):
+            self._since_frame = 0
+        elif text[0] not in " \t" and self.exceptions[-1].endswith("in user code:"):
+            self._state = "gap"
+            self.closed = True
+        elif not self._exception(inner, number):
+            self._since_frame += 1
+            if self._since_frame == 1 and text[0] in " \t":
+                self._keep_code(inner)
+            else:
+                self._add(inner)
+        return not self.closed
 
     def _chained(self, text: str) -> None:
         self._state = "chain"
@@ -253,7 +275,7 @@ class Traceback:
         return True
 
     def _keep_frame(self, path: str, line: str, function: str) -> None:
-        self.frames.append(f"{path}:{line} in {function.strip()}")
+        self.frames.append(f"{path}:{line} in {function.rstrip(' *').lstrip()}")  # autograph marks frames with stars
         if len(self.frames) > MAX_FRAMES:
             del self.frames[MAX_FRAMES // 3]
 

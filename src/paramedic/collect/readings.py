@@ -1,0 +1,206 @@
+"""What one line says in numbers: at which step, and which quantities."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from paramedic.collect.quantities import (
+    Value,
+    factor_of,
+    hashes_in,
+    parsed,
+    quantity_of,
+    time_of,
+    value_of,
+    words_before,
+)
+from paramedic.collect.statements import statements
+
+_MAX_NAME = 64
+_NUMBER = re.compile(
+    r"(?<![\w.#/@-])(?P<value>[-+]?(?:\d{1,3}(?:,\d{3}){1,4}|\d{1,45})(?:\.\d{0,20})?(?:e[-+]?\d{1,3})?"
+    r"|[-+]?(?:nan|inf)\b(?:\.0\b)?)"
+    r"(?:[ ]?(?P<unit>%|(?:[kmgt]i?b|bytes)\b|[mg]\b|"
+    r"(?:milliseconds?|seconds?|secs?|ms|us|µs|ns|s)\b(?:/(?:it|iter|iteration|step|batch|epoch|update)\b)?|"
+    r"(?:samples?|tokens?|tok|images?|imgs?|examples?|seqs?|sequences|words|steps?|batches|iterations?|iters?|it)"
+    r"(?:/| per )s(?:ec(?:ond)?)?\b(?![ :=]{1,3}\d)|"
+    r"(?:words|tokens|documents|sequences)\b(?! per |/|[ :=]{1,3}\d)))?(?![A-Za-z0-9_]|\.\d)",
+    re.I,
+)
+_BAR = re.compile(r"(?:^|[\s|])(\d{1,9})/(\d{1,9}) (?:\[\d|- \d|[━=>.]{3})")
+# mmengine, torchvision, timm and the examples of PyTorch: the place in an epoch stands in brackets
+_PLACE = re.compile(
+    r"\b(?:epoch|train(?: epoch)?|training)(?:\(train\))?:?\s{0,4}\[?(?P<epoch>\d{1,7})\]?\s{1,4}?"
+    r"\[\s{0,8}(?P<step>\d{1,9})\s?/\s?\d{1,9}"
+    r"|\b(?:epoch|train)(?:\(train\))?:?\s{0,4}\[(?P<epoch_>\d{1,7})\]\[\s{0,8}(?P<step_>\d{1,9})\s?/\s?\d{1,9}"
+    r"|\biter(?:\(train\))? {0,4}\[\s{0,8}(?P<iter>\d{1,9})/\d{1,9}\]"
+    r"|^\W{0,3}\[\s{0,6}(?P<first>\d{1,9})/\d{1,9}\]\s"
+    r"|^\[(?P<pair>\d{1,6}),\s{1,6}(?P<batch>\d{1,9})\] (?:train )?loss",
+    re.I,
+)
+_UNIT_OF_LINE = re.compile(r"\btimes? \((ms|s)\) \|", re.I)
+_OF_ALL_SAMPLES = re.compile(r" ?/ ?(\d{1,12})\b(?!\.)")
+_OUT_OF = re.compile(r" ?/ ?\d{1,7}(?:\.\d{1,6})? ?([kmgt]i?b)\b", re.I)
+_OF_EVALUATION = re.compile(r"[^\n\w]{0,8}(?:test|val|valid|validation|eval|evaluation|epoch\(val\))\b(?! loss)", re.I)
+_LOCAL = re.compile(r"\b(?:own|local|shard|sharded|raw|unreduced|partial|per rank|this rank)\b")
+_JOINT = re.compile(
+    r"\b(?:global|(?:all )?reduced|overall|aggregated?|(?:across|over|of) (?:all )?ranks|all ranks|synced|gathered"
+    r"|mean|avg"
+    r"|averaged?)\b"
+)
+_BY_DDP = re.compile(r"^avg (?:forward|backward) (?:compute|comm) time$")
+_AVERAGED = re.compile(r"\b(?:mean|avg|average|median|usual)\b")
+_NAMED_TIME = re.compile(r"(?:^| )(?:time|took)$")
+_NO_DURATION = re.compile(
+    r"\b(?:eta|wall|total|start|end|left|remaining|train|run|epoch|elapsed|stamp|last|max|min|date)\b"
+)
+_RESUMED = re.compile(r"\bresum(?:ed|ing)\b", re.I)
+_STAMP = re.compile(r"[\[(]?\d{4}[-/]\d\d[-/]\d\d[ T_]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?")
+_HASHES = ("checksum", "hash", "md5", "sha", "crc", "digest", "fingerprint", "signature")
+
+
+class Said(NamedTuple):
+    """What one line says: at which step, and which values."""
+
+    label: str
+    values: list[Value]
+
+
+def is_bar(text: str) -> bool:
+    return _BAR.search(text) is not None
+
+
+def said_in(text: str) -> Said:
+    reading = _Reading(text)
+    stamp = _STAMP.match(text)
+    end = 0
+    for found in _NUMBER.finditer(text, stamp.end() if stamp else 0):
+        reading.number(found, text[max(end, found.start() - _MAX_NAME) : found.start()])
+        end = found.end()
+    return reading.said()
+
+
+class _Reading:
+    """One line while its numbers are read, from left to right; of one quantity the first counts."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.low = text.lower()
+        self.labels: dict[str, str] = {}
+        self.values: dict[str, Value] = {}
+        self.qualified: dict[str, Value] = {}
+        self.loose: dict[str, tuple[float | None, str]] = {}
+        self.total = ""
+        unit = _UNIT_OF_LINE.search(text) if "time" in self.low else None
+        self.unit = unit[1].lower() if unit else ""
+        if "/" in text and (bar := _BAR.search(text)) is not None:
+            self.labels["step"], self.total = bar[1], bar[2]
+        if "[" in text and (place := _PLACE.search(text, 0, 240)) is not None:
+            self.labels |= _placed(place)
+
+    def number(self, found: re.Match[str], before: str) -> None:
+        words, unit = words_before(before, (found["unit"] or "").lower())
+        if not unit and (whole := _OUT_OF.match(self.text, found.end())) is not None:
+            unit = whole[1].lower()
+        what = quantity_of(words, unit)
+        number = parsed(found["value"])
+        if not what and not unit and ("." in found["value"] or _BY_DDP.search(words)):
+            what, unit = self._time_without_unit(words, number)
+        if what.startswith("label "):
+            if what == "label epoch" or found["value"].replace(",", "").isdecimal():
+                self.labels.setdefault(what[6:], found["value"].replace(",", ""))
+        elif what == "bare time":
+            self.loose.setdefault("took", (number, unit))
+        elif what.startswith("score ") and (whole := _OF_ALL_SAMPLES.match(self.text, found.end())) is not None:
+            self._right_of_all(what, number, float(whole[1]))
+        elif what:
+            self._keep(what, words, value_of(what, number, unit))
+
+    def _right_of_all(self, what: str, right: float | None, whole: float) -> None:
+        """`Accuracy: 9210/10000`: a share, and more right answers than questions are a miscount."""
+        if right is not None and whole > 0:
+            self.values.setdefault(what, Value(what, right / whole))
+            if right > whole:
+                self.values.setdefault("counted", Value("counted", right / whole))
+
+    def _time_without_unit(self, words: str, number: float | None) -> tuple[str, str]:
+        """`forward_time=0.31`; a mere `time` or `data` counts only beside the other one."""
+        if self.unit:
+            return time_of(words, ""), self.unit
+        if _BY_DDP.search(words) and (number or 0) >= _LONGEST:
+            return time_of(words, ""), "ns"
+        if words in ("time", "data"):
+            self.loose.setdefault(words, (number, "s"))
+        elif _NAMED_TIME.search(words) and not _NO_DURATION.search(words) and (number or 0) < _LONGEST:
+            return time_of(words, ""), "s"
+        return "", ""
+
+    def _keep(self, what: str, words: str, value: Value) -> None:
+        if self.total and (rate := _pace(value, self.total)) is not None:
+            self.values.setdefault(rate.name, rate)
+        if "time_of" in what and _AVERAGED.search(words):
+            self.values.setdefault(f"usual {what}", value._replace(name=f"usual {what}"))
+        if what in _OF_RANKS or what.startswith("score "):
+            whose = "own " if _LOCAL.search(words) else "joint " if _JOINT.search(words) else ""
+            if whose:
+                self.qualified.setdefault(whose + what, value._replace(name=whose + what))
+                return
+        self.values.setdefault(what, value)
+
+    def said(self) -> Said:
+        labels, values = self.labels, self.values
+        if "step" not in labels and "batch" in labels:
+            labels["step"] = labels["batch"]
+        self._settle_times()
+        for name, value in self.qualified.items():
+            plain = name.partition(" ")[2]
+            if name != "own grad_norm":
+                values.setdefault(plain, value._replace(name=plain))
+            values[name] = value
+        if "loss" in values and _OF_EVALUATION.match(self.text):
+            values.setdefault("eval_loss", values.pop("loss")._replace(name="eval_loss"))
+        elif "loss" in values and "eval_loss" in values:  # of an epoch, or measured anew, beside a validation's
+            values["summary_loss"] = values.pop("loss")._replace(name="summary_loss")
+        found = list(values.values())
+        if any(word in self.low for word in _HASHES):
+            found += [Value(*pair) for pair in hashes_in(self.text)]
+        found += statements(self.text, self.low, bool(labels))
+        label = " ".join(f"{kind} {labels[kind]}" for kind in ("epoch", "step") if kind in labels)
+        if label and "resum" in self.low and _RESUMED.search(self.text):
+            found = [Value(f"resumed_{one.name}", one.value, one.unit) for one in found if one.name == "lr"]
+            if "step" in labels:
+                found.append(Value("resumed_step", parsed(labels["step"])))
+        elif "step" in labels and found:
+            found.append(Value("step", parsed(labels["step"])))
+        return Said(label, found)
+
+    def _settle_times(self) -> None:
+        loose, values = self.loose, self.values
+        if "data" in loose and ("time" in loose or "step_time" in values):
+            values.setdefault("data_time", Value("data_time", loose["data"][0], "s"))
+        if "time" in loose and "data_time" in values:
+            values.setdefault("step_time", Value("step_time", loose["time"][0], "s"))
+        if "took" in loose and "step" in self.labels and "step_time" not in values:
+            number, unit = loose["took"]
+            values["step_time"] = Value("step_time", (number or 0.0) * factor_of(unit), "s")
+
+
+_LONGEST = 1e5
+_OF_RANKS = ("loss", "eval_loss", "grad_norm")
+"""Quantities that a rank may have of its own, and all of them together."""
+
+
+def _placed(place: re.Match[str]) -> dict[str, str]:
+    epoch = place["epoch"] or place["epoch_"] or place["pair"]
+    step = place["step"] or place["step_"] or place["batch"] or place["iter"] or place["first"]
+    return {"step": step} | ({"epoch": epoch} if epoch else {})
+
+
+def _pace(value: Value, total: str) -> Value | None:
+    """A bar's `4.3it/s` or `1.2s/it`, as the time of a step. Bars of one length are of one loop."""
+    if value.name == "throughput" and value.unit == "it/s" and value.value:
+        return Value(f"step_time bar {total}", 1 / value.value, "s")
+    if value.name == "step_time" and value.unit == "s/it":
+        return Value(f"step_time bar {total}", value.value, "s")
+    return None

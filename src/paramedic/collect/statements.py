@@ -1,0 +1,283 @@
+"""What a line says in words about the job itself, as numbers: how many ranks, which samples, how far apart."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterator
+
+from paramedic.collect.quantities import BYTES, Value, factor_of, time_of, words_before
+
+_STATED = re.compile(
+    r"\b(?:(?:rank|process|worker|proc|task|member)\W{0,3}(?P<index>\d{1,6}) ?(?:of|/) ?(?P<size>\d{1,6})"
+    r"|(?:dist_)?world[_ ]?size['\"]?\W{1,4}(?P<world>\d{1,6})"
+    r"|rank\W{0,3}\d{1,6},? (?:local[_ ]rank\W{0,3}\d{1,6},? )?size\W{0,3}(?P<ranks>\d{1,6})"
+    r"|hvd\.size\(\)\W{1,4}(?P<hvd>\d{1,6})"
+    r"|process \d{1,6}, total (?P<total>\d{1,6})|(?:GPU number: |training on )(?P<gpus>\d{1,6})(?:$|(?= devices))"
+    r"|(?P<replicas>\d{1,6}) replicas in sync|num processes: (?P<processes>\d{1,6}))\b",
+    re.I,
+)
+_LAUNCHED = re.compile(
+    r"\bdist_world_size[=:] ?(?P<dist>\d{1,6})\b|\bdistributed_world_size['\"]?[:=] ?(?P<size>\d{1,6})\b"
+    r"|\bSLURM_NTASKS=(?P<tasks>\d{1,6})\b"
+    r"|\b(?:accelerate launch|horovodrun|mpirun|mpiexec|deepspeed)\b[^\n]{0,200}? "
+    r"(?:--num[_-](?:processes|gpus)[ =]|--?np[ =]|-n )(?P<processes>\d{1,6})\b"
+    r"|\b(?:torchrun|torch\.distributed\.(?:run|launch))\b[^\n]{0,200}? --nproc[_-]per[_-]node[ =](?P<local>\d{1,5})\b"
+    r"|(?P<several>Setting OMP_NUM_THREADS environment variable for each process)"
+)
+_NODES = re.compile(r" --nnodes[ =](\d{1,5})\b")
+_SLASHED = re.compile(r"\d ?/ ?\d")
+_PLANNED = re.compile(
+    r"\b(?:plan|planned|expected|expecting|requested|intended|asked for|wanted)\b[^\n.]{0,40}?"
+    r"(?:\b(?:ranks|processes|workers|gpus|devices|world[_ ]?size|replicas)['\"]?[ :=]{1,3}(?P<after>\d{1,6})\b"
+    r"|\b(?P<before>\d{1,6}) (?:ranks|processes|workers|gpus|devices|replicas)\b)",
+    re.I,
+)
+_DIFFERENCE = re.compile(
+    r"\b(?:param\w*|weights?|replicas?|models?|buffers?)\b[^\n]{0,60}?\b(?:difference|diff|spread|deviation|drift)\b"
+    r"(?: (?:to|from|of|between|across|over|with|among)(?: all)? (?:rank \d{1,6}|ranks|replicas|processes|workers))"
+    r"\W{1,4}(?:is )?(\d{1,9}(?:\.\d{1,17})?(?:e[-+]?\d{1,3})?)\b",
+    re.I,
+)
+_COUNTED = re.compile(
+    r"\b(?:(\d{1,12}) predictions\b[^\n\d]{1,24}?(\d{1,12}) (?:samples|examples|rows|images|items)"
+    r"|(\d{1,12}) (?:samples|examples|images|items|rows) (?:were )?(?:evaluated|scored|predicted)\b[^\n\d]{1,40}?"
+    r"(?:set|data|has|of|are)\W[^\n\d]{0,16}(\d{1,12})"
+    r"|(?:num[_ ]?)?predictions['\"]?[:=] ?(\d{1,12})\b[^\n\d]{1,12}(?:num[_ ]?)?(?:examples|samples|labels"
+    r"|targets)['\"]?[:=] ?"
+    r"(\d{1,12})"
+    r"|(?:evaluated|gathered|scored) (\d{1,12})(?: [a-z]{1,16})?(?: ?/ ?| of (?:only )?| out of | instead of "
+    r"|[^\n\d]{1,24}(?:set size|set has|set of|dataset size|len\(dataset\))[^\n\d]{1,6})(\d{1,12}))\b",
+    re.I,
+)
+_EVALUATED_OF_THEM = re.compile(
+    r"\b(\d{1,12}) (?:samples|examples|images|items|rows|predictions) (?:were )?(?:evaluated|scored|predicted"
+    r"|gathered)\b"
+    r"|\b(?:evaluated|scored|predicted|gathered)(?: on)? (\d{1,12}) (?:samples|examples|images|items|rows"
+    r"|predictions)\b",
+    re.I,
+)
+_EFFICIENCY = re.compile(
+    r"\b(?:scaling|parallel|weak[ -]scaling|strong[ -]scaling) efficiency\W{1,4}(\d{1,3}(?:\.\d{1,4})?)( ?%)?", re.I
+)
+_SMI = re.compile(r"\| {1,6}(\d{1,7})MiB / {1,3}\d{1,7}MiB \|")
+_SHARE = re.compile(
+    r"\b(?:my|own|local|its|share|shard|partition|part|gets|assigned|reads|holds"
+    r"|takes)\b[^\n\d]{0,40}?(\d{1,12}) ?(?:of|/|out of) ?"
+    r"(\d{1,12}) (?:training |train )?(?:samples|examples|rows|documents|records|images|files|shards)\b",
+    re.I,
+)
+_DATA_SHARE = re.compile(
+    r"\b(\d{1,3}(?:\.\d{1,4})?) ?% (?:of (?:it|the step|the time|step time|time) )?(?:spent )?(?:waiting (?:for"
+    r"|on)|in|on|for|loading)? ?"
+    r"(?:the )?(?:data\w*|input|loader)\b|\b(?:data|input|loader)(?: (?:wait|time|share"
+    r"|stall))?\W{1,3}(\d{1,3}(?:\.\d{1,4})?) ?%",
+    re.I,
+)
+_EXTREMES = re.compile(
+    r"\b(?P<what>[a-z][a-z +/_-]{2,30}?)[ :=_(]{1,3}min(?:imum)?[ :=]{1,3}(?P<least>\d{1,9}(?:\.\d{1,6})?) ?"
+    r"(?P<unit>ms|s)?"
+    r"(?: \((?:on )?rank \d{1,6}\))?[ ,;|/]{1,4}max(?:imum)?[ :=]{1,3}(?P<most>\d{1,9}(?:\.\d{1,6})?) ?(?:ms|s)?"
+    r"(?: \((?:on )?rank (?P<rank>\d{1,6})\))?",
+    re.I,
+)
+_COUNTS = ("predictions", "evaluated", "gathered", "scored", "predicted")
+_LOW_AND_HIGH = re.compile(
+    r"\b(?:param\w*|weights?|model)\b[^\n]{0,40}?\b(?:across|over|between|of all) ranks\b[^\n]{0,12}?"
+    r"\bmin[ :=]{1,3}(-?\d{1,12}\.\d{1,17}(?:e[-+]?\d{1,3})?)[ ,;|/]{1,4}max[ :=]{1,3}(-?\d{1,12}\.\d{1,17}"
+    r"(?:e[-+]?\d{1,3})?)\b",
+    re.I,
+)
+_IN_SYNC = re.compile(
+    r"\b(?:param\w*|weights?|models?|replicas?)\b(?: \w{1,12}){0,3}?[ _](in[_ ]sync|identical|equal|the same"
+    r"|synced|consistent"
+    r"|differ|out of sync|diverged)(?: (?:across|on|between) (?:all )?(?:ranks|replicas|workers|processes))?"
+    r"['\"]?\??[ :=]{1,3}(true|false|yes|no)\b",
+    re.I,
+)
+_UNLIKE = ("differ", "out of sync", "diverged")
+_SIZES = ("world", "replicas", "num proc", "gpu number", "training on", ", total ", "size")
+_STARTS = (
+    "torchrun", "torch.distributed", "accelerate", "deepspeed", "mpirun", "mpiexec", "horovodrun",
+    "SLURM_NTASKS", "OMP_NUM", "dist_world", "distributed_world",
+)  # fmt: skip
+_GPU_THERE = re.compile(
+    r"\bcuda(?:\.is_available\(\)| is available| available|_available)['\"]?[ :=]{1,3}(?:true|yes|1)\b", re.I
+)
+_DEVICE = re.compile(
+    r"\b(?:using|training on|running on|selected|model on)? ?device['\"]?[ :=]{1,3}(?:device\(type=')?(cpu|cuda)\b",
+    re.I,
+)
+_BACKEND = re.compile(r"\bbackend['\"]?[ :=]{1,3}['\"]?(gloo|nccl)\b", re.I)
+_ROUND_TRIPS = re.compile(r"\bMnRtt/Rnk: (\d{1,9}\.\d{1,4})ms/\d{1,6} \| MxRtt/Rnk: (\d{1,9}\.\d{1,4})ms/(\d{1,6})\b")
+_IDS = re.compile(
+    r"\b(?:(?:sample|example|row|item|data|batch|doc|document|record)[_ ]?ids?|(?:\w{1,12}[_ ])?(?:idx|indices"
+    r"|indexes))['\"]?"
+    r"(?: of [a-z ]{1,24})?[ :=]{0,3}(?:tensor\()?[\[(](\d{1,12}(?:,? {1,4}\d{1,12}){2,100})",
+    re.I,
+)
+_DIGITS = re.compile(r"\d{1,12}")
+_FEW = 4
+_RANGE = re.compile(
+    r"\b(?:samples|rows|indices|records|documents|lines|examples|items)\b[ :=]{0,3}[\[(]?(\d{1,12})"
+    r"(?: to |\.\.| ?- ?| ?– ?|:|, ?)(\d{1,12})\b",
+    re.I,
+)
+_FILES = re.compile(
+    r"\b(?:reads?|reading|assigned|owns?|takes?|gets?|my|own)\b[^\n\[]{0,40}?\b(?:files?"
+    r"|shards?)\b[^\n\[]{0,8}\[([^\]\n]{3,500})\]",
+    re.I,
+)
+_QUOTED = re.compile(r"['\"]([^'\"\n]{1,120})['\"]")
+_LOCAL_OF_TOTAL = re.compile(
+    r"\b(?:local|sharded|own|this rank|optimi[sz]er state)\b[^\n\d]{0,30}?(\d{1,15}(?:,\d{3}){0,4}"
+    r"(?:\.\d{1,6})?) ?([kmgt]i?b|[kmb]\b)?"
+    r"[^\n\d]{1,24}?\b(?:total|full|whole|global|unsharded)\b[^\n\d]{0,40}?(\d{1,15}(?:,\d{3}){0,4}"
+    r"(?:\.\d{1,6})?) ?([kmgt]i?b|[kmb]\b)?",
+    re.I,
+)
+_HELD = re.compile(
+    r"\b(\d{1,15}(?:\.\d{1,6})?)(?: ?(?:[kmgt]i?b|[kmb]|bytes|elements))? of (\d{1,15}(?:\.\d{1,6})?) ?"
+    r"(?:(?:[kmgt]i?b|[kmb]|bytes|elements)(?: of)? )?(?:the )?(?:param|weight|optimi[sz]er|state|gradient)",
+    re.I,
+)
+_PART = re.compile(r"\b(?P<size>\d{1,9}(?:\.\d{1,6})?) ?(?P<unit>[kmgt]i?b|bytes) of (?P<what>param|weight)", re.I)
+_OF_ALL = re.compile(r"\b(?:model|total|full|whole|unsharded)\b", re.I)
+_OF_ONE = re.compile(r"\b(?:rank|holds|keeps|local|shard|per)\b", re.I)
+_THROTTLED = re.compile(
+    r"\b(?:quota|throttl\w{1,6})\b[^\n\d]{0,40}?(\d{1,12}) (?:of|out of|/) (\d{1,12})\b"
+    r"|\bnr_periods\W{1,4}(?P<periods>\d{1,12})\W{1,4}nr_throttled\W{1,4}(?P<held>\d{1,12})\b",  # cpu.stat of cgroups
+    re.I,
+)
+_PLANS = ("plan", "expect", "request", "intended", "wanted", "asked")
+
+
+def statements(text: str, low: str, labelled: bool) -> list[Value]:
+    """What a line says in words about the job itself, as numbers."""
+    values = [*_of_job(text, low)]
+    of = " of " in low
+    if any(word in low for word in ("diff", "spread", "deviat", "drift", "across ranks", "sync", "identical")):
+        values += _apart(text)
+    if any(word in low for word in _COUNTS) and (found := _COUNTED.search(text)):
+        count, whole = [part for part in found.groups() if part]
+        values += _ratio("counted", count, whole)
+    if ("throttl" in low or "quota" in low) and (found := _THROTTLED.search(text)):
+        values += _ratio("throttled", found[1] or found["held"], found[2] or found["periods"])
+    if "param" in low or "weight" in low or "optimi" in low or "shard" in low:
+        values += (_held(text) if of else []) or _local_of_total(text)
+    if "efficiency" in low and (found := _EFFICIENCY.search(text)):
+        values.append(Value("efficiency", float(found[1]) / (100 if found[2] or float(found[1]) > 1.5 else 1)))
+    if "MiB /" in text and (found := _SMI.search(text)):
+        values.append(Value("memory device", float(found[1]) * BYTES["mib"], "bytes"))
+    if any(word in low for word in _COUNTS) and (found := _EVALUATED_OF_THEM.search(text)):
+        values.append(Value("evaluated", float(found[1] or found[2])))
+    if "%" in text and (found := _DATA_SHARE.search(text)):
+        values.append(Value("data_share", float(found[1] or found[2]) / 100))
+    if "max" in low and "min" in low:
+        values += _extremes(text)
+    if "Rtt/Rnk" in text and (found := _ROUND_TRIPS.search(text)):
+        values += [
+            Value("fastest round", float(found[1]) / 1e3, "s"),
+            Value("slowest round", float(found[2]) / 1e3, "s"),
+        ]
+        values.append(Value("slowest_rank", float(found[3])))
+    return [*values, *_read_by_rank(text, low, labelled)]
+
+
+def _of_job(text: str, low: str) -> Iterator[Value]:
+    """How many ranks there are, were started and were meant; on which kind of device, over which backend."""
+    if "not using distributed mode" in low:
+        yield Value("world", 1.0)
+    stated = " of " in low or any(word in low for word in _SIZES) or _SLASHED.search(low)
+    if stated and "dist_world" not in low and (found := _STATED.search(text)):
+        yield Value("world", float(next(part for name, part in found.groupdict().items() if part and name != "index")))
+    if any(word in text for word in _STARTS) and (found := _LAUNCHED.search(text)):
+        nodes = _NODES.search(text) if found["local"] else None
+        if found["several"]:
+            yield Value("several", 1.0)
+        else:
+            size = int(next(part for part in found.groups() if part))
+            yield Value("launched", float(size * int(nodes[1] if nodes else 1)))
+    if any(word in low for word in _PLANS) and (found := _PLANNED.search(text)):
+        yield Value("planned", float(found["after"] or found["before"]))
+    if "cuda" in low or "cpu" in low or "gpu" in low:
+        if _GPU_THERE.search(text):
+            yield Value("gpu_there", 1.0)
+        if (found := _DEVICE.search(text)) is not None:
+            yield Value("on_gpu", float(found[1].lower() != "cpu"))
+    if "backend" in low and (found := _BACKEND.search(text)) is not None:
+        yield Value("backend", float(found[1].lower() == "gloo"))
+
+
+def _extremes(text: str) -> list[Value]:
+    """`compute min 97.1 ms (rank 0) max 310.2 ms (rank 3)`: of all ranks, where one is named or the line says so."""
+    found = _EXTREMES.search(text)
+    if found is None or not (found["rank"] or "ranks" in text):
+        return []
+    unit = (found["unit"] or "s").lower()
+    what = time_of(words_before(found["what"], unit)[0], "")
+    if not what:
+        return []
+    values = [Value(f"fastest {what}", float(found["least"]) * factor_of(unit), "s")]
+    values.append(Value(f"slowest {what}", float(found["most"]) * factor_of(unit), "s"))
+    return [*values, Value("slowest_rank", float(found["rank"]))] if found["rank"] else values
+
+
+def _apart(text: str) -> list[Value]:
+    if (found := _DIFFERENCE.search(text)) is not None:
+        return [Value("apart", float(found[1]))]
+    if (found := _LOW_AND_HIGH.search(text)) is not None:
+        low, high = float(found[1]), float(found[2])
+        return _ratio("apart", str(abs(high - low)), str(max(abs(low), abs(high))))
+    if (found := _IN_SYNC.search(text)) is not None:
+        return [Value("apart", float((found[2].lower() in ("false", "no")) != (found[1].lower() in _UNLIKE)))]
+    return []
+
+
+def _read_by_rank(text: str, low: str, labelled: bool) -> Iterator[Value]:
+    """Which samples: as a number for each list, as a pair for a range, as a number for each file."""
+    if ("idx" in low or "ind" in low or "ids" in low) and (found := _IDS.search(text)) is not None:
+        ids = [int(word) for word in _DIGITS.findall(found[1])]
+        if len(ids) >= _FEW:
+            yield Value("ids shuffled" if ids != sorted(ids) else "ids", float(zlib.crc32(repr(ids).encode())))
+    if not labelled and (found := _SHARE.search(text)) is not None:
+        yield from _ratio("share", found[1], found[2])
+    if not labelled and (found := _RANGE.search(text)) is not None and int(found[1]) < int(found[2]):
+        yield from (Value("range_start", float(found[1])), Value("range_end", float(found[2])))
+    if not labelled and ("shard" in low or "file" in low) and (found := _FILES.search(text)) is not None:
+        for name in _QUOTED.findall(found[1]):
+            yield Value("reads", float(zlib.crc32(name.encode())))
+
+
+def _ratio(name: str, part: str, whole: str) -> list[Value]:
+    return [Value(name, float(part) / float(whole))] if float(whole) else []
+
+
+def _local_of_total(text: str) -> list[Value]:
+    """`local parameters: 31,109,952 / total parameters: 124,439,808`, in any unit that both share."""
+    if (shard := _SHARD.search(text)) is not None:
+        return _ratio("held", shard[1].replace(",", ""), shard[2].replace(",", ""))
+    found = _LOCAL_OF_TOTAL.search(text)
+    if found is None or (found[2] or "").lower() != (found[4] or "").lower():
+        return []
+    return _ratio("held", found[1].replace(",", ""), found[3].replace(",", ""))
+
+
+_SHARD = re.compile(
+    r"\b(?:shard(?:ed)?[ _](?:numel|size|params?|parameters)|param\w* (?:on|of|in|held by) (?:this|each"
+    r"|the local) (?:rank|shard|device|gpu))"
+    r"\W{1,3}(\d[\d,]{0,20}) ?(?:/|of|out of) ?(\d[\d,]{0,20})\b",
+    re.I,
+)
+
+
+def _held(text: str) -> list[Value]:
+    if (found := _HELD.search(text)) is not None:
+        return _ratio("held", found[1], found[2])
+    if (found := _PART.search(text)) is None:
+        return []
+    size = float(found["size"]) * BYTES[found["unit"].lower()]
+    whose = text[max(found.start() - 40, 0) : found.start()]
+    if _OF_ONE.search(whose):
+        return [Value("held_bytes", size, "bytes")]
+    return [Value("model_bytes", size, "bytes")] if _OF_ALL.search(whose) else []
