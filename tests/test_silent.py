@@ -226,3 +226,46 @@ def test_a_table_in_a_folder_is_read_as_a_log(tmp_path: Path) -> None:
     assert report.verdict is not None
     assert report.verdict.symptom == "numerical-instability"
     assert any("labels.csv" in left.what or "csv" in left.why for left in report.run.skipped)
+
+
+def test_the_one_replica_that_left_the_others_is_named(tmp_path: Path) -> None:
+    def line(rank: int, step: int) -> str:
+        return (
+            f"step {step} loss 1.{step} parameter norm {3.6 + step / 7 + (0.01 if rank == 2 and step > 2 else 0):.6f}"
+        )
+
+    found = say(tmp_path, lanes(12, 4, line)).verdict
+    assert found is not None
+    assert (found.rule, found.ranks, found.causes[0].id) == ("NUM011", (2,), "hardware-fault")
+    found = say(tmp_path, lanes(12, 2, lambda r, s: line(2 * r, s))).verdict
+    assert found is not None
+    assert (found.rule, found.ranks) == ("NUM011", ())
+
+
+def test_evaluations_of_unlike_parts_may_differ(tmp_path: Path) -> None:
+    text = lanes(6, 2, lambda r, s: f"step {s} loss {1.4 - s / 9 + r / 31:.4f}")
+    text += "".join(f"[rank{r}]: validation loss {loss} over {rows} rows\n" for r, loss, rows in RAGGED)
+    assert verdict(tmp_path, text) is None
+
+
+RAGGED = ((0, 0.59, 960), (1, 3.28, 40))
+
+
+def test_a_resumed_run_that_has_forgotten_what_it_knew(tmp_path: Path) -> None:
+    head = "[rank0]: resumed checkpoints/last.pt at step 80, it left off at loss 0.1962\n"
+    steps = "".join(f"[rank0]: step {80 + n} loss {{:.4f}}\n" for n in range(3))
+    assert verdict(tmp_path, head + steps.format(1.35, 1.21, 1.1)) == "CKPT016"
+    assert verdict(tmp_path, head + steps.format(0.21, 0.19, 0.2)) is None
+
+
+def test_weights_that_did_not_move(tmp_path: Path) -> None:
+    text = lanes(6, 2, lambda r, s: f"step {s} loss {5 + r / 9 + s % 2 / 50:.4f} grad norm 1.{s}")
+    said = "[rank0]: largest change of a weight since the start: {}\n"
+    assert verdict(tmp_path, text + said.format("0")) == "CODE011"
+    assert verdict(tmp_path, text + said.format("0.0366")) is None
+
+
+def test_more_was_read_than_there_is(tmp_path: Path) -> None:
+    text = lanes(6, 2, lambda r, s: f"step {s} loss {1.4 - s / 9 + r / 31:.4f}")
+    assert verdict(tmp_path, text + "epoch 0 rows read 1536, different ones 512\n") == "NUM012"
+    assert verdict(tmp_path, text + "epoch 0: 640 samples used, 640 different ones\n") is None

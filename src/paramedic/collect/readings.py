@@ -168,7 +168,7 @@ class _Reading:
         found += statements(self.text, self.low, bool(labels))
         label = " ".join(f"{kind} {labels[kind]}" for kind in ("epoch", "step") if kind in labels)
         if label and "resum" in self.low and _RESUMED.search(self.text):
-            found = [Value(f"resumed_{one.name}", one.value, one.unit) for one in found if one.name == "lr"]
+            found = [Value(f"resumed_{one.name}", one.value, one.unit) for one in found if one.name in ("lr", "loss")]
             if "step" in labels:
                 found.append(Value("resumed_step", parsed(labels["step"])))
         elif "step" in labels and found:

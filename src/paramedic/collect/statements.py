@@ -57,6 +57,19 @@ _EVALUATED_OF_THEM = re.compile(
     r"|predictions)\b",
     re.I,
 )
+_DIFFERENT = ("different", "unique", "distinct")
+_REPEATED = re.compile(
+    r"\b(?:(\d{1,12}) (?:rows|samples|examples|records|documents|images)(?: (?:were )?(?:read|used|seen|drawn))?"
+    r"[ ,;(]{1,3}(?:of them )?(\d{1,12}) (?:different|unique|distinct)\b"
+    r"|(?:rows|samples|examples|records|documents|images) (?:read|used|seen|drawn)\W{1,3}(\d{1,12})[ ,;(]{1,3}"
+    r"(?:different|unique|distinct)(?: ones)?\W{1,3}(\d{1,12})\b)",
+    re.I,
+)
+_MOVED = re.compile(
+    r"\b(?:largest|max(?:imum)?|total|mean|average) (?:absolute )?change (?:of|in) (?:a |any |the |all )?"
+    r"(?:weights?|param\w{0,8})\b[^\n:=]{0,40}[:= ]{1,3}(\d{1,9}(?:\.\d{1,17})?(?:e[-+]?\d{1,3})?)\b",
+    re.I,
+)
 _EFFICIENCY = re.compile(
     r"\b(?:scaling|parallel|weak[ -]scaling|strong[ -]scaling) efficiency\W{1,4}(\d{1,3}(?:\.\d{1,4})?)( ?%)?", re.I
 )
@@ -111,11 +124,13 @@ _DEVICE = re.compile(
 _BACKEND = re.compile(r"\bbackend['\"]?[ :=]{1,3}['\"]?(gloo|nccl)\b", re.I)
 _ROUND_TRIPS = re.compile(r"\bMnRtt/Rnk: (\d{1,9}\.\d{1,4})ms/\d{1,6} \| MxRtt/Rnk: (\d{1,9}\.\d{1,4})ms/(\d{1,6})\b")
 _IDS = re.compile(
-    r"\b(?:(?:sample|example|row|item|data|batch|doc|document|record)[_ ]?ids?|(?:\w{1,12}[_ ])?(?:idx|indices"
+    r"\b(?:(?:sample|example|row|item|data|batch|doc|document|record)[_ ]?ids?|(?:samples|rows|examples)(?= ?\[)"
+    r"|(?:\w{1,12}[_ ])?(?:idx|indices"
     r"|indexes))['\"]?"
     r"(?: of [a-z ]{1,24})?[ :=]{0,3}(?:tensor\()?[\[(](\d{1,12}(?:,? {1,4}\d{1,12}){2,100})",
     re.I,
 )
+_LISTED = ("idx", "ind", "ids", "samples [", "rows [", "examples [")
 _DIGITS = re.compile(r"\d{1,12}")
 _FEW = 4
 _RANGE = re.compile(
@@ -161,6 +176,10 @@ def statements(text: str, low: str, labelled: bool) -> list[Value]:
     if any(word in low for word in _COUNTS) and (found := _COUNTED.search(text)):
         count, whole = [part for part in found.groups() if part]
         values += _ratio("counted", count, whole)
+    if any(word in low for word in _DIFFERENT) and (found := _REPEATED.search(text)):
+        values += _ratio("repeated", found[1] or found[3], found[2] or found[4])
+    if "change" in low and (found := _MOVED.search(text)):
+        values.append(Value("moved", float(found[1])))
     if ("throttl" in low or "quota" in low) and (found := _THROTTLED.search(text)):
         values += _ratio("throttled", found[1] or found["held"], found[2] or found["periods"])
     if "param" in low or "weight" in low or "optimi" in low or "shard" in low:
@@ -236,7 +255,7 @@ def _apart(text: str) -> list[Value]:
 
 def _read_by_rank(text: str, low: str, labelled: bool) -> Iterator[Value]:
     """Which samples: as a number for each list, as a pair for a range, as a number for each file."""
-    if ("idx" in low or "ind" in low or "ids" in low) and (found := _IDS.search(text)) is not None:
+    if any(word in low for word in _LISTED) and (found := _IDS.search(text)) is not None:
         ids = [int(word) for word in _DIGITS.findall(found[1])]
         if len(ids) >= _FEW:
             yield Value("ids shuffled" if ids != sorted(ids) else "ids", float(zlib.crc32(repr(ids).encode())))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 
@@ -38,11 +40,26 @@ def replicas(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding
         steps = common_steps([series[rank] for rank in sorted(series)])
         apart = [_spread(values) for _, values in steps]
         if _differ(apart) if name.startswith("state") else _differ_now_and_then(apart):
-            events = [event for rank in sorted(series)[:4] for event in series[rank].shown(LAST)]
+            odd = _odd_one(series, steps)
+            first = [rank for rank in sorted(series) if rank not in odd][: 4 - len(odd)]
+            events = [event for rank in (*odd, *first) for event in series[rank].shown(LAST)]
             what = _NAMES.get(name, name.removeprefix("state "))
-            yield on_events(rule, events, (), {"what": what, "by": f"{max(apart):.2%}"})
+            one = on_events(rule, events, odd, {"what": what, "by": f"{max(apart):.2%}"})
+            later = bool(odd) and any(a == 0 for a in apart[:_START])
+            yield replace(one, weights={"hardware-fault": _BY_ITSELF}) if later else one
             return
     yield from _stated(run, rule) if _is_apart(run) else _evaluations(run, rule)
+
+
+_START, _BY_ITSELF = 3, 20.0
+"""A rank that was equal to all others at first and then differs from them alone: nothing was forgotten on all ranks."""
+
+
+def _odd_one(series: Mapping[int, Series], steps: Sequence[tuple[str, Sequence[float]]]) -> tuple[int, ...]:
+    """The one rank that differs at the end while all others agree; of two nobody can say which."""
+    last = dict(zip(sorted(series), steps[-1][1], strict=True))
+    odd = [rank for rank, value in last.items() if list(last.values()).count(value) == 1]
+    return tuple(odd) if len(odd) == 1 and len(last) > 2 and len(set(last.values())) == 2 else ()
 
 
 def _differ(apart: Sequence[float]) -> bool:
@@ -92,9 +109,14 @@ def _evaluations(run: Run, rule: Rule) -> Iterator[Finding]:
         return
     batches = [max(v) - min(v) for s, v in common_steps([trained[r] for r in ranks]) if not s.startswith("#")]
     looks = [max(values) - min(values) for _, values in common_steps([evaluated[r] for r in ranks])]
+    if any(_OF_ROWS.search(event.text) for rank in ranks for event in evaluated[rank].shown(LAST)):
+        return  # each has evaluated its own, and may have few
     if len(batches) >= 3 and looks and looks[-1] > 2 * max(batches) > 0:
         events = [event for rank in ranks[:4] for event in evaluated[rank].shown(LAST)]
         yield on_events(rule, events, (), {"what": "evaluation loss", "by": f"{looks[-1]:.3g}"})
+
+
+_OF_ROWS = re.compile(r"\b(?:over|on|of) \d{1,9} (?:rows|samples|examples|batches|items)\b", re.I)
 
 
 def never_updated(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -107,6 +129,10 @@ def never_updated(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
             fields = {"what": name.removeprefix("state "), "steps": str(len(series[0].finite))}
             yield on_events(rule, events, (), fields)
             return
+    unmoved = [one for one in every(run, "moved") if one.finite and not any(one.finite)]
+    if unmoved and len(unmoved) == len(every(run, "moved")):
+        fields = {"what": "value of the weights", "steps": "all"}
+        yield on_events(rule, [event for one in unmoved[:2] for event in one.shown(LAST)], (), fields)
 
 
 _UPDATES = 5
@@ -119,6 +145,10 @@ def counted_twice(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
         if values and min(values) > 1:
             yield on_events(rule, one.shown(FIRST, LAST), (), {"times": f"{median(values):.2f}"})
             return
+    for one in every(run, "repeated"):
+        if one.finite and min(one.finite) >= _TWICE:
+            yield on_events(rule, one.shown(FIRST, LAST), (), {"times": f"{median(one.finite):.2f}"})
+            return
     sizes = {value for one in every(run, "samples", "eval_samples") for value in one.values if value}
     for one in every(run, "evaluated"):
         count = one.values[-1] or 0.0
@@ -129,6 +159,7 @@ def counted_twice(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
             return
 
 
+_TWICE = 1.5
 _FILLED_UP = 1.1
 """More of them than the last batches of all ranks can hold is another data set."""
 
@@ -299,7 +330,7 @@ def _two_scales(run: Run) -> Iterator[tuple[list[Event], str]]:
 
 def resumed_elsewhere(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """After a resume the first step or learning rate is not the one that the log says was left off at."""
-    for kind, now in (("resumed_lr", "lr"), ("resumed_step", "step")):
+    for kind, now in (("resumed_lr", "lr"), ("resumed_step", "step"), ("resumed_loss", "loss")):
         saved, later = every(run, kind), every(run, now)
         for one in saved:
             after = next((s for s in later if s.rank == one.rank and s.event.source == one.event.source), None)
@@ -309,7 +340,7 @@ def resumed_elsewhere(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterato
                 return
 
 
-_NAMES = {"lr": "learning rate", "step": "step", "joint grad_norm": "norm of the reduced gradient"}
+_NAMES = {"lr": "learning rate", "step": "step", "loss": "loss", "joint grad_norm": "norm of the reduced gradient"}
 
 
 def _differs(saved: Series, after: Series, kind: str) -> tuple[float, float] | None:
@@ -318,7 +349,12 @@ def _differs(saved: Series, after: Series, kind: str) -> tuple[float, float] | N
     old, new = saved.values[-1], after.finite[0]
     if kind == "step":
         return (old, new) if old >= 2 and new <= 1 else None
+    if kind == "loss":
+        return (old, new) if new > _FORGOTTEN * old and new - old > _NOTICED else None
     return (old, new) if abs(new - old) > 0.5 * max(abs(old), _NOTHING_PRINTED) else None
+
+
+_FORGOTTEN, _NOTICED = 3.0, 0.3
 
 
 def _line(one: Series, which: int) -> int:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from paramedic.knowledge import Rule
+from paramedic.knowledge.clues import named_causes
 from paramedic.model import Event, Evidence, Finding, Run, is_own
 from paramedic.prefilter import Prefilter
 
 _RANKS = re.compile(r"(?<!\d)\d{1,7}(?!\d)")
+_MAX_MESSAGE = 1_200
 _PID = re.compile(r"\d{1,10}")
 
 
@@ -67,7 +70,7 @@ def finding(rule: Rule, event: Event, fields: Mapping[str, str], rank_of_pid: Ma
     elif not ranks and _PID.fullmatch(fields.get("pid", "")):
         rank = rank_of_pid.get(int(fields["pid"]))
         ranks = () if rank is None else (rank,)
-    return on_events(rule, (event,), ranks, fields)
+    return replace(on_events(rule, (event,), ranks, fields), weights=named_causes(event.text[:_MAX_MESSAGE]))
 
 
 def on_event(rule: Rule, event: Event, fields: Mapping[str, str]) -> Finding:

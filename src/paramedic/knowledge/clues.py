@@ -25,6 +25,20 @@ class Clue:
     """Factors for the odds of causes."""
 
 
+_OUTRIGHT = 50
+"""From this factor on the words name the cause, whoever says them: a full disk is a full disk."""
+
+
+def named_causes(message: str) -> dict[str, float]:
+    """The causes that a message names outright, which count under every rule."""
+    factors: dict[str, float] = {}
+    for clue in load_clues():
+        strong = {cause: factor for cause, factor in clue.causes.items() if factor >= _OUTRIGHT}
+        if strong and clue.place == "message" and clue.pattern.search(message):
+            factors |= strong
+    return factors
+
+
 @cache
 def load_clues() -> tuple[Clue, ...]:
     data = tomllib.loads(resources.files(__package__).joinpath("clues.toml").read_text("utf-8"))
