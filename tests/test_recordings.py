@@ -38,9 +38,7 @@ ANOTHER_FIX_FIRST = {
 
 
 FIX_NOT_OFFERED = {"detail-ddp-crash": "that TORCH_DISTRIBUTED_DEBUG is what crashes is not known to any rule"}
-MISSED = {
-    "gpu-pinned-memory": "only the source line of a frame says pin_memory, and frames are matched by file and name"
-}
+MISSED: dict[str, str] = {}
 """What is not recognised yet, and why."""
 
 

@@ -7,9 +7,12 @@ is), then from clocks or the position in one file. What followed from the first 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
+from paramedic.detect.exits import closed_by_launcher
+from paramedic.detect.hang import absent, missed, odd_among_accused, odd_ones
+from paramedic.detect.where import located, places
 from paramedic.knowledge import Knowledge, Rule
 from paramedic.knowledge.priors import Setting
 from paramedic.model import Cascade, Cause, Event, Evidence, Finding, Report, Run, Suppressed
@@ -41,12 +44,35 @@ _LOCAL = frozenset(
 """Causes that strike some ranks and spare others; code, model and versions are the same everywhere."""
 _OF_SOME_RANKS = 4.0
 _LINES_AFTER = 3
+_ALIKE = frozenset(
+    [
+        "build-or-install-failure",
+        "import-or-missing-symbol",
+        "invalid-run-configuration",
+        "model-weight-loading-failure",
+        "unsupported-api-or-attribute",
+    ]
+)
+"""What meets every rank on its way into training, though one may be the first and only one to say so."""
+_OWN = frozenset(
+    [
+        "accelerator-fault",
+        "checkpoint-save-failure",
+        "device-placement-error",
+        "host-out-of-memory",
+        "native-crash",
+        "numerical-instability",
+        "rendezvous-setup-failure",
+        "worker-or-node-loss",
+    ]
+)
+"""What one rank can have alone: that others were ended meanwhile does not mean that they had it, too."""
 _ORDER = {"never": 0, "possible": 1, "always": 2}
 
 
 def explain(run: Run, found: Sequence[Finding], knowledge: Knowledge, setting: Setting) -> Report:
     """Turns what was detected into one verdict, with everything else folded, kept beside it, or left out by name."""
-    alive, suppressed = _outlived(run, found)
+    alive, suppressed = _outlived(run, located(run, found))
     errors = [f for f in alive if f.severity == "error"]
     notes = [f for f in alive if f.severity != "error"]
     last = _judged(run, errors)
@@ -83,21 +109,65 @@ def _first_failure(run: Run, errors: Sequence[Finding], knowledge: Knowledge) ->
     if not errors:
         return [], []
     merged = sorted(_merged(_roots(errors)), key=_preference)
-    first = _earliest(merged)
+    first = _of_the_job(_earliest(merged), merged, knowledge)
     named = set(first.ranks)
     rest = [f for f in errors if f.rule != first.rule or not named.issuperset(f.ranks)]
-    blamed = knowledge.rules[first.rule].blames_reporter or "accused" in first.fields
-    everywhere = _everywhere(run, first, errors)
-    if not blamed or everywhere:
-        who = "Every rank" if everywhere else _who(first.ranks)
-        first = replace(first, ranks=(), scope="job", fields={**first.fields, "who": who})
-    elif not first.ranks:
-        first = _with_rank_of_exit(first, errors)
+    first = _named(run, first, errors, knowledge)
     rivals = [f for f in merged if f.rule != first.rule and f.consequence == "never" and first.consequence == "never"]
     if rivals:
         first = replace(first, confidence=first.confidence * 0.9)
     echoes = [f for f in rest if not any(f.rule == r.rule for r in rivals)]
     return [first, *rivals], echoes
+
+
+def _named(run: Run, first: Finding, errors: Sequence[Finding], knowledge: Knowledge) -> Finding:
+    """With the ranks where the fault was; none where all failed alike, or where the message does not say."""
+    rule = knowledge.rules[first.rule]
+    own = [f for f in errors if f.rule == first.rule]
+    accused = "accused" in first.fields
+    if not first.ranks and first.consequence == "never":
+        first = _with_rank_of_exit(_as_ranks_said(run, first, errors), errors)
+    everywhere = _everywhere(run, first, errors)
+    odd: Set[int] = frozenset()
+    if first.symptom == "rendezvous-setup-hang" and not accused:
+        odd = absent(run, own)
+    elif everywhere and accused and first.symptom == "collective-hang":
+        odd = odd_among_accused([f for f in own if "accused" in f.fields])
+    elif everywhere and first.symptom == "collective-desync":
+        odd = odd_ones(own)
+    if odd:
+        ranks = tuple(sorted(odd))
+        fields = {**first.fields, "accused": _listed(ranks), "who": _who(first.ranks)}
+        return replace(first, ranks=ranks, scope="rank", fields=fields)
+    echo = first.consequence != "never" and rule.consequence == "never"
+    if everywhere or (echo and not accused) or not (rule.blames_reporter or accused):
+        who = "Every rank" if everywhere and first.ranks else _who(first.ranks)
+        return replace(first, ranks=(), scope="job", fields={**first.fields, "who": who})
+    return first
+
+
+def _of_the_job(first: Finding, merged: Sequence[Finding], knowledge: Knowledge) -> Finding:
+    """Of two words for one failure, the surer one that is about the job: a rank then only met the job's mistake."""
+    return next(
+        (
+            f
+            for f in merged
+            if f.symptom == first.symptom
+            and f.consequence == "never"
+            and f.confidence > first.confidence
+            and not knowledge.rules[f.rule].blames_reporter
+            and "accused" not in first.fields
+        ),
+        first,
+    )
+
+
+def _as_ranks_said(run: Run, first: Finding, errors: Sequence[Finding]) -> Finding:
+    """The kernel or the scheduler saw what some ranks say of themselves, or what the others miss them for."""
+    said: Set[int] = {r for f in errors if f.symptom == first.symptom and f.consequence == "never" for r in f.ranks}
+    if not said and first.symptom in ("accelerator-fault", "host-out-of-memory", "native-crash"):
+        said = missed(run, errors)
+    return replace(first, ranks=tuple(sorted(said)), scope="rank") if said else first
 
 
 def _roots(errors: Sequence[Finding]) -> list[Finding]:
@@ -109,7 +179,9 @@ def _roots(errors: Sequence[Finding]) -> list[Finding]:
     if len(by_rank) > 1 and None in by_rank:
         ranked = {f.rule for rank, found in by_rank.items() if rank is not None for f in found}
         by_rank[None] = [f for f in by_rank[None] if f.rule not in ranked]
-    own = [min(found, key=_preference) for found in by_rank.values() if found]
+    own = [
+        min(found, key=lambda f: (*_preference(f), "accused" not in f.fields)) for found in by_rank.values() if found
+    ]
     least = min(_preference(f)[:2] for f in own)
     return [f for f in own if _preference(f)[:2] == least]
 
@@ -163,16 +235,42 @@ def _with_rank_of_exit(first: Finding, errors: Sequence[Finding]) -> Finding:
 
 
 def _everywhere(run: Run, first: Finding, errors: Sequence[Finding]) -> bool:
-    """All ranks failed alike: the rest were ended before they could say so."""
+    """All ranks failed alike: the rest were ended before they could say so, or nobody kept what they said."""
     expected = run.expected_ranks
-    if len(expected) < 2 or not first.ranks:
+    if not first.ranks:
         return False
     others = expected - set(first.ranks)
     if not others:
-        return True
+        return len(expected) > 1 or _alone(run, first)
     said_more = {r for f in errors if f.consequence != "always" and f.rule != first.rule for r in f.ranks}
+    if others & said_more or "accused" in first.fields or _on_hosts_of_their_own(run, first.ranks):
+        return False
     ended = {r for f in errors if f.consequence == "always" for r in f.ranks}
-    return 2 * len(first.ranks) >= len(expected) and others <= ended and not others & said_more
+    stopped = others <= ended or len(closed_by_launcher(run, first.attempt)) >= len(others)
+    trained = any(e.kind == "progress" and e.attempt == first.attempt for e in run.events)
+    before_meeting = not any(
+        item.event.fields.get("uncaught") for item in first.evidence
+    )  # torch's hook is not yet set
+    if not trained and (first.symptom in _ALIKE or (stopped and before_meeting and first.symptom not in _OWN)):
+        heard = {s.rank for s in run.sources if s.lines} | {e.rank for e in run.events if e.kind != "exit"}
+        return stopped or not others & heard
+    more = 2 * len(first.ranks) - len(expected)  # in step with each other, all would have had the time to say it
+    return stopped and (more > 0 or (more == 0 and not trained and first.symptom not in _OWN))
+
+
+def _alone(run: Run, first: Finding) -> bool:
+    """One process is the whole job: it is counted so, or the launcher has seen no other one end."""
+    if run.world_size == 1 or set(first.ranks) != {0}:
+        return run.world_size == 1
+    ends = [e for e in run.events if e.kind == "exit" and e.attempt == first.attempt]
+    one = bool(ends) and all(e.rank in (None, 0) and e.fields.get("local_rank") == 0 for e in ends)
+    return run.world_size is None and one and not closed_by_launcher(run, first.attempt)
+
+
+def _on_hosts_of_their_own(run: Run, ranks: Sequence[int]) -> bool:
+    hosts = [set(there) for there in places(run).ranks_on.values()]
+    theirs = [there for there in hosts if there & set(ranks)]
+    return len(theirs) < len(hosts) and all(there <= set(ranks) for there in theirs)
 
 
 def _outlived(run: Run, found: Sequence[Finding]) -> tuple[list[Finding], list[Suppressed]]:

@@ -132,7 +132,7 @@ _SAID = re.compile(
 _SRUN = re.compile(r"[ \t]{0,6}(\d{1,6}):(?: |$)")
 _OUTER = {
     "srun": _SRUN,
-    "hydra": re.compile(r"\[(\d{1,6})\] ?"),
+    "hydra": re.compile(r"\[(\d{1,6})\](?!<std) ?"),
     "host": re.compile(r"([A-Za-z0-9][\w.-]{0,100}):(?: |$)"),
     "compose": re.compile(r"([A-Za-z0-9][\w.-]{0,100}) {1,40}\| ?"),
     "stern": re.compile(r"([a-z0-9][a-z0-9.-]{0,252}) [a-z0-9][a-z0-9-]{0,62}(?: |$)"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -23,6 +24,12 @@ _QUIET = ("KeyboardInterrupt", "SystemExit", "BdbQuit")
 _USUAL = "step-execution-error"
 _USUAL_ODDS = 1.2
 """Log odds of an ordinary error in the step, against one symptom that some clue speaks for."""
+_NAMED = re.compile(
+    r"\b[Rr]anks?:? \[?(?P<accused>\d{1,6}(?:, ?\d{1,6}){0,63})\]? (?:has |have |is |are |was |were )?"
+    r"(?:failed to (?:pass|arrive|join|respond|reach|report|connect|call|enter)|did not|didn't|not |never |missing"
+    r"|died|dead|crashed|exited|left|lost|gone|timed out|unreachable|unresponsive)"
+)
+"""A message about other ranks than the one that prints it."""
 _LAST_CALLS = 12
 _MAX_MESSAGE = 1_200
 _SHARPER = 1.3
@@ -66,7 +73,7 @@ def _read(rule: Rule, event: Event, fields: Mapping[str, str]) -> Finding:
     odds[_USUAL] += _USUAL_ODDS
     symptom = max(odds, key=odds.__getitem__)
     share = math.exp(_SHARPER * odds[symptom]) / (1 + sum(math.exp(_SHARPER * value) for value in odds.values()))
-    one = on_event(rule, event, fields)
+    one = _on_whom_it_names(on_event(rule, event, fields), event)
     allowed = load_taxonomy().symptoms[symptom].causes
     weights = {cause: factor for cause, factor in factors.items() if cause in allowed}
     return replace(
@@ -76,6 +83,16 @@ def _read(rule: Rule, event: Event, fields: Mapping[str, str]) -> Finding:
         weights=weights,
         consequence="possible" if symptom in _ECHOES else "never",
     )
+
+
+def _on_whom_it_names(one: Finding, event: Event) -> Finding:
+    named = _NAMED.search(event.text[:_MAX_MESSAGE])
+    if named is None or event.rank is None:
+        return one
+    ranks = tuple(sorted({int(rank) for rank in named["accused"].split(",")}))
+    if event.rank in ranks:
+        return one
+    return replace(one, ranks=ranks, fields={**one.fields, "accused": named["accused"]})
 
 
 _ECHOES = ("communication-runtime-error", "collective-hang", "worker-or-node-loss")

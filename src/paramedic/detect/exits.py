@@ -22,6 +22,7 @@ _FROM_OUTSIDE = {
     signal.SIGXCPU,
     signal.SIGXFSZ,
 }
+_CLOSED = re.compile(r"Sending process (\d{1,10}) closing signal |\bKilling subprocess (\d{1,10})\b")
 _FORCED = re.compile(r"Unable to shutdown process (\d{1,10}) via")
 _VICTIMS = ("communication-runtime-error", "collective-hang")
 _MISSED_BY_PEERS = 0.65
@@ -35,6 +36,12 @@ def signal_of(exitcode: int) -> signal.Signals | None:
         return signal.Signals(number) if exitcode < 0 or exitcode > 128 else None
     except ValueError:
         return None
+
+
+def closed_by_launcher(run: Run, attempt: int) -> set[int]:
+    """Processes that torchrun or DeepSpeed's launcher ended because one had failed."""
+    texts = (e.text for e in run.events if e.kind == "line" and e.attempt == attempt)
+    return {int(hit[1] or hit[2]) for text in texts if (hit := _CLOSED.search(text))}
 
 
 def killed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

@@ -28,6 +28,7 @@ _SETTING_UP = re.compile(
     r"|detected cuda files|ninja|started server|grpc|coordination|cluster|socket\.cpp",
     re.I,
 )
+_MOST_RANKS = 1 << 20
 _MORE_THAN_SET_UP = ("progress", "description")
 
 
@@ -95,7 +96,48 @@ def silent_setup(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
         return
     lasts = [e for e in run.events if e.kind == "last" and e.text]
     if run.world_size != 1 and lasts and all(_SETTING_UP.search(e.text) for e in lasts):
-        yield on_events(rule, lasts[:4], (), {"last": lasts[0].text[:160]})
+        one = on_events(rule, lasts[:4], (), {"last": lasts[0].text[:160]})
+        missing = sorted(absent(run, [one]))
+        yield replace(one, ranks=tuple(missing), scope="rank") if missing else one
+
+
+def absent(run: Run, waiting: Sequence[Finding]) -> Set[int]:
+    """Ranks that never came to the meeting: of all that a message or the log counts, those that nobody heard."""
+    if any("/elastic/" in frame for one in waiting for frame in one.evidence[0].event.fields.get("frames", ())):
+        return frozenset()  # launchers met there, not ranks
+    counts = [(_number(one.fields.get("expected")), _number(one.fields.get("joined"))) for one in waiting]
+    size, joined = next(((size, joined) for size, joined in counts if size), (None, None))
+    heard = {s.rank for s in run.sources if s.lines} | {e.rank for e in run.events if e.kind != "metric"}
+    missing = (frozenset(range(min(size, _MOST_RANKS))) if size else run.expected_ranks) - heard
+    if size and joined is not None:
+        return missing if len(missing) == size - joined else frozenset()
+    return missing if _few(missing, heard - {None}) else frozenset()
+
+
+def missed(run: Run, errors: Sequence[Finding]) -> Set[int]:
+    """The few ranks that say nothing, where all others say that a peer does not answer or has gone."""
+    victims = [*_of(errors, "collective-hang"), *_of(errors, "communication-runtime-error")]
+    waiting = {rank for one in victims for rank in one.ranks}
+    missing = run.expected_ranks - waiting
+    return missing if _few(missing, waiting) else frozenset()
+
+
+def odd_ones(errors: Sequence[Finding]) -> frozenset[int]:
+    """Who stood elsewhere, where everybody found out that the ranks do not do the same."""
+    return frozenset(_elsewhere(_waits([one for one in errors if one.evidence[0].event.kind == "traceback"])))
+
+
+def odd_among_accused(accusations: Sequence[Finding]) -> frozenset[int]:
+    """Everybody is missed by somebody, as Horovod lists them: who is missed for other things than most are."""
+    things: dict[int, str] = {}
+    for one in accusations:
+        said = one.evidence[0].event.text
+        for rank in one.ranks if len(one.ranks) == 1 else ():
+            things.setdefault(rank, said.partition(":")[2])
+    usual = Counter(things.values()).most_common(1)
+    if not usual or usual[0][1] <= len(things) / 2:
+        return frozenset()
+    return frozenset(rank for rank, what in things.items() if what != usual[0][0])
 
 
 # -- who waited where ----------------------------------------------------------------------------------------------
@@ -181,7 +223,11 @@ def _not_failed(run: Run, errors: Sequence[Finding]) -> Set[int]:
     return set(range(on_first_node)) - {e.rank for e in exits}
 
 
-def _few(missing: Set[int], waiting: Set[int]) -> bool:
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdigit() and len(text) < 8 else None
+
+
+def _few(missing: Set[int], waiting: Set[int | None]) -> bool:
     """One of two, or fewer than those that wait: a larger rest was never part of it."""
     return bool(waiting) and (0 < len(missing) < len(waiting) or len(missing) == len(waiting) == 1)
 

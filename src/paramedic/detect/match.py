@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from paramedic.detect.where import places
 from paramedic.knowledge import Rule
 from paramedic.knowledge.clues import named_causes
 from paramedic.model import Event, Evidence, Finding, Run, is_own
@@ -14,6 +15,10 @@ from paramedic.prefilter import Prefilter
 _RANKS = re.compile(r"(?<!\d)\d{1,7}(?!\d)")
 _MAX_MESSAGE = 1_200
 _PID = re.compile(r"\d{1,10}")
+_PROCESS = re.compile(
+    r"\b(?:pid[=: ]{1,2}'?|[Kk]ill(?:ed)? process )(\d{1,10})\b"
+    r"|^(?:\[[^\]\n]{1,60}\] ?)?[\w.-]{1,120}:(\d{1,10}):\d{1,10} \[-?\d{1,3}\] "
+)
 
 
 def match(run: Run, rules: Sequence[Rule], prefilter: Prefilter) -> list[Finding]:
@@ -22,7 +27,7 @@ def match(run: Run, rules: Sequence[Rule], prefilter: Prefilter) -> list[Finding
     for rule in rules:
         for keyword in rule.keywords:
             by_keyword.setdefault(keyword, []).append(rule)
-    rank_of_pid = _rank_of_pid(run)
+    rank_of_pid = places(run).rank_of_pid
     found = []
     events = [event for event in run.events if event.kind in ("line", "traceback")]
     literals = prefilter.literals_in_each([event.text for event in events])
@@ -33,17 +38,6 @@ def match(run: Run, rules: Sequence[Rule], prefilter: Prefilter) -> list[Finding
             if fields is not None:
                 found.append(finding(rule, event, fields, rank_of_pid))
     return found
-
-
-def _rank_of_pid(run: Run) -> dict[int, int | None]:
-    """From what launchers and NCCL say; two ranks on two hosts may have one number, which then is nobody's."""
-    said = [(fact.value, fact.rank) for fact in run.facts if fact.name == "pid"]
-    said += [(e.fields["pid"], e.rank) for e in run.events if e.kind == "exit"]
-    ranks: dict[int, int | None] = {}
-    for pid, rank in said:
-        if rank is not None:
-            ranks[pid] = rank if ranks.get(pid, rank) == rank else None
-    return ranks
 
 
 def fires(rule: Rule, event: Event) -> dict[str, str] | None:
@@ -67,10 +61,18 @@ def finding(rule: Rule, event: Event, fields: Mapping[str, str], rank_of_pid: Ma
         ranks = tuple(sorted({int(r) for r in _RANKS.findall(fields["accused"])[:4096]}))
     elif _RANKS.fullmatch(fields.get("rank", "")):
         ranks = (int(fields["rank"]),)
-    elif not ranks and _PID.fullmatch(fields.get("pid", "")):
-        rank = rank_of_pid.get(int(fields["pid"]))
-        ranks = () if rank is None else (rank,)
+    elif not ranks:
+        ranks = _of_processes(event, fields, rank_of_pid)
     return replace(on_events(rule, (event,), ranks, fields), weights=named_causes(event.text[:_MAX_MESSAGE]))
+
+
+def _of_processes(event: Event, fields: Mapping[str, str], rank_of_pid: Mapping[int, int | None]) -> tuple[int, ...]:
+    """The rank whose process a line of the kernel or a launcher speaks of, by the rule's field or the usual words."""
+    said = [fields["pid"]] if _PID.fullmatch(fields.get("pid", "")) else []
+    if event.kind == "line":
+        said = said or [own or other for other, own in _PROCESS.findall(event.text)[:8]]
+    ranks = {rank_of_pid.get(int(pid)) for pid in said}
+    return tuple(rank for rank in ranks if rank is not None) if len(ranks) == 1 else ()
 
 
 def on_event(rule: Rule, event: Event, fields: Mapping[str, str]) -> Finding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -20,6 +21,11 @@ _STOPPED_BY = {
 """What goes wrong on the way back, and the cause that it speaks for."""
 
 _SURE = 0.5
+_DOES_NOT_FIT = re.compile(
+    r"loading state_dict|[Mm]issing key|[Uu]nexpected key|size mismatch|parameter group"
+    r"|not found in (?:the )?checkpoint"
+)
+"""A checkpoint that is whole but does not fit stops every restart, whoever was lost before it."""
 
 
 def failed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -38,7 +44,8 @@ def failed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     sure = sorted(began, key=lambda one: (one.consequence != "never", not one.ranks))[0]
     if any(one.symptom in (sure.symptom, began[0].symptom) for one in last):
         return
-    ranks = (sure.ranks or _on_one_node(run, sure)) if sure.consequence == "never" else ()
+    its_own = sure.consequence == "never" and not all(_DOES_NOT_FIT.search(_said(one)) for one in stopped)
+    ranks = (sure.ranks or _on_one_node(run, sure)) if its_own else ()
     said = [one.evidence[0].event for one in (sure, *began, *stopped)]
     words = next(event for event in said if event.kind != "exit")
     events = [words, *(event for event in (said[0], stopped[0].evidence[0].event) if event is not words)]
@@ -48,6 +55,10 @@ def failed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     one = on_events(rule, events, ranks, fields)
     surer = max(one.confidence, min(stopped[0].confidence + 0.005, 0.97))
     yield replace(one, confidence=surer, weights={_STOPPED_BY[stopped[0].symptom]: 8.0})
+
+
+def _said(one: Finding) -> str:
+    return one.evidence[0].event.text
 
 
 def _roots(errors: Sequence[Finding]) -> Sequence[Finding]:

@@ -1,0 +1,179 @@
+"""Where ranks were: the host and the process of each, from whatever said so, and whom a message about a host means."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from paramedic.model import Event, Finding, Run
+
+_NCCL_PROCESS = re.compile(r"(?:\[[^\]\n]{1,60}\] ?)?([\w.-]{1,120}):(\d{1,10}):\d{1,10} \[-?\d{1,3}\] ")
+_ADDRESS = re.compile(r"[\d.]+|[0-9a-fA-F:]*:[0-9a-fA-F:]*")
+_WORD = re.compile(r"[A-Za-z0-9][\w.-]{0,120}")
+_POD = re.compile(r"\bpod/([a-z0-9][a-z0-9.-]{0,252})|^([a-z0-9][a-z0-9.-]{0,252}-\d{1,5}) {1,40}\d{1,4}/\d{1,4} ")
+_HEAD = 80  # so far into a line of progress a program names its host
+_NOT_THE_ONE = re.compile(r"\bON \S{1,120} CANCELLED")
+"""Slurm names the first node of a job that it cancels, whichever it lost."""
+_OF_NODES = ("worker-or-node-loss", "rendezvous-setup-failure")
+_OF_PROCESSES = ("accelerator-fault", "host-out-of-memory", "native-crash", "device-out-of-memory")
+_OF_FILES = (
+    "path-or-permission-error",
+    "import-or-missing-symbol",
+    "build-or-install-failure",
+    "unsupported-api-or-attribute",
+    "data-pipeline-failure",
+    "device-placement-error",
+    *_OF_PROCESSES,
+)
+"""What goes wrong within one host, so that its file is enough to say where."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    ranks_on: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    """By the host's short name."""
+    rank_of_pid: Mapping[int, int | None] = field(default_factory=dict)
+    """Two ranks on two hosts may have one number, which then is nobody's."""
+
+
+def places(run: Run) -> Places:
+    hosts: dict[str, set[int]] = defaultdict(set)
+    pids: dict[int, int | None] = {}
+
+    def note(rank: int | None, host: object = "", pid: object = None) -> None:
+        if rank is None:
+            return
+        if host:
+            hosts[short(str(host))].add(rank)
+        if isinstance(pid, int):
+            pids[pid] = rank if pids.get(pid, rank) == rank else None
+
+    for fact in run.facts:
+        if fact.name in ("host", "pid"):
+            note(fact.rank, fact.value if fact.name == "host" else "", fact.value if fact.name == "pid" else None)
+    of_file = {source.id: source.rank for source in run.sources}
+    for event in run.events:
+        note(event.rank, event.host or "")
+        if event.kind == "exit":
+            note(event.rank, event.fields.get("host"), event.fields["pid"])
+        elif event.kind == "line" and (found := _NCCL_PROCESS.match(event.text)):
+            rank = of_file.get(event.source) if event.rank is None else event.rank
+            note(rank, found[1], int(found[2]))
+    _by_their_own_words(run, hosts)
+    return Places({host: frozenset(ranks) for host, ranks in hosts.items()}, pids)
+
+
+def _by_their_own_words(run: Run, hosts: dict[str, set[int]]) -> None:
+    """`… node-02 rank 2 INFO step 40`: a word at the line's head that some file is named after."""
+    files = {word for source in run.sources for word in _parts_of_name(source.id)}
+    for event in run.events:
+        if event.kind == "progress" and event.rank is not None:
+            for word in _WORD.findall(event.text[:_HEAD]):
+                if word in files and any(letter.isdigit() for letter in word) and not word.isdigit():
+                    hosts[short(word)].add(event.rank)
+
+
+def located(run: Run, found: Sequence[Finding]) -> list[Finding]:
+    """What names no rank but a host or pod gets the ranks that were there, where that is known."""
+    if all(one.ranks and not _speaks_of_pods(one) for one in found if one.severity == "error"):
+        return list(found)
+    known = places(run)
+    blocks = _blocks(run, found, known)
+    pods = {source.id.rsplit("/", 1)[-1].split(".", 1)[0]: source.rank for source in run.sources}
+    everybody = run.expected_ranks
+    return [_located(one, known, blocks, pods, everybody) if one.severity == "error" else one for one in found]
+
+
+def _located(
+    one: Finding,
+    known: Places,
+    blocks: Mapping[str, frozenset[int]],
+    pods: Mapping[str, int | None],
+    everybody: frozenset[int],
+) -> Finding:
+    event = one.evidence[0].event
+    if _speaks_of_pods(one) and (pod := _POD.search(event.text)):
+        rank = _rank_of_pod(pod[1] or pod[2], pods)
+        return one if rank is None else _at(one, {rank})
+    if one.ranks or event.rank is not None or one.consequence == "always":
+        return one
+    here = _meant(one, event, known)
+    ranks = known.ranks_on.get(here, frozenset())
+    if not ranks and event.kind == "traceback":
+        ranks = blocks.get(here, frozenset())
+    if one.symptom in _OF_PROCESSES and len(ranks) > 1:  # one of them, but which?
+        return one
+    return _at(one, ranks) if ranks and ranks != everybody else one
+
+
+def _rank_of_pod(name: str, pods: Mapping[str, int | None]) -> int | None:
+    """As its own log's; without one, the number in its name, which beside a master counts from rank 1."""
+    if name in pods:
+        return pods[name]
+    number = re.search(r"-worker-(\d{1,5})(?:-[a-z0-9]{5})?$", name)
+    beside_master = any(re.search(r"-(?:master|chief)-0\b", pod) for pod in pods)
+    return int(number[1]) + 1 if number and beside_master else None
+
+
+def _speaks_of_pods(one: Finding) -> bool:
+    return "accused" in one.fields and _POD.search(one.evidence[0].event.text) is not None
+
+
+def _at(one: Finding, ranks: Iterable[int]) -> Finding:
+    chosen = tuple(sorted(ranks))
+    return replace(one, ranks=chosen, scope="rank", fields={**one.fields, "accused": ", ".join(map(str, chosen))})
+
+
+def _meant(one: Finding, event: Event, known: Places) -> str:
+    """The host that the message or its file is about."""
+    if one.symptom in _OF_NODES:
+        if _NOT_THE_ONE.search(event.text):
+            return ""
+        said = {short(word) for word in _WORD.findall(event.text)} & known.ranks_on.keys()
+        named = short(one.fields.get("host", ""))
+        return named if named in known.ranks_on else next(iter(said)) if len(said) == 1 else ""
+    if one.symptom not in _OF_FILES:
+        return ""
+    if event.host:
+        return short(event.host)
+    of_file = {short(word) for word in _parts_of_name(event.source)} & known.ranks_on.keys()
+    return next(iter(of_file)) if len(of_file) == 1 else ""
+
+
+def _blocks(run: Run, found: Sequence[Finding], known: Places) -> dict[str, frozenset[int]]:
+    """Files named after hosts, in which nobody says which rank he is: launchers number the hosts in their order."""
+    hosts = sorted({short(source.host) for source in run.sources if source.host}, key=_in_order)
+    if len(hosts) < 2 or known.ranks_on or any(source.rank is not None for source in run.sources):
+        return {}
+    tracebacks: dict[str, list[str]] = defaultdict(list)
+    for one in found:
+        event = one.evidence[0].event
+        if event.kind == "traceback" and event.host and one.severity == "error":
+            tracebacks[short(event.host)].append(event.text)
+    if tracebacks.keys() >= set(hosts):
+        return {}
+    each = {len(texts) for texts in tracebacks.values() if len(set(texts)) == 1}
+    if run.world_size is not None:
+        size = run.world_size // len(hosts) if run.world_size % len(hosts) == 0 else 0
+    else:
+        size = each.pop() if len(each) == 1 else 0
+        size = size if size > 1 else 0  # one voice may be one of many
+    return {host: frozenset(range(at * size, (at + 1) * size)) for at, host in enumerate(hosts) if size}
+
+
+def short(host: str) -> str:
+    """Without the domain; an address stays whole."""
+    return host.lower() if _ADDRESS.fullmatch(host) else host.lower().split(".", 1)[0]
+
+
+def _in_order(name: str) -> list[tuple[bool, int, str]]:
+    """node-2 before node-10."""
+    return [(not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d{1,18})", name)]
+
+
+def _parts_of_name(source: str) -> set[str]:
+    """`kernel-node-02.log`: every end of it may be a host's name."""
+    stem = re.sub(r"\.(?:log|txt|out|err|gz|zst)\b.*$", "", source.rsplit("/", 1)[-1])[:200]
+    return {stem, *(stem[found.end() :] for found in re.finditer(r"[-_.]", stem))}

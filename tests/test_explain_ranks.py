@@ -1,0 +1,360 @@
+"""Whom to name: the ranks where the fault was, nobody where all failed alike or where the log does not say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from paramedic import diagnose
+from paramedic.model import Finding
+
+Said = Callable[..., Finding]
+
+GLOO = "RuntimeError: [/__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp/"
+CLOSED = (
+    GLOO
+    + "pair.cc:553] Connection closed by peer [127.0.0.1]:20911. This is typically caused by a remote worker crashing."
+)
+TIMEOUT = GLOO + "unbound_buffer.cc:78] Timed out waiting 30000ms for recv operation to complete"
+STORE = "torch.distributed.DistStoreError: Timed out after 61 seconds waiting for clients. 3/4 clients joined."
+MISSING = "ModuleNotFoundError: No module named 'flash_attn'"
+OOM = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. "
+    "GPU 0 has a total capacity of 79.15 GiB of which 1.20 GiB is free."
+)
+LAUNCH = "CUDA error: unspecified launch failure"
+WATCHDOG = (
+    "[rank{r}]:[E1115 03:24:03.104882671 ProcessGroupNCCL.cpp:689] [Rank {r}] Watchdog caught collective operation "
+    "timeout: WorkNCCL(SeqNum=24, OpType=ALLREDUCE, NumelIn=16, NumelOut=16, Timeout(ms)=600000) ran for 600071 "
+    "milliseconds before timing out.\n"
+)
+RESTART = "I1115 06:15:20.519000 16 torch/distributed/elastic/agent/server/api.py:906] [default] Worker group FAILED. 1/1 attempts left; will restart worker group\n"
+
+
+@pytest.fixture
+def said(tmp_path: Path) -> Said:
+    def verdict(console: str = "", **files: str) -> Finding:
+        for name, text in ({"console.log": console} if console else files).items():
+            (tmp_path / name.replace("__", "-")).write_text(text, "utf-8")
+        found = diagnose(tmp_path).verdict
+        assert found is not None
+        return found
+
+    return verdict
+
+
+def trace(message: str, *frames: tuple[int, str, str]) -> str:
+    calls = frames or ((70, "main", "train(model)"),)
+    shown = "".join(f'  File "/srv/job/run.py", line {line}, in {name}\n    {code}\n' for line, name, code in calls)
+    return f"Traceback (most recent call last):\n{shown}{message}\n"
+
+
+def of(rank: int, text: str) -> str:
+    return "".join(f"[rank{rank}]: {line}\n" for line in text.splitlines())
+
+
+def steps(*ranks: int) -> str:
+    return "".join(f"2026-11-15 06:15:0{s},830 INFO rank {r} step {s} loss 1.9{s}\n" for s in range(4) for r in ranks)
+
+
+def closing(*pids: int) -> str:
+    line = "W1115 06:15:20.354000 16 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process {} closing signal SIGTERM\n"
+    return "".join(line.format(pid) for pid in pids)
+
+
+def table(*rows: tuple[int, int, int]) -> str:
+    """The first row is torchrun's root cause: (rank, exit code, pid)."""
+    shown = [
+        f"[{at}]:\n  time      : 2026-11-15_06:15:20\n  host      : node-01\n  rank      : {rank} (local_rank: {rank})\n"
+        f"  exitcode  : {code} (pid: {pid})\n  error_file: <N/A>\n  traceback : -\n"
+        for at, (rank, code, pid) in enumerate(rows)
+    ]
+    others = "".join(shown[1:]) or "  <NO_OTHER_FAILURES>\n"
+    rule = "-" * 60
+    return f"{'=' * 60}\nrun.py FAILED\n{rule}\nFailures:\n{others}{rule}\nRoot Cause (first observed failure):\n{shown[0]}{'=' * 60}\n"
+
+
+def nccl(host: str, pid: int, rank: int, of_all: int = 4) -> str:
+    return f"{host}:{pid}:{pid + 9} [0] NCCL INFO comm 0x55 rank {rank} nranks {of_all} cudaDev 0 busId 1000 - Init COMPLETE\n"
+
+
+# -- all alike -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("heard", [(2,), (1, 3), (0, 1, 2)])
+def test_what_no_rank_can_import_is_nobodys_though_the_launcher_ended_the_rest(said: Said, heard: tuple[int]) -> None:
+    ended = [18 + rank for rank in range(4) if rank not in heard]
+    text = "".join(of(rank, trace(MISSING)) for rank in heard) + closing(*ended)
+    assert said(text + table(*((rank, 1, 18 + rank) for rank in heard))).ranks == ()
+
+
+def test_what_no_rank_can_import_is_nobodys_though_only_one_log_was_kept(said: Said) -> None:
+    assert said(**{"rank_0.log": "world_size: 8\n" + trace(MISSING)}).ranks == ()
+
+
+def test_three_of_four_out_of_memory_are_all_alike_when_the_fourth_was_ended(said: Said) -> None:
+    text = "".join(of(rank, trace(OOM)) for rank in (0, 1, 3)) + closing(20)
+    assert said(text + table((0, 1, 18), (1, 1, 19), (3, 1, 21))).ranks == ()
+
+
+def test_of_two_ranks_in_the_middle_of_training_only_the_one_that_raised_is_named(said: Said) -> None:
+    bad = "UnicodeDecodeError: 'utf-8' codec can't decode byte 0xff in position 12: invalid start byte"
+    text = steps(0, 1) + of(1, trace(bad)) + closing(18) + table((1, 1, 19), (0, -15, 18))
+    assert said(text).ranks == (1,)
+
+
+def test_of_two_ranks_before_any_step_the_one_that_raised_was_only_the_faster_one(said: Said) -> None:
+    text = of(1, trace("KeyError: 'WANDB_PROJECT'")) + closing(18) + table((1, 1, 19), (0, -15, 18))
+    assert said(text).ranks == ()
+
+
+def test_one_of_four_that_raised_before_the_ranks_met_was_only_the_fastest(said: Said) -> None:
+    text = trace("ValueError: unknown scheduler 'cosin'") + closing(18, 19, 20)
+    assert said(text + table((3, 1, 21))).ranks == ()
+
+
+def test_one_of_four_that_raised_after_the_ranks_had_met_is_named(said: Said) -> None:
+    text = of(3, trace("ValueError: bad value in row 17")) + closing(18, 19, 20)
+    assert said(text + table((3, 1, 21))).ranks == (3,)
+
+
+def test_a_full_disk_is_the_saving_ranks_own_though_the_other_was_only_ended(said: Said) -> None:
+    full = trace("OSError: [Errno 28] No space left on device", (44, "save_checkpoint", "torch.save(state, path)"))
+    assert said(of(0, full) + closing(19) + table((0, 1, 18), (1, -15, 19))).ranks == (0,)
+
+
+def test_a_port_in_use_is_rank_0s_though_the_other_was_only_ended(said: Said) -> None:
+    used = (
+        "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. "
+        "port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use"
+    )
+    assert said(of(0, trace(used)) + closing(19) + table((0, 1, 18), (1, -15, 19))).ranks == (0,)
+
+
+def test_ranks_without_a_device_of_their_number_are_named(said: Said) -> None:
+    wrong = "torch.AcceleratorError: CUDA error: invalid device ordinal"
+    text = "".join(of(rank, trace(wrong)) for rank in (2, 3)) + closing(18, 19) + table((2, 1, 20), (3, 1, 21))
+    assert said(text).ranks == (2, 3)
+
+
+def test_the_only_process_of_a_job_is_not_blamed(said: Said) -> None:
+    assert said(steps(0) + of(0, trace(OOM)) + table((0, 1, 18))).ranks == ()
+    assert said("world_size: 1\n" + of(0, trace(OOM))).ranks == ()
+
+
+def test_rank_0_is_not_alone_when_others_are_merely_not_heard(said: Said) -> None:
+    assert said(of(0, trace(OOM)) + closing(19, 20) + table((0, 1, 18))).ranks == (0,)
+
+
+# -- somebody else's words ------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_message_about_another_rank_accuses_that_one(said: Said) -> None:
+    words = trace("RuntimeError: Rank 2 failed to arrive at the weight exchange, all_reduce barrier timed out")
+    assert said("".join(of(rank, words) for rank in (0, 1, 3))).ranks == (2,)
+
+
+def test_the_job_s_mistake_is_preferred_to_what_one_rank_met_because_of_it(said: Said) -> None:
+    few = (
+        "tensorflow.python.framework.errors_impl.InvalidArgumentError: Could not apply FILE based sharding: the dataset "
+        "only has 1 file(s), which is not enough for the required 2 shards/workers. [Op:IteratorGetNext] name: "
+    )
+    found = said(**{"rank__0.log": trace(few), "rank__1.log": trace("StopIteration")})
+    assert (found.rule, found.ranks) == ("DATA006", ())
+
+
+def test_a_timeout_and_a_closed_connection_together_accuse_the_silent_rank(said: Said) -> None:
+    text = steps(0, 1, 2, 3) + of(0, trace(TIMEOUT)) + of(1, trace(TIMEOUT)) + of(3, trace(CLOSED))
+    found = said(text + table((0, 1, 18), (1, 1, 19), (3, 1, 21), (2, -15, 20)))
+    assert (found.symptom, found.ranks) == ("collective-hang", (2,))
+
+
+def test_a_rank_that_torchruns_table_leaves_out_had_ended_well(said: Said) -> None:
+    text = "".join(of(rank, trace(CLOSED)) for rank in (0, 2, 3))
+    assert said(text + table((0, 1, 18), (2, 1, 20), (3, 1, 21))).ranks == (1,)
+
+
+# -- hosts, processes, pods -----------------------------------------------------------------------------------------
+
+
+def test_a_kernel_line_is_joined_to_its_rank_by_the_process_that_nccl_named(said: Said) -> None:
+    ranks = {f"rank_{r}.log": nccl("node-b", 4000 + r, r) + ("" if r == 2 else of(r, trace(CLOSED))) for r in range(4)}
+    kernel = "[Sat Nov 14 19:30:41 2026] NVRM: Xid (PCI:0000:84:00): 74, pid=4002, name=python, NVLink: fatal error detected on link 5\n"
+    assert said(**ranks, **{"dmesg.txt": kernel}).ranks == (2,)
+
+
+def test_a_kernel_line_without_a_process_belongs_to_the_rank_that_says_the_same(said: Said) -> None:
+    ranks = {f"rank_{r}.log": WATCHDOG.format(r=r) for r in (0, 1, 2)}
+    ranks["rank_3.log"] = of(3, trace(f"torch.AcceleratorError: {LAUNCH}"))
+    kernel = "[Sat Nov 14 03:14:02 2026] NVRM: Xid (PCI:0000:9b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n"
+    found = said(**ranks, **{"kern.log": kernel})
+    assert (found.rule, found.ranks) == ("GPU003", (3,))
+
+
+def test_a_kernel_line_without_a_process_belongs_to_the_rank_that_the_others_miss(said: Said) -> None:
+    ranks = {f"rank_{r}.log": steps(r) + ("" if r == 1 else of(r, trace(CLOSED))) for r in range(3)}
+    kernel = "[12345.7] Memory cgroup out of memory: Killed process 218847 (python) total-vm:6kB, anon-rss:3kB, file-rss:0kB\n"
+    assert said(**ranks, **{"dmesg.txt": kernel}).ranks == (1,)
+
+
+def test_a_kernel_line_in_a_hosts_file_is_the_only_rank_there(said: Said) -> None:
+    ranks = {f"rank_{r}.log": nccl(f"gpu-{r + 1}", 400, r, 3) + steps(r) for r in range(3)}
+    kernel = "[Sat Nov 14 03:14:02 2026] NVRM: Xid (PCI:0000:9b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n"
+    assert said(**ranks, **{"dmesg_gpu-2.log": kernel}).ranks == (1,)
+
+
+def test_a_program_that_names_host_and_rank_tells_who_was_there(said: Said) -> None:
+    line = "2026-11-14 03:12:4{s},006 node-0{n} rank {r} INFO step {s} loss 1.9{s}\n"
+    ranks = {f"rank_{r}.log": "".join(line.format(s=s, n=r + 1, r=r) for s in range(4)) for r in range(2)}
+    kernel = (
+        "[Sat Nov 14 03:14:02 2026] NVRM: Xid (PCI:0000:9b:00): 79, pid=1, name=python, GPU has fallen off the bus.\n"
+    )
+    assert said(**ranks, **{"kernel-node-02.log": kernel}).ranks == (1,)
+
+
+def test_a_host_with_several_ranks_does_not_say_whose_device_it_was(said: Said) -> None:
+    ranks = {f"rank_{r}.log": nccl("gpu-1" if r < 2 else "gpu-2", 400 + r, r) + steps(r) for r in range(4)}
+    kernel = "[Sat Nov 14 03:14:02 2026] NVRM: Xid (PCI:0000:9b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n"
+    assert said(**ranks, **{"dmesg_gpu-2.log": kernel}).ranks == ()
+
+
+def test_a_lost_node_is_all_its_ranks_where_they_are_known(said: Said) -> None:
+    started = "".join(
+        f"{r}: {nccl('node-a' if r < 2 else 'node-b', 4000 + r, r)}{r}: step 1 loss 2.0\n" for r in range(4)
+    )
+    lost = (
+        "srun: error: Node failure on node-b\nslurmstepd: error: *** JOB 4711 ON node-a CANCELLED AT "
+        "2026-11-14T03:14:02 DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***\n"
+    )
+    assert said(started + lost).ranks == (2, 3)
+    assert said("".join(f"{r}: step 1 loss 2.0\n" for r in range(4)) + lost).ranks == ()
+
+
+def test_a_time_limit_is_nobodys_though_a_node_is_named(said: Said) -> None:
+    lines = nccl("node-a", 4000, 0, 2) + nccl("node-b", 4000, 1, 2) + steps(0, 1)
+    assert (
+        said(
+            lines + "slurmstepd: error: *** STEP 4.0 ON node-a CANCELLED AT 2026-11-14T03:14:02 DUE TO TIME LIMIT ***\n"
+        ).ranks
+        == ()
+    )
+
+
+def test_a_ray_node_that_died_is_the_workers_on_its_address(said: Said) -> None:
+    text = "(TrainController pid=378) Started training worker group of size 3: \n"
+    for rank, node in enumerate((0, 1, 1)):
+        text += f"(TrainController pid=378) - (ip=192.0.2.{2 + node}, pid={565 + rank}) world_rank={rank}, local_rank=0, node_rank={node}\n"
+    text += (
+        "(raylet) The node with node id: 7e1f0d5b and address: 192.0.2.3 and node name: 192.0.2.3 has been marked dead "
+        "because the detector has missed too many heartbeats from it. This can happen when a raylet crashes\n"
+    )
+    assert said(text).ranks == (1, 2)
+
+
+def test_a_pod_beside_a_master_counts_from_rank_1(said: Said) -> None:
+    event = "2m          Warning   NodeNotReady  pod/train-worker-1     Node is not ready\n"
+    logs = {
+        "train-master-0.log": steps(0) + of(0, trace(CLOSED)),
+        "train-worker-0.log": steps(1) + of(1, trace(CLOSED)),
+    }
+    assert said(**logs, **{"events.txt": event}).ranks == (2,)
+    assert said(**logs, **{"train-worker-1.log": steps(2), "events.txt": event}).ranks == (2,)
+
+
+@pytest.mark.parametrize("world", ["", ", world_size=4"])
+def test_what_only_the_second_hosts_file_says_is_the_second_hosts_ranks(said: Said, world: str) -> None:
+    first = f"2026-11-15 06:37:04,118 node-01 rank 1 INFO joining node-01:29500{world}\n"
+    absent_file = trace("FileNotFoundError: [Errno 2] No such file or directory: '/opt/project/base.json'")
+    assert said(**{"node-01.log": first, "node-02.log": absent_file * 2}).ranks == (2, 3)
+
+
+def test_what_every_hosts_file_says_is_nobodys(said: Said) -> None:
+    assert said(**{"node-01.log": trace(MISSING) * 2, "node-02.log": trace(MISSING) * 2}).ranks == ()
+
+
+def test_an_import_that_only_fails_on_one_host_is_its_ranks(said: Said) -> None:
+    hosts = "".join(nccl("node-a" if r < 2 else "node-b", 4000 + r, r) for r in range(4))
+    assert said(hosts + "".join(of(rank, trace(MISSING)) for rank in (2, 3)) + closing(18, 19)).ranks == (2, 3)
+
+
+# -- who never came --------------------------------------------------------------------------------------------------
+
+
+def test_a_rank_that_never_joined_is_the_one_that_nobody_heard(said: Said) -> None:
+    logs = {f"rank_{r}.log": "joining 10.0.0.1:29500 world_size=4\n" for r in (1, 2)}
+    found = said(**logs, **{"rank_0.log": "joining 10.0.0.1:29500 world_size=4\n" + of(0, trace(STORE))})
+    assert found.ranks == (3,)
+    assert found.summary.startswith("Rank 0 gave up waiting")
+
+
+def test_a_rank_that_never_joined_is_found_whoever_of_the_others_gave_up_first(said: Said) -> None:
+    keys = "torch.distributed.DistStoreError: wait timeout after 8000ms, keys: /default_pg/0//cpu//0/0"
+    waited = {f"rank_{r}.log": trace(keys) for r in (1, 3)}
+    assert said(**waited, **{"rank_0.log": "starting\n" + trace(STORE)}).ranks == (2,)
+
+
+def test_a_rank_whose_file_is_empty_never_joined(said: Said) -> None:
+    logs = {f"rank_{r}.log": "joining 10.0.0.1:29500 world_size=4\n" for r in (1, 3)}
+    assert said(**logs, **{"rank_0.log": of(0, trace(STORE)), "rank_2.log": ""}).ranks == (2,)
+
+
+def test_launchers_that_did_not_meet_say_nothing_about_ranks(said: Said) -> None:
+    frame = '  File "/opt/venv/lib/python3.11/site-packages/torch/distributed/elastic/rendezvous/static_tcp_rendezvous.py", line 67, in next_rendezvous\n'
+    text = f"world_size=2\nTraceback (most recent call last):\n{frame}    self._store = TCPStore(\n{STORE.replace('3/4', '1/2')}\n"
+    assert said(**{"rank_0.log": text}).ranks == ()
+
+
+def test_more_heard_than_joined_accuses_nobody(said: Said) -> None:
+    logs = {f"rank_{r}.log": "joining 10.0.0.1:29500 world_size=4\n" for r in (1, 2, 3)}
+    assert said(**logs, **{"rank_0.log": of(0, trace(STORE))}).ranks == ()
+
+
+# -- who did something else ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("others", [(1,), (1, 2)])
+def test_of_tensorflow_workers_in_unlike_collectives_the_one_that_validates_is_named(
+    said: Said, others: tuple[int]
+) -> None:
+    unlike = (
+        "tensorflow.python.framework.errors_impl.InvalidArgumentError: Collective ops is aborted by: Shape mismatch in the "
+        "collective instance 121. Op at device /job:worker/replica:0/task:0/device:CPU:0 expected shape [1] but another "
+        "member in the group expected shape [65]. [Op:__inference_step_578]"
+    )
+    logs = {f"rank__{r}.log": trace(unlike, (55, "<module>", "step()"), (43, "train_step", "reduce()")) for r in others}
+    logs["rank__0.log"] = trace(unlike, (59, "<module>", "check()"), (51, "validate", "reduce()"))
+    assert said(**logs).ranks == (0,)
+
+
+# -- restarts --------------------------------------------------------------------------------------------------------
+
+
+def lost_then(message: str) -> str:
+    text = steps(0, 1) + of(0, trace(CLOSED))
+    text += "E1115 06:15:20.519000 16 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: -9) local_rank: 1 (pid: 19) of binary: python\n"
+    again = "".join(
+        of(rank, trace(message, (81, "resume", "model.load_state_dict(torch.load(path))"))) for rank in (0, 1)
+    )
+    return text + RESTART + again + table((0, 1, 28), (1, 1, 29))
+
+
+def test_a_checkpoint_that_does_not_fit_stops_the_restart_whoever_was_lost(said: Said) -> None:
+    keys = 'RuntimeError: Error(s) in loading state_dict for Sequential:\n\tMissing key(s) in state_dict: "0.weight".'
+    found = said(lost_then(keys))
+    assert (found.symptom, found.ranks) == ("failed-recovery", ())
+
+
+def test_a_checkpoint_that_is_torn_is_that_of_the_rank_that_was_lost(said: Said) -> None:
+    found = said(lost_then("EOFError: Ran out of input"))
+    assert (found.symptom, found.ranks) == ("failed-recovery", (1,))
+
+
+def test_the_ranks_of_the_attempt_that_is_judged_are_named(said: Said) -> None:
+    first = (
+        steps(0, 1, 2)
+        + "E1115 06:15:20.519000 16 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: -9) local_rank: 2 (pid: 20) of binary: python\n"
+    )
+    second = steps(0, 1, 2) + of(0, trace(OOM)) + of(1, trace(CLOSED)) + of(2, trace(CLOSED))
+    assert said(first + RESTART + second + table((0, 1, 28), (1, 1, 29), (2, 1, 30))).ranks == (0,)
