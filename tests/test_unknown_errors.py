@@ -129,7 +129,7 @@ CASES = {
     ),
     "a save onto a full disk": (
         "checkpoint-save-failure",
-        "storage-or-external-service-fault",
+        "host-resource-exhaustion",
         [f"{ACME}/store.py:31 in save_shard"],
         "acme.errors.StoreError: part 3: file write failed",
     ),
