@@ -247,8 +247,17 @@ def test_evaluations_of_unlike_parts_may_differ(tmp_path: Path) -> None:
     text += "".join(f"[rank{r}]: validation loss {loss} over {rows} rows\n" for r, loss, rows in RAGGED)
     assert verdict(tmp_path, text) is None
 
+    assert verdict(tmp_path, text + "[rank0]: validation loss of all ranks 0.6976\n") is None
+    assert verdict(tmp_path, text + "[rank0]: validation loss of all ranks 1.9350\n") == "NUM017"
+
 
 RAGGED = ((0, 0.59, 960), (1, 3.28, 40))
+
+
+def test_an_evaluation_of_one_ranks_part(tmp_path: Path) -> None:
+    text = lanes(6, 2, lambda r, s: f"rank {r} of 2 step {s} loss {1.4 - s / 9 + r / 31:.4f}")
+    assert verdict(tmp_path, text + "validation accuracy 0.7539 on 512 of 1024 rows\n") == "NUM017"
+    assert verdict(tmp_path, text + "validation accuracy 0.7539 on 1024 of 1024 rows\n") is None
 
 
 def test_a_resumed_run_that_has_forgotten_what_it_knew(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ _NOUNS = ("words", "tokens", "documents", "sequences")
 _TIME_OF = re.compile(r"t (forward|backward|fwd|bwd|compute|sync|wait|data|comm)")
 _QUALIFIED = re.compile(
     r"(.{0,40}\b(?:loss|acc|accuracy|grad norm|ppl)) (local|own|global|mean|avg|averaged?|reduced|synced|overall"
-    r"|all ranks)"
+    r"|(?:(?:of|over|across) )?all ranks)"
 )
 _LABEL = re.compile(r"(?:^| )(step|iteration|iter|updates?|epoch|batch)$")
 _NOT_LABEL = re.compile(

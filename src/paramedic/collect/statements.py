@@ -74,6 +74,11 @@ _EFFICIENCY = re.compile(
     r"\b(?:scaling|parallel|weak[ -]scaling|strong[ -]scaling) efficiency\W{1,4}(\d{1,3}(?:\.\d{1,4})?)( ?%)?", re.I
 )
 _SMI = re.compile(r"\| {1,6}(\d{1,7})MiB / {1,3}\d{1,7}MiB \|")
+_SCORED_ON = re.compile(
+    r"\b(?:acc\w{0,6}|loss|score|perplexity)\b[ :=]{1,3}[\d.]{1,20}%? (?:over|on|of|for) (\d{1,12})"
+    r"(?: (?:of|out of) (\d{1,12}))? (?:rows|samples|examples|images|items)\b",
+    re.I,
+)
 _SHARE = re.compile(
     r"\b(?:my|own|local|its|share|shard|partition|part|gets|assigned|reads|holds"
     r"|takes)\b[^\n\d]{0,40}?(\d{1,12}) ?(?:of|/|out of) ?"
@@ -176,8 +181,6 @@ def statements(text: str, low: str, labelled: bool) -> list[Value]:
     if any(word in low for word in _COUNTS) and (found := _COUNTED.search(text)):
         count, whole = [part for part in found.groups() if part]
         values += _ratio("counted", count, whole)
-    if any(word in low for word in _DIFFERENT) and (found := _REPEATED.search(text)):
-        values += _ratio("repeated", found[1] or found[3], found[2] or found[4])
     if "change" in low and (found := _MOVED.search(text)):
         values.append(Value("moved", float(found[1])))
     if ("throttl" in low or "quota" in low) and (found := _THROTTLED.search(text)):
@@ -200,7 +203,18 @@ def statements(text: str, low: str, labelled: bool) -> list[Value]:
             Value("slowest round", float(found[2]) / 1e3, "s"),
         ]
         values.append(Value("slowest_rank", float(found[3])))
-    return [*values, *_read_by_rank(text, low, labelled)]
+    return [*values, *_of_samples(text, low), *_read_by_rank(text, low, labelled)]
+
+
+def _of_samples(text: str, low: str) -> list[Value]:
+    """Of how many samples a result is, and how often each of them was read."""
+    values: list[Value] = []
+    if (" on " in low or " over " in low) and (found := _SCORED_ON.search(text)):
+        values.append(Value("scored", float(found[1])))
+        values += _ratio("scored_part", found[1], found[2]) if found[2] else []
+    if any(word in low for word in _DIFFERENT) and (found := _REPEATED.search(text)):
+        values += _ratio("repeated", found[1] or found[3], found[2] or found[4])
+    return values
 
 
 def _of_job(text: str, low: str) -> Iterator[Value]:

@@ -129,7 +129,7 @@ def never_updated(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
             fields = {"what": name.removeprefix("state "), "steps": str(len(series[0].finite))}
             yield on_events(rule, events, (), fields)
             return
-    unmoved = [one for one in every(run, "moved") if one.finite and not any(one.finite)]
+    unmoved = [one for one in every(run, "moved") if one.said and not any(one.said)]
     if unmoved and len(unmoved) == len(every(run, "moved")):
         fields = {"what": "value of the weights", "steps": "all"}
         yield on_events(rule, [event for one in unmoved[:2] for event in one.shown(LAST)], (), fields)
@@ -146,8 +146,8 @@ def counted_twice(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
             yield on_events(rule, one.shown(FIRST, LAST), (), {"times": f"{median(values):.2f}"})
             return
     for one in every(run, "repeated"):
-        if one.finite and min(one.finite) >= _TWICE:
-            yield on_events(rule, one.shown(FIRST, LAST), (), {"times": f"{median(one.finite):.2f}"})
+        if one.said and min(one.said) >= _TWICE:
+            yield on_events(rule, one.shown(FIRST, LAST), (), {"times": f"{median(one.said):.2f}"})
             return
     sizes = {value for one in every(run, "samples", "eval_samples") for value in one.values if value}
     for one in every(run, "evaluated"):
@@ -251,9 +251,10 @@ def same_order(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findi
 
 def joined_wrongly(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """A value of all ranks together that is no mean of theirs: their sum, that of one of them, or beyond its range."""
-    for events, what in (*_joined(run), *_summed_gradient(run), *_beyond_all(run), *_two_scales(run)):
-        yield on_events(rule, events, (), {"what": what})
-        return
+    for contradiction in (_joined, _summed_gradient, _beyond_all, _two_scales, _of_unlike_parts, _of_one_part):
+        for events, what in contradiction(run):
+            yield on_events(rule, events, (), {"what": what})
+            return
 
 
 def _joined(run: Run) -> Iterator[tuple[list[Event], str]]:
@@ -311,6 +312,33 @@ def _beyond_all(run: Run) -> Iterator[tuple[list[Event], str]]:
     for one in every(run, "score accuracy", "score acc"):
         if any(value is not None and 100.5 < value < 10_000 for value in one.values):
             yield one.shown(LAST, LARGEST), "an accuracy is above 100 %"
+
+
+def _of_unlike_parts(run: Run) -> Iterator[tuple[list[Event], str]]:
+    """Each rank gives its value and of how many samples it is; the plain mean of these is not that of all samples."""
+    sizes = {rank: one.said[-1] for rank, one in by_rank(every(run, "scored")).items() if one.said}
+    for base in ("eval_loss", "loss", "score accuracy"):
+        own = by_rank(one for one in every(run, base) if one.name == base)
+        joint = next((one for one in every(run, f"joint {base}") if one.said), None)
+        values = {rank: own[rank].said[0] for rank in sizes if rank in own and own[rank].said}
+        if joint is None or len(values) < 2 or values.keys() != sizes.keys() or len(values) < len(run.expected_ranks):
+            continue
+        plain = sum(values.values()) / len(values)
+        rightly = sum(value * sizes[rank] for rank, value in values.items()) / sum(sizes.values())
+        said = joint.said[-1]
+        if abs(said - plain) <= _MORE * abs(said) and abs(said - rightly) > 10 * _MORE * abs(said):
+            events = [*joint.shown(LAST), *(event for rank in sorted(values)[:3] for event in own[rank].shown(FIRST))]
+            yield events, f"the mean of all ranks gives each rank the same weight; over all samples it is {rightly:.4g}"
+            return
+
+
+def _of_one_part(run: Run) -> Iterator[tuple[list[Event], str]]:
+    """What is given as the result of the evaluation is of as many samples as one rank has."""
+    world = latest(every(run, "world")) or 0.0
+    for one in every(run, "scored_part"):
+        part = one.said[-1] if one.said else 1.0
+        if world >= 2 and abs(part * world - 1) < _MORE * 10:
+            yield one.shown(LAST), f"the evaluation saw {part:.0%} of the samples, the part of one of {world:.0f} ranks"
 
 
 def _two_scales(run: Run) -> Iterator[tuple[list[Event], str]]:

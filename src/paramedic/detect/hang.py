@@ -174,15 +174,15 @@ def _waits(victims: Sequence[Finding]) -> list[_Wait]:
 
 
 def _elsewhere(waits: Sequence[_Wait]) -> set[int]:
-    """Whoever stands elsewhere than the clear majority; of two camps, the one that does something beside the step."""
+    """Whoever stands elsewhere than the clear majority; of two camps, the one beside the step, or already behind it."""
     places = Counter(one.place for one in waits if one.place)
     if len(places) < 2:
         return set()
     (usual, votes), *_ = places.most_common(1)
     if votes > sum(places.values()) / 2:
         return {one.rank for one in waits if one.place and one.place != usual}
-    aside = {one.rank for one in waits if one.aside}
-    return aside if aside and len(aside) <= len(waits) / 2 else set()
+    camps = ({one.rank for one in waits if one.aside}, {one.rank for one in waits if one.at_the_end})
+    return next((camp for camp in camps if camp and len(camp) <= len(waits) / 2), set())
 
 
 def _confirmed(crash: Finding) -> Finding:

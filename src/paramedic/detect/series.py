@@ -31,6 +31,11 @@ class Series:
         return [value for step, value in pairs if value is not None and not step.startswith("#")]
 
     @property
+    def said(self) -> list[float]:
+        """All that are numbers, also those that belong to no step."""
+        return [value for value in self.values if value is not None]
+
+    @property
     def at(self) -> dict[str, float]:
         """By step, where a step stands only once and has a finite value."""
         often = Counter(self.steps)
