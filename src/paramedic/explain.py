@@ -14,6 +14,7 @@ from paramedic.detect.exits import closed_by_launcher
 from paramedic.detect.hang import absent, missed, odd_among_accused, odd_ones
 from paramedic.detect.where import located, places
 from paramedic.knowledge import Knowledge, Rule
+from paramedic.knowledge.clues import OUTRIGHT
 from paramedic.knowledge.priors import Setting
 from paramedic.model import Cascade, Cause, Event, Evidence, Finding, Report, Run, Suppressed
 
@@ -112,7 +113,7 @@ def _first_failure(run: Run, errors: Sequence[Finding], knowledge: Knowledge) ->
     first = _of_the_job(_earliest(merged), merged, knowledge)
     named = set(first.ranks)
     rest = [f for f in errors if f.rule != first.rule or not named.issuperset(f.ranks)]
-    first = _named(run, first, errors, knowledge)
+    first = _named(run, replace(first, weights=_named_causes(first, errors)), errors, knowledge)
     rivals = [f for f in merged if f.rule != first.rule and f.consequence == "never" and first.consequence == "never"]
     if rivals:
         first = replace(first, confidence=first.confidence * 0.9)
@@ -144,6 +145,13 @@ def _named(run: Run, first: Finding, errors: Sequence[Finding], knowledge: Knowl
         who = "Every rank" if everywhere and first.ranks else _who(first.ranks)
         return replace(first, ranks=(), scope="job", fields={**first.fields, "who": who})
     return first
+
+
+def _named_causes(first: Finding, errors: Sequence[Finding]) -> Mapping[str, float]:
+    """Its own, and what somebody else's message of the same attempt names outright: the peers' disk is its disk."""
+    others = [f.weights for f in errors if f.attempt == first.attempt and f.consequence != "always"]
+    named = {cause: factor for weights in others for cause, factor in weights.items() if factor >= OUTRIGHT}
+    return {**named, **first.weights}
 
 
 def _of_the_job(first: Finding, merged: Sequence[Finding], knowledge: Knowledge) -> Finding:

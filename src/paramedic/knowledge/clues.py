@@ -25,7 +25,7 @@ class Clue:
     """Factors for the odds of causes."""
 
 
-_OUTRIGHT = 50
+OUTRIGHT = 50
 """From this factor on the words name the cause, whoever says them: a full disk is a full disk."""
 
 
@@ -33,7 +33,7 @@ def named_causes(message: str) -> dict[str, float]:
     """The causes that a message names outright, which count under every rule."""
     factors: dict[str, float] = {}
     for clue in load_clues():
-        strong = {cause: factor for cause, factor in clue.causes.items() if factor >= _OUTRIGHT}
+        strong = {cause: factor for cause, factor in clue.causes.items() if factor >= OUTRIGHT}
         if strong and clue.place == "message" and clue.pattern.search(message):
             factors |= strong
     return factors
