@@ -1,11 +1,13 @@
 """A bounded campaign of fuzzed inputs through the whole of Paramedic: no traceback, no time-out, memory bounded.
 
 python bench/fuzz.py --inputs 1000000 --jobs 16 --failures /tmp/failures     inputs number 1, 2, … of the seeds in this tree
+python bench/fuzz.py --first 500001 --inputs 500000 …                         from there on, as "next" of a summary says
 python bench/fuzz.py --repeat 4711                                           one of them once more, with its traceback
 
 An input is its number: `mutate.sample`. Every input is read, diagnosed and put into a document; every n-th is also rendered,
 validated against the JSON schema, recorded and read back. What is wrong: any exception but ParamedicError, more than a second
 of processor time a megabyte (`--floor` for small ones), memory, control characters or planted secrets in an output.
+`summary.json` in the folder of failures is written every few seconds; SIGTERM and Ctrl-C end the campaign with it.
 """
 
 from __future__ import annotations
@@ -45,10 +47,14 @@ from paramedic.report import FORMATS, ShownReport, render
 
 LARGE = 64 << 10
 """From this size on seconds per megabyte mean something."""
+LARGEST = 8 << 20
+"""No input is larger."""
 SHOWN, VALID, RECORDED = 8, 64, 64
 """Every so many inputs are rendered, validated, recorded."""
 _KEPT = 3  # inputs of the same failure
 _MINIMISE_SECONDS = 30
+_TELL_SECONDS = 10
+_BATCH = 50  # inputs between two reports of a worker
 _ALLOWED = {"\n"} | {chr(code) for code in range(0x3001) if unicodedata.category(chr(code)) == "Zs"}
 _SCRIPT = re.compile(r"<script(?: [^>]*)?>.*?</script>", re.S)
 
@@ -272,17 +278,19 @@ class Tally:
 def work(first: int, last: int, step: int, tools: Tools, limits: Limits, failures: str, said: Connection) -> None:
     """Every `step`-th input; tells the parent before each one what it is about to do, and now and then how it goes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGPROF, on_alarm)
     resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
     gc.freeze()
+    gc.set_threshold(20_000)
     shm = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     tally = Tally()
     with tempfile.TemporaryDirectory(prefix="paramedic-fuzz-", dir=shm) as place:
         for number in range(first, last, step):
+            said.send(("starts", number, limits.seconds(LARGEST)))
             start = time.process_time()
             made = sample(number, tools.seeds)
             tally.generated_s += time.process_time() - start
-            said.send(("starts", number, limits.seconds(made.size)))
             failure, told, seconds = attempt(made, number, tools, limits, place)
             rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
             too_much = rss > limits.memory_mb
@@ -300,7 +308,7 @@ def work(first: int, last: int, step: int, tools: Tools, limits: Limits, failure
                 tally.failures[failure] += 1
                 if failures:
                     _keep(made, number, tools, limits, place, failure, told, failures)
-            if failure or tally.inputs >= 50 or number + step >= last:
+            if failure or tally.inputs >= _BATCH or number + step >= last:
                 said.send(("tally", number, tally))
                 tally = Tally()
             if too_much:  # the peak is the process's: only a new one can tell of the next input
@@ -329,9 +337,27 @@ class Worker:
     said: Connection
     number: int
     until: float
+    next: int
+    """The first of its inputs that no tally has counted."""
 
 
-def campaign(first: int, inputs: int, jobs: int, minutes: float, failures: str, limits: Limits, tools: Tools) -> Tally:
+Told = Callable[[Tally, int], None]
+"""Called every few seconds with what is known so far, and the first input that is not sure to be done."""
+
+
+class Stopped(BaseException):
+    """Somebody asked for an early end."""
+
+
+def on_stop(number: int, frame: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise Stopped
+
+
+def campaign(
+    first: int, inputs: int, jobs: int, minutes: float, failures: str, limits: Limits, tools: Tools, tell: Told
+) -> Tally:
     """Runs the workers, ends those that no longer answer, and starts others for what is left."""
     fork = multiprocessing.get_context("fork")
     last, end = first + inputs, time.monotonic() + minutes * 60
@@ -345,12 +371,9 @@ def campaign(first: int, inputs: int, jobs: int, minutes: float, failures: str, 
         process = fork.Process(target=work, args=(number, last, jobs, tools, limits, failures, theirs), daemon=True)
         process.start()
         theirs.close()
-        workers.append(Worker(process, said, number, time.monotonic() + 600))
+        workers.append(Worker(process, said, number, time.monotonic() + 600, number))
 
-    for number in range(first, first + jobs):
-        start(number)
-    told = time.monotonic()
-    while workers and time.monotonic() < end:
+    def follow() -> None:
         ready = wait([worker.said for worker in workers], timeout=1)
         for worker in [w for w in workers if w.said in ready]:
             try:
@@ -366,6 +389,7 @@ def campaign(first: int, inputs: int, jobs: int, minutes: float, failures: str, 
                 worker.until = time.monotonic() + 30 + 20 * value  # other work on this machine is not its fault
             elif what == "tally":
                 total.add(value)
+                worker.next = number + jobs
             else:
                 _replace(worker, workers)
                 start(number + jobs)
@@ -374,9 +398,19 @@ def campaign(first: int, inputs: int, jobs: int, minutes: float, failures: str, 
             _note(failures, worker.number, "Stuck")
             _replace(worker, workers)
             start(worker.number + jobs)
-        if time.monotonic() - told > 10:
-            told = time.monotonic()
-            print(f"{total.inputs} inputs, {sum(total.failures.values())} failures", file=sys.stderr)
+
+    told = time.monotonic()
+    try:
+        for number in range(first, first + jobs):
+            start(number)
+        while workers and time.monotonic() < end:
+            follow()
+            if time.monotonic() - told > _TELL_SECONDS:
+                told = time.monotonic()
+                tell(total, min((worker.next for worker in workers), default=last))
+    except Stopped:
+        print("stopped", file=sys.stderr)
+    tell(total, min((worker.next for worker in workers), default=last))
     for worker in tuple(workers):
         _replace(worker, workers)
     return total
@@ -439,7 +473,7 @@ def main() -> int:
         description="Fuzzed inputs through the whole of Paramedic; a JSON summary comes out."
     )
     parser.add_argument("--inputs", type=int, default=10_000)
-    parser.add_argument("--seed", type=int, default=1, help="the number of the first input")
+    parser.add_argument("--first", "--seed", type=int, default=1, help="the number of the first input")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--minutes", type=float, default=600, help="stop after so long")
     parser.add_argument("--failures", default="", metavar="DIR", help="write what went wrong there, made small")
@@ -453,8 +487,20 @@ def main() -> int:
     if args.repeat is not None:
         return repeat(args.repeat, tools, limits, args.failures)
     start = time.monotonic()
-    total = campaign(args.seed, args.inputs, args.jobs, args.minutes, args.failures, limits, tools)
-    print(json.dumps(summary(total, time.monotonic() - start, limits, tools), indent=1))
+    made: dict[str, Any] = {}
+
+    def tell(total: Tally, following: int) -> None:
+        print(f"{total.inputs} inputs, {sum(total.failures.values())} failures", file=sys.stderr, flush=True)
+        made.update(summary(total, time.monotonic() - start, limits, tools), first=args.first, next=following)
+        if args.failures:
+            os.makedirs(args.failures, exist_ok=True)
+            with run_folder.whole(os.path.join(args.failures, "summary.json")) as file:
+                file.write((json.dumps(made, indent=1) + "\n").encode())
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, on_stop)
+    total = campaign(args.first, args.inputs, args.jobs, args.minutes, args.failures, limits, tools, tell)
+    print(json.dumps(made, indent=1))
     return 1 if total.failures else 0
 
 

@@ -153,10 +153,14 @@ _ODD = (
 
 
 def odd(data: bytes, choice: random.Random, seeds: Seeds) -> bytes:
-    parts = re.split(rb"(\W)", data)
-    for _ in range(1 + len(parts) // choice.choice((30, 300))):
-        parts.insert(choice.randrange(len(parts)), choice.choice(_ODD))
-    return b"".join(parts)
+    """Between words, mostly. All at once: one insertion after the other would move megabytes for each."""
+    starts = [found.start() for found in re.finditer(rb"\W", data)] or [0]
+    count = 1 + 2 * len(starts) // choice.choice((30, 300))
+    made, end = [], 0
+    for at in sorted(choice.choice(starts) + choice.randrange(2) for _ in range(count)):
+        made += [data[end:at], choice.choice(_ODD)]
+        end = at
+    return b"".join([*made, data[end:]])
 
 
 def endings(data: bytes, choice: random.Random, seeds: Seeds) -> bytes:
@@ -300,11 +304,17 @@ MUTATORS: tuple[Mutator, ...] = (
 )  # fmt: skip
 
 
+_LARGE = 1 << 20
+_CHEAP = (truncate, splice, flip, nuls, hostile, keywords, tracebacks, tables)
+"""Also megabytes are no trouble for these: it is Paramedic whose time and memory are measured."""
+
+
 def log(choice: random.Random, seeds: Seeds, most: int | None = None) -> bytes:
     most = most or choice.choices((600, 3_000, 12_000, 60_000, 400_000), (45, 45, 9, 0.6, 0.05))[0]
     data = window(choice.choice(seeds.logs), choice, most)
     for mutate in choice.sample(MUTATORS, choice.choice((1, 1, 2, 3))):
-        data = mutate(data, choice, seeds)[: 6 << 20]
+        if len(data) < _LARGE or mutate in _CHEAP:
+            data = mutate(data, choice, seeds)[: 6 << 20]
     return utf16(data, choice, seeds) if choice.random() < 0.01 else data
 
 

@@ -9,12 +9,15 @@ import random
 import re
 import subprocess
 import sys
+import tarfile
+import time
 import unicodedata
 import zipfile
 from collections.abc import Callable, Sequence
 from importlib import resources
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 
 import jsonschema
 import pytest
@@ -22,8 +25,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from paramedic import run_folder
+from paramedic.collect.logs import MAX_EXITS
+from paramedic.detect import stragglers
 from paramedic.errors import ParamedicError
 from paramedic.knowledge import load
+from paramedic.model import Run
 from paramedic.pipeline import Options, compile_prefilter, examine, read
 from paramedic.report import ShownReport, render
 
@@ -248,10 +254,31 @@ def test_the_campaign_counts_keeps_and_makes_small_what_goes_wrong(
             raise ZeroDivisionError
 
     monkeypatch.setattr(campaign, "examine_one", fails)
-    total = campaign.campaign(1, 3, 1, 1, str(tmp_path), campaign.Limits(memory_mb=4_000), tools)
+    told = []
+    total = campaign.campaign(
+        1, 3, 1, 1, str(tmp_path), campaign.Limits(memory_mb=4_000), tools, lambda *so_far: told.append(so_far)
+    )
     assert total.inputs == 3
+    assert told == [(total, 4)]
     assert sum(total.failures.values()) >= 1
     assert any(file.read_bytes() == b"a" for file in tmp_path.glob("*/*/files/**/*") if file.is_file())
+
+
+def test_a_campaign_that_is_asked_to_end_leaves_its_summary(tmp_path: Path) -> None:
+    command = [sys.executable, str(HERE.parent / "bench" / "fuzz.py"), "--jobs", "1", "--first", "7"]
+    with subprocess.Popen(
+        [*command, "--failures", str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as run:
+        summary = tmp_path / "summary.json"
+        until = time.monotonic() + 120
+        while not summary.exists() and time.monotonic() < until:
+            time.sleep(0.2)
+        run.terminate()
+        shown = json.loads(run.communicate(timeout=60)[0])
+    assert run.returncode in (0, 1)
+    assert shown == json.loads(summary.read_text())
+    assert shown["first"] == 7
+    assert shown["next"] == 7 + shown["inputs"]
 
 
 # -- what the campaign has found -----------------------------------------------------------------------------------
@@ -293,6 +320,122 @@ def test_the_same_log_gives_the_same_report_in_every_process(tmp_path: Path) -> 
         done = subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": hashed}, capture_output=True, check=False)
         said.add(done.stdout)
     assert len(said) == 1
+
+
+def recorded(run: Run, tmp_path: Path) -> Run:
+    run_folder.pack(run, tmp_path / "run.zst")
+    return run_folder.read(str(tmp_path / "run.zst"))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "srun: error: node-02: task 1: Killed",
+        "[launch.py:315:sigkill_handler] ['python', '-u', 'train.py', '--local_rank=1'] exits with return code = -9",
+        "process rank 1 with PID 9999999999 on node a exited on signal 9",
+    ],
+)
+def test_a_recording_keeps_how_a_process_ended_whose_number_nobody_has_said(tmp_path: Path, line: str) -> None:
+    (tmp_path / "job.log").write_text(line + "\n")
+    run = read([str(tmp_path / "job.log")], PREFILTER)
+    assert [event.kind for event in run.events].count("exit") == 1
+    assert recorded(run, tmp_path) == run
+
+
+@pytest.mark.parametrize("size", [*range(355, 402), *range(3_950, 4_002)])
+def test_a_secret_at_the_cut_is_recorded_as_it_was_read(tmp_path: Path, size: int) -> None:
+    """What a cut leaves of a line may look like a secret, or be a part of the mark that stands for one."""
+    for secret in ("Authorization: Bearer abcdefghijkl", "x" * 30 + "Aa1" * 40):
+        text = "CUDA out of memory. " + "y " * ((size - 20 - len(secret) % 9) // 2) + secret
+        (tmp_path / "job.log").write_text(f"{text} and more\nCUDA out of memory\n{text} and more\n")
+        run = read([str(tmp_path / "job.log")], PREFILTER)
+        assert recorded(run, tmp_path) == run
+
+
+def test_a_traceback_of_very_many_exceptions_is_recorded_as_it_was_read(tmp_path: Path) -> None:
+    chain = "\nDuring handling of the above exception, another exception occurred:\n\n"
+    one = 'Traceback (most recent call last):\n  File "/a.py", line 3, in f\nKeyError: 1\n'
+    (tmp_path / "job.log").write_text(chain.join([one] * 90))
+    run = read([str(tmp_path / "job.log")], PREFILTER)
+    assert recorded(run, tmp_path) == run
+
+
+def test_a_rank_that_no_job_has_is_none(tmp_path: Path) -> None:
+    lines = ["[default1]:[rank999999]: step 1 loss 2", "[default99999]:CUDA out of memory"]
+    (tmp_path / "job.log").write_text("\n".join(lines))
+    run = read([str(tmp_path / "job.log")], PREFILTER)
+    assert recorded(run, tmp_path) == run
+
+
+@pytest.mark.parametrize("line", [0, 1])
+def test_a_strangers_line_number_keeps_to_the_schema(tmp_path: Path, line: int) -> None:
+    (tmp_path / "job.log").write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n")
+    run_folder.write(read([str(tmp_path / "job.log")], PREFILTER), tmp_path / "run")
+    events = tmp_path / "run" / "events.jsonl"
+    events.write_text(events.read_text().replace('"line":1,', f'"line":{line},'))
+    check_report(diagnose(tmp_path / "run"), "json")
+
+
+def packed(name: str, data: bytes, attributes: dict[str, str]) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        info = tarfile.TarInfo(name)
+        info.size, info.pax_headers = len(data), attributes
+        archive.addfile(info, io.BytesIO(data))
+    return out.getvalue()
+
+
+SPARSE = {"GNU.sparse.major": "0", "GNU.sparse.minor": "1", "GNU.sparse.name": "rank1.log",
+          "GNU.sparse.size": str(1 << 60), "GNU.sparse.map": "0,190000"}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["rank1.log", "a.py"])
+@pytest.mark.parametrize("attributes", [{"size": str(10**18)}, SPARSE])
+def test_a_member_of_exabytes_in_an_archive_of_kilobytes_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, attributes: dict[str, str]
+) -> None:
+    monkeypatch.setattr("paramedic.collect.streams.FREE_UNPACKED", 4 << 20)
+    check(packed(name, b"CUDA out of memory\n" * 10_000, attributes), tmp_path / "logs.tar", "json")
+
+
+def test_lines_that_name_thousands_of_tasks_are_kept_in_bounds(tmp_path: Path) -> None:
+    (tmp_path / "job.log").write_text("srun: error: a: tasks 0-4095: Killed\n" * 100)
+    run = read([str(tmp_path / "job.log")], PREFILTER)
+    assert [event.kind for event in run.events].count("exit") == MAX_EXITS
+    assert any("processes that ended" in left.why for left in run.skipped)
+
+
+def test_a_million_ranks_are_not_gone_through_for_every_attempt(tmp_path: Path) -> None:
+    lost = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1, OpType=ALLREDUCE, Timeout(ms)=600000)"
+    said = "".join(f"Requeued SLURM job 1\n[rank{n % 7}]: {lost} ran for 600043 milliseconds\n" for n in range(400))
+    (tmp_path / "job.log").write_text("world_size: 262144\n" + said)
+    start = time.process_time()
+    diagnose(tmp_path / "job.log")
+    assert time.process_time() - start < 5
+
+
+@given(st.lists(st.sampled_from([0.0, 1.0, 1.5, 2.0, 7.0]), min_size=2, max_size=9))
+def test_the_median_of_all_others_is_the_median_of_all_others(values: list[float]) -> None:
+    others = [median(value for n, value in enumerate(values) if n != mine) for mine in range(len(values))]
+    assert stragglers._medians_of_others(values) == others
+
+
+def test_the_steps_of_hundreds_of_ranks_are_compared_in_seconds(tmp_path: Path) -> None:
+    for rank in range(300):
+        said = (f"step {step} step time: {step % 3 + 1}.{rank % 10} s\n" for step in range(100))
+        (tmp_path / f"rank{rank}.log").write_text("".join(said))
+    run = read([str(tmp_path)], PREFILTER)
+    start = time.process_time()
+    examine(run, KNOWLEDGE, PREFILTER, Options())
+    assert time.process_time() - start < 10
+
+
+def test_many_kinds_of_files_that_are_no_logs_are_said_briefly(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "logs.zip", "w") as archive:
+        for number in range(300):
+            archive.writestr(f"{number}.tfevents.{number}", "x")
+    run = read([str(tmp_path / "logs.zip")], PREFILTER)
+    assert max(len(left.why) for left in run.skipped) < 1_000
 
 
 # -- several processes ---------------------------------------------------------------------------------------------

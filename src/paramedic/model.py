@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Literal
 
 Severity = Literal["error", "warning", "info"]
@@ -16,6 +17,8 @@ Safety = Literal["safe", "unsafe", "manual"]
 Consequence = Literal["never", "possible", "always"]
 """Can it be the mere echo of another rank's failure? OOM never is, a timeout may be, the agent's SIGTERM always is."""
 
+_BELIEVABLE = 1 << 18
+"""Ranks: more than any job has had. A world of millions is a misread number."""
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "error")
 
 
@@ -118,7 +121,12 @@ class Run:
     def expected_ranks(self) -> frozenset[int]:
         """All ranks of the job where its size is known (and believable), else up to the highest that was seen."""
         size = self.world_size or max(self.ranks_seen, default=-1) + 1
-        return frozenset(range(size)) if size <= 1 << 20 else frozenset(self.ranks_seen)
+        return _first_ranks(size) if size <= _BELIEVABLE else frozenset(self.ranks_seen)
+
+
+@lru_cache(maxsize=4)
+def _first_ranks(size: int) -> frozenset[int]:
+    return frozenset(range(size))
 
 
 def is_own(frame: str) -> bool:

@@ -32,6 +32,10 @@ class Prefilter:
         """(end offset, literal number) of every occurrence, in order of position."""
         return self._scan(block)
 
+    def numbers(self, literals: Iterable[str]) -> set[int]:
+        """Of those of them that are looked for."""
+        return {self._index[raw] for literal in literals if (raw := literal.encode()) in self._index}
+
     def literals_in(self, text: str) -> set[str]:
         return {self.literals[number] for _, number in self._scan(text.encode("utf-8", "surrogatepass"))}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
 _MARK = "[redacted]"
 Redactor = Callable[[str], str]
@@ -12,6 +12,7 @@ Redactor = Callable[[str], str]
 _KEY_BEGINS = re.compile(r"-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----")
 _KEY_ENDS = re.compile(r"-----END [A-Z ]{0,20}PRIVATE KEY-----")
 _MAX_KEY = 16_000
+_MOST_ROUNDS = 8
 _END = r"(?![A-Za-z0-9_-])"
 _VALUE = r"(?:[^\s'\",;&)\\]|\\(?!['\"]))"
 # Between a name and its value: `=`, `": "`, the same escaped inside another text, `%3D` in an address, `=b'`.
@@ -118,7 +119,39 @@ _WIDEST = 90
 
 
 def redact(text: str) -> str:
-    """Replaces tokens, keys and passwords by `[redacted]`; everything else stays as it is."""
+    """Replaces tokens, keys and passwords by `[redacted]`; everything else stays as it is. What comes out is clean:
+    what a recording holds is redacted once more where it is read, and stays the same."""
+    clean = _redact_once(text)
+    for _ in range(_MOST_ROUNDS if clean != text else 0):
+        text, clean = clean, _redact_once(clean)
+        if clean == text:
+            break
+    return clean
+
+
+def clipped(text: str, most: int) -> str:
+    """Redacted and cut. A cut may leave what looks like a secret, so what is left is redacted, too."""
+    clean = redact(text)
+    while len(clean) > most:
+        clean = redact(_cut(clean, most))
+    return clean
+
+
+def clipped_lines(lines: Sequence[str], most: int) -> list[str]:
+    """The same for lines that follow each other: secrets may span them."""
+    clean = redact("\n".join(lines)).split("\n") if lines else []
+    while any(len(line) > most for line in clean):
+        clean = redact("\n".join([_cut(line, most) for line in clean])).split("\n")
+    return clean
+
+
+def _cut(text: str, most: int) -> str:
+    """Not within a mark: a part of one would be taken for a secret."""
+    mark = text.find(_MARK, max(most - len(_MARK) + 1, 0), most + len(_MARK) - 1)
+    return text[: most if mark < 0 else mark]
+
+
+def _redact_once(text: str) -> str:
     key = "PRIVATE KEY" in text
     if key:
         text = "".join(_without_private_keys(text))

@@ -31,7 +31,7 @@ from paramedic.collect.identity import MAX_WORLD_SIZE
 from paramedic.collect.streams import BROKEN, open_tar_zst
 from paramedic.errors import ParamedicError
 from paramedic.model import Event, Fact, Run, Skipped, Source
-from paramedic.redact import Anonymizer, Redactor, hosts_in, redact
+from paramedic.redact import Anonymizer, Redactor, clipped, clipped_lines, hosts_in, redact
 
 VERSION = 1
 MARK = "paramedic-run"
@@ -326,8 +326,9 @@ def _whole_number(value: Any, least: int, most: int) -> bool:
 
 
 _RANGES = {
-    "rank": (0, MAX_WORLD_SIZE), "local_rank": (0, MAX_WORLD_SIZE), "attempt": (0, 1 << 31), "line": (0, 1 << 53),
-    "first_line": (0, 1 << 53), "seq": (0, 1 << 53), "lines": (0, 1 << 53), "bytes": (0, 1 << 53), "pid": (0, 1 << 31),
+    "rank": (0, MAX_WORLD_SIZE), "local_rank": (0, MAX_WORLD_SIZE), "attempt": (0, 1 << 31), "line": (1, 1 << 53),
+    "first_line": (0, 1 << 53), "seq": (0, 1 << 53), "lines": (0, 1 << 53), "bytes": (0, 1 << 53),
+    "pid": (-(1 << 53), 1 << 53),  # below zero: a stand-in where nobody has said it
     "exitcode": (-(1 << 31), 1 << 31), "utc_ns": (-(1 << 63), (1 << 63) - 1), "uncertainty_ns": (0, 1 << 62),
 }  # fmt: skip
 _OPTIONAL = {"rank", "line", "utc_ns", "host", "sha256"}
@@ -356,7 +357,10 @@ def _checked(kind: Callable[..., object], item: Any) -> dict[str, Any]:
 
 
 # How much a text, and how many of a list's texts, are read: what `collect` itself keeps at most.
-_MOST = {"text": 16_000, "traceback": 16_000, "frames": 750, "code": 400, "types": 750, "before": 400, "after": 400}
+_MOST = {
+    "text": 16_000, "traceback": 16_000, "frames": 750, "code": 400, "types": 750, "before": 400, "after": 400,
+    "what": 16_000, "why": 16_000, "steps": 16_000,
+}  # fmt: skip
 _MOST_TEXT = 4_000
 _MOST_ITEMS = {"frames": 60, "code": 3, "types": 60, "before": 8, "after": 8, "at": 64}
 _MOST_FIELDS = 40
@@ -365,13 +369,13 @@ _MOST_FIELDS = 40
 def _clipped(key: str, value: Any) -> Any:
     """Without secrets and of a bounded size, whoever wrote it; secrets may span the lines of a list."""
     if isinstance(value, str):
-        return redact(value)[: _MOST.get(key, _MOST_TEXT)]
+        return clipped(value, _MOST.get(key, _MOST_TEXT))
     if isinstance(value, dict):
-        return {redact(name)[:100]: _clipped(name, item) for name, item in [*value.items()][:_MOST_FIELDS]}
+        return {clipped(name, 100): _clipped(name, item) for name, item in [*value.items()][:_MOST_FIELDS]}
     if not isinstance(value, list):
         return value
     if key in _TEXT_LISTS and value:
-        texts = [text[: _MOST[key]] for text in redact("\n".join(value)).split("\n")]
+        texts = clipped_lines(value, _MOST[key])
         return texts[: _MOST_ITEMS[key]] if key == "after" else texts[-_MOST_ITEMS[key] :]
     return value[-_MOST_ITEMS.get(key, 64) :]
 

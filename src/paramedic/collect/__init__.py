@@ -10,16 +10,16 @@ from dataclasses import replace
 from paramedic.collect.archives import unpack
 from paramedic.collect.clocks import with_years
 from paramedic.collect.elastic import read_error_file
-from paramedic.collect.identity import frameworks_in, world_size
+from paramedic.collect.identity import MAX_WORLD_SIZE, frameworks_in, world_size
 from paramedic.collect.inputs import Input, Names, open_inputs
 from paramedic.collect.layouts import place_of, ranks_of_places
-from paramedic.collect.logs import LITERALS, MAX_TRACE, BinaryInput, LogRead, read_log
+from paramedic.collect.logs import LITERALS, MAX_TRACE, BinaryInput, LogRead, kept_parts, read_log
 from paramedic.collect.prose import as_described, told_in
 from paramedic.collect.readers import Read, read_ahead
 from paramedic.collect.tracebacks import Traceback
 from paramedic.model import Event, Run, Skipped, Source
 from paramedic.prefilter import Prefilter
-from paramedic.redact import redact
+from paramedic.redact import clipped, redact
 
 __all__ = ["LITERALS", "Progress", "collect"]
 
@@ -125,17 +125,18 @@ def _read_error_file(item: Input, source: Source) -> LogRead:
     for number, line in enumerate([*error.callstack.split("\n")[1:], error.message.split("\n")[0]], 1):
         if not trace.closed and not trace.exceptions:
             trace.feed(line, number, by_torch=False)
+    frames, _, types = kept_parts(trace)
     event = Event(
         source=source.id,
         seq=1,
         kind="traceback",
-        text=redact(error.message)[:MAX_TRACE],
+        text=clipped(error.message, MAX_TRACE),
         line=1,
         rank=source.rank,
         attempt=source.attempt,
         utc_ns=error.epoch_seconds * 1_000_000_000 if error.epoch_seconds else None,
         uncertainty_ns=1_000_000_000,
-        fields={"frames": [redact(frame) for frame in trace.frames], "types": trace.types[:1], "uncaught": True},
+        fields={"frames": frames, "types": types[:1], "uncaught": True},
     )
     return LogRead(replace(source, lines=1, bytes=len(data)), [event])
 
@@ -186,7 +187,7 @@ def _moved(read: Read, offsets: set[int]) -> LogRead:
     if len(offsets) != 1 or offsets == {0} or local is None or log.rank_is_sure:
         return log
     rank = local + next(iter(offsets))
-    return log if rank < 0 else _renamed(log, rank)  # below zero: the named one is of another job
+    return _renamed(log, rank) if 0 <= rank <= MAX_WORLD_SIZE else log  # else the named one is of another job
 
 
 def _heard(events: Sequence[Event]) -> tuple[Event, ...]:

@@ -24,6 +24,8 @@ MAX_SKIPPED = 200
 _MAX_ZIP_LIST = 64 << 20
 _MAX_NAME = 500
 _CHUNK = 1 << 16
+_MAX_SUFFIX = 40
+_MAX_KINDS = 40  # of files that are no logs, named in one line
 
 _CODE = "py pyc ipynb md rst html css js ts c cc cpp cu h hpp so o a sh"
 _DATA = (
@@ -77,7 +79,8 @@ class Chosen:
     def wants(self, name: str) -> bool:
         base = name.replace("\\", "/").rsplit("/", 1)[-1]
         if not self.wanted(base):
-            self._passed_over["hidden" if base.startswith(".") else PurePosixPath(base).suffix.lower()] += 1
+            suffix = PurePosixPath(base).suffix.lower()[:_MAX_SUFFIX]
+            self._passed_over["hidden" if base.startswith(".") else suffix] += 1
             return False
         self._count += 1
         return self._count <= MAX_FILES
@@ -106,7 +109,9 @@ class Chosen:
         if self.full:
             self.skipped.append(Skipped(self.where, f"more than {MAX_FILES} files: the rest was not read"))
         if self._passed_over:
-            kinds = ", ".join(f"{n} × {kind}" for kind, n in sorted(self._passed_over.items()))
+            most = sorted(self._passed_over.most_common(_MAX_KINDS))
+            kinds = ", ".join(f"{n} × {kind}" for kind, n in most)
+            kinds += ", and others" if len(self._passed_over) > _MAX_KINDS else ""
             self.skipped.append(Skipped(self.where, f"not logs by their names: {kinds}"))
         elif not self._count and len(self.skipped) == self._said:
             self.skipped.append(Skipped(self.where, "holds no files"))
@@ -135,6 +140,7 @@ def unpack(name: str, raw: Any, skipped: list[Skipped], wanted: Wanted = is_log)
 
 def _tar(stream: BinaryIO, budget: Budget | None, chosen: Chosen) -> Iterator[Input]:
     name, skipped = chosen.where, chosen.skipped
+    holes = budget or Budget(lambda: 0)  # of sparse files: an exabyte of them fits into any archive
     try:
         with open_tar(stream) as archive:
             while (member := archive.next()) is not None and chosen.member():
@@ -143,8 +149,10 @@ def _tar(stream: BinaryIO, budget: Budget | None, chosen: Chosen) -> Iterator[In
                 if member.isdir() or _leads_out(shown, member.name, skipped) or not chosen.wants(member.name):
                     continue
                 if member.isreg():
-                    inner = archive.extractfile(member) if member.issparse() else _TarMember(archive, member.size)
-                    yield from _member(shown, inner, budget, skipped)
+                    if member.issparse():
+                        yield from _member(shown, archive.extractfile(member), holes, skipped)
+                    else:
+                        yield from _member(shown, _TarMember(archive, member.size), budget, skipped)
                 else:
                     what = "a link" if member.issym() or member.islnk() else "a device"
                     skipped.append(Skipped(shown, f"{what} inside an archive is not followed"))

@@ -28,6 +28,7 @@ LITERALS = (
 MAX_ROWS = 4_096
 _FOREIGN_ALLOWED = 200
 _MAX_TRACEBACK = 400  # lines of a row's traceback, the last ones
+_MAX_TRACEBACK_TEXT = 64_000
 
 _ROOT = "Root Cause (first observed failure)"
 _ENTRY = re.compile(r"^\s*\[\d{1,9}\]:\s*$")
@@ -115,7 +116,7 @@ class FailureTable:
 
     def _flush(self) -> None:
         entry, self._entry = self._entry, {}
-        traceback = "\n".join(self._traceback)
+        traceback = _bounded([*self._traceback])
         self._traceback.clear()
         line, self._entry_line = self._entry_line, 0
         rank, code = _RANK.match(entry.get("rank", "")), _EXIT.match(entry.get("exitcode", ""))
@@ -134,6 +135,16 @@ class FailureTable:
                     line=line,
                 )
             )
+
+
+def _bounded(lines: list[str]) -> str:
+    """A row's traceback: its first line, and as many of the last ones as a row may hold."""
+    size = sum(map(len, lines))
+    drop = 1
+    while size > _MAX_TRACEBACK_TEXT and drop < len(lines):
+        size -= len(lines[drop])
+        drop += 1
+    return "\n".join([*lines[:1], *lines[drop:]])
 
 
 def agent_line(text: str, number: int) -> Failure | None:
@@ -165,6 +176,8 @@ def _tasks(text: str) -> list[int]:
         first, _, last = part.partition("-")
         if first.isdigit() and (last.isdigit() or not last) and len(first) < 7 and len(last) < 7:
             tasks += range(int(first), min(int(last or first), int(first) + MAX_ROWS) + 1)
+        if len(tasks) > MAX_ROWS:
+            break
     return tasks[:MAX_ROWS]
 
 

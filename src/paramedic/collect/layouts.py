@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
+from paramedic.collect.identity import MAX_WORLD_SIZE
+
 LITERALS = ("world_rank=", " nranks ", "Error Snippet]:", "[FailurePolicy]")
 """Lines that say which process is which rank, wherever they stand."""
 
@@ -314,19 +316,19 @@ class Prefixes:
             return rank
         if by != "tee" or len(offsets) > 1:
             return None
-        return max(rank + next(iter(offsets)), 0)
+        return _believed(rank + next(iter(offsets)))
 
     def _in_pod(self, local: int, stream: str) -> int | None:
         """On a node whose name stands before the line: as torch's prefix there says, else by the pod's number."""
         offsets = self._offsets.get(("tee", stream))
         if offsets:
-            return max(local + next(iter(offsets)), 0) if len(offsets) == 1 else None
+            return _believed(local + next(iter(offsets))) if len(offsets) == 1 else None
         if len(self._local) < 2:
             return self.global_rank(local, "tee")
         nodes = pod_ranks(self._local)
         if self._offsets or set(nodes) != set(self._local) or len(set(self._local.values())) > 1:
             return None
-        return nodes[stream] * self._local[stream] + local
+        return _believed(nodes[stream] * self._local[stream] + local)
 
     def _only_rank_of(self, stream: str) -> int | None:
         """The one rank that speaks there; where torch has named nobody at all, the pod's number."""
@@ -349,7 +351,7 @@ class Prefixes:
     def rank_on_node(self, local: int, stream: str) -> int | None:
         """As DeepSpeed's launcher has numbered the nodes."""
         first = self._first_on.get(stream)
-        return None if first is None else first + local
+        return None if first is None else _believed(first + local)
 
     def host_of(self, who: Who, rank: int | None) -> str | None:
         if rank is not None and rank in self.hosts:
@@ -362,6 +364,10 @@ class Prefixes:
         if rank is None or len(self.ranks) > 1:
             return None
         return next(iter(self.torch_ranks)) if self.torch_ranks else rank
+
+
+def _believed(rank: int) -> int | None:
+    return max(rank, 0) if rank <= MAX_WORLD_SIZE else None
 
 
 def _labels(kind: str, lines: Sequence[str]) -> bool:

@@ -20,11 +20,14 @@ from paramedic.collect.metrics import Meter
 from paramedic.collect.tracebacks import Traceback, process_in, rank_in_header, rank_named
 from paramedic.model import Event, Fact, Skipped, Source
 from paramedic.prefilter import Prefilter
-from paramedic.redact import redact
+from paramedic.redact import clipped, clipped_lines, redact
 
 MAX_TEXT = 4_000
 MAX_TRACE = 16_000
 MAX_CONTEXT = 400
+MAX_HOST = 253
+MAX_EXITS = 16_384
+"""Of one source. One line of srun may name thousands of tasks."""
 MAX_KEPT = 8 << 20
 """Of the text of one source's lines: beyond it only the last ones are kept, as much again at most."""
 HEAD = 64 << 10
@@ -108,10 +111,11 @@ class _Scan:
         self.late_bytes = 0
         self.kept_bytes = 0
         self.dropped = 0
+        self.exits = 0
         self.traces_made = 0
         self.traced: set[int | None] = set()
         self.last_traces: deque[tuple[Event, Who]] = deque(maxlen=self.quota.traces)
-        self.own = {n for n, literal in enumerate(prefilter.literals) if literal in LITERALS}
+        self.own = prefilter.numbers(LITERALS)
         lines = _head_lines(head)
         self.prefixes = Prefixes.of(lines[:400])
         for line in lines:
@@ -172,7 +176,7 @@ class _Scan:
         if "\x1b" not in text and self.own.isdisjoint(line.numbers):
             self._keep(line, line.numbers, text, peeled)
             return
-        for failure in elastic.other_ends(peeled.text, self.line):
+        for failure in elastic.other_ends(peeled.text, self.line) if self.exits <= MAX_EXITS else ():
             if failure.rank is None:
                 failure.rank = self.prefixes.rank_on_node(failure.local_rank, peeled.stream)
             self._exit(failure)
@@ -274,9 +278,9 @@ class _Scan:
         if trace.is_ignored or not (trace.frames or trace.exceptions):
             return
         by, rank, stream = who
-        for quoted in snippet_ranks(trace.header)[:_MAX_OPEN] if by in ("", "process") else ():
-            self._traceback(trace, Peeled(quoted, "torch", trace.text), quoted=True)
-        if snippet_ranks(trace.header):
+        if ranks := snippet_ranks(trace.header):
+            if by in ("", "process"):
+                self._quoted(trace, ranks[:_MAX_OPEN])
             return
         named = None if by or self.source.rank is not None else rank_in_header(trace.header)
         if named is None and not by and self.source.rank is None:
@@ -291,30 +295,44 @@ class _Scan:
         self._traceback(trace, Peeled(rank, by, trace.text, stream), trace.header, named=named is not None)
 
     def _traceback(self, trace: Traceback, peeled: Peeled, stamp_in: str = "", **more: bool) -> None:
-        frames = [redact(frame) for frame in trace.frames]
+        frames, code, types = kept_parts(trace)
         self._event(
             "traceback", peeled, trace.line, stamp_in,
-            frames=frames, code=[redact(line) for line in trace.code], types=trace.types, uncaught=trace.uncaught,
+            frames=frames, code=code, types=types, uncaught=trace.uncaught,
             first_line=trace.first_line, **more,
         )  # fmt: skip
-        self.traced.add(peeled.rank)
+        self._made_trace(*self.made.pop())
+
+    def _made_trace(self, event: Event, who: Who) -> None:
+        self.traced.add(event.rank)
         self.traces_made += 1
-        if self.traces_made > self.quota.traces:
-            self.last_traces.append(self.made.pop())
+        (self.made if self.traces_made <= self.quota.traces else self.last_traces).append((event, who))
+
+    def _quoted(self, trace: Traceback, ranks: list[int]) -> None:
+        """The same traceback of each of these ranks: made once."""
+        self._traceback(trace, Peeled(ranks[0], "torch", trace.text), quoted=True)
+        kept = self.made if self.traces_made <= self.quota.traces else self.last_traces
+        event, _ = kept[-1]
+        for rank in ranks[1:]:
+            self._made_trace(replace(event, rank=rank), ("torch", rank, ""))
 
     def _close_table(self, who: Who) -> None:
         for failure in self.tables.pop(who).rows:
             self._exit(failure)
 
     def _exit(self, failure: elastic.Failure) -> None:
+        self.exits += 1
+        if self.exits > MAX_EXITS:
+            return
         rank = failure.rank
         process = f" (pid {failure.pid})" if failure.pid > 0 else ""
         text = f"rank {'?' if rank is None else rank} ended with exit code {failure.exitcode}{process}"
         peeled = Peeled(rank, "" if rank is None else "torch", text)
         self._event(
             "exit", peeled, failure.line, failure.time,
-            exitcode=failure.exitcode, pid=failure.pid, local_rank=failure.local_rank, host=redact(failure.host),
-            first_observed=failure.first_observed, traceback=redact(failure.traceback)[:MAX_TRACE],
+            exitcode=failure.exitcode, pid=failure.pid, local_rank=failure.local_rank,
+            host=clipped(failure.host, MAX_HOST), first_observed=failure.first_observed,
+            traceback=clipped(failure.traceback, MAX_TRACE),
         )  # fmt: skip
         if failure.traceback.startswith(tracebacks.START) and rank not in self.traced:
             self._recorded(failure)
@@ -348,7 +366,7 @@ class _Scan:
             source=self.source.id,
             seq=line,
             kind=kind,
-            text=redact(peeled.text.strip())[: MAX_TRACE if kind == "traceback" else MAX_TEXT],
+            text=clipped(peeled.text.strip(), MAX_TRACE if kind == "traceback" else MAX_TEXT),
             line=line,
             rank=peeled.rank,
             host=self.source.host,
@@ -452,6 +470,9 @@ class _Scan:
         if self.dropped:
             why = f"{self.dropped} of its matching lines between the first and the last were left out: too much text"
             skipped.append(Skipped(self.source.id, why))
+        if self.exits > MAX_EXITS:
+            why = f"of the processes that ended only the first {MAX_EXITS:,} are told"
+            skipped.append(Skipped(self.source.id, why))
         facts = [*(replace(fact, rank=rank) for fact in self.facts), *self._where()]
         sure = len(self.prefixes.torch_ranks) == 1
         stated = None if self.prefixes.ranks else self.stated
@@ -460,16 +481,27 @@ class _Scan:
 
 def _with_rank_of_end(events: list[Event], of_file: int | None) -> list[Event]:
     """One traceback that names nobody, and one rank of several that ended with an error code unheard: it is his."""
-    for attempt in {event.attempt for event in events} if of_file is None else ():
-        own = [event for event in events if event.attempt == attempt]
+    attempts: dict[int, list[Event]] = defaultdict(list)
+    for event in events if of_file is None else ():
+        if event.kind in ("traceback", "exit"):
+            attempts[event.attempt].append(event)
+    for own in attempts.values():
         raised = [event for event in own if event.kind == "traceback" and not _of_launcher(event)]
         nameless = [event for event in raised if event.rank is None]
         exits = {event.rank: event for event in own if event.kind == "exit" and event.rank is not None}
         ended = [event for event in exits.values() if 0 < event.fields["exitcode"] < 128]
         if len(exits) > 1 and len(nameless) == len(ended) == 1 and all(e.rank != ended[0].rank for e in raised):
             host = ended[0].host or ended[0].fields["host"] or None
-            events[events.index(nameless[0])] = replace(nameless[0], rank=ended[0].rank, host=host)
+            at = next(at for at, event in enumerate(events) if event is nameless[0])
+            events[at] = replace(nameless[0], rank=ended[0].rank, host=host)
     return events
+
+
+def kept_parts(trace: Traceback) -> tuple[list[str], list[str], list[str]]:
+    """Frames, code and types of a traceback, clean and in bounds."""
+    parts = (trace.frames, 750), (trace.code, MAX_CONTEXT), (trace.types[-tracebacks.MAX_FRAMES :], 750)
+    frames, code, types = (clipped_lines(lines, most) for lines, most in parts)
+    return frames[-tracebacks.MAX_FRAMES :], code[-3:], types[-tracebacks.MAX_FRAMES :]
 
 
 def _of_launcher(event: Event) -> bool:
@@ -501,4 +533,4 @@ def _shown(lines: list[bytes]) -> list[str]:
     text = b"\n".join(lines).decode("utf-8", "replace")
     if "\r" in text or "\x1b" in text:
         text = "\n".join(plain(line.rstrip("\r").rsplit("\r", 1)[-1]) for line in text.split("\n"))
-    return [line[:MAX_CONTEXT] for line in redact(text).split("\n")]
+    return clipped_lines(text.split("\n"), MAX_CONTEXT)

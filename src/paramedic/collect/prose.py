@@ -10,7 +10,7 @@ from paramedic.collect.archives import Input
 from paramedic.collect.logs import MAX_TEXT, LogRead
 from paramedic.collect.streams import SafeStream
 from paramedic.model import Event, Fact
-from paramedic.redact import redact
+from paramedic.redact import clipped
 
 MOST = 32 << 10
 """Longer than any message that somebody types."""
@@ -84,7 +84,7 @@ def is_prose(text: str) -> bool:
 def as_described(log: LogRead, text: str) -> LogRead:
     """What was read from it, with the text itself; its last words are not a rank's last activity."""
     source = replace(log.source, kind="description")
-    shown = redact(text)[:MAX_TEXT]
+    shown = clipped(text, MAX_TEXT)
     kept = [event for event in log.events if event.kind in ("line", "traceback", "exit")]
     event = Event(source.id, 0, "description", shown, line=1, host=source.host, attempt=source.attempt)
     return replace(log, source=source, events=[event, *kept], facts=[*log.facts, *facts(shown, source.id)])

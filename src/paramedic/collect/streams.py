@@ -20,6 +20,7 @@ FREE_UNPACKED = 1 << 30  # so much any file may unpack to
 MAX_RATIO = 250  # beyond that; a log packs 10 to 50 times, one that repeats itself more
 _MAX_DICTIONARY = 256 << 20
 _CHUNK = 1 << 16
+_PAST_END = 16
 
 BROKEN = (EOFError, OSError, tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, zstandard.ZstdError)
 
@@ -158,8 +159,23 @@ class BoundedTarInfo(tarfile.TarInfo):
         return super()._proc_member(archive)  # type: ignore[misc,no-any-return]
 
 
+class _Ending:
+    """A stream that says so when it is read on and on behind its end: tarfile skips a member of any size block by
+    block, also one of exabytes in a file of kilobytes."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream, self._past = stream, 0
+
+    def read(self, size: int) -> bytes:
+        data = self._stream.read(size)
+        self._past = 0 if data else self._past + 1
+        if self._past > _PAST_END:
+            raise EOFError("cut off before its end")
+        return data
+
+
 def open_tar(stream: IO[bytes]) -> tarfile.TarFile:
-    return tarfile.open(fileobj=stream, mode="r|", tarinfo=BoundedTarInfo)
+    return tarfile.open(fileobj=cast(IO[bytes], _Ending(stream)), mode="r|", tarinfo=BoundedTarInfo)
 
 
 def open_tar_zst(stream: IO[bytes]) -> tuple[tarfile.TarFile, SafeStream]:

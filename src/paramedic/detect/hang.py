@@ -46,6 +46,7 @@ class _Wait:
 
 def rank_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Ranks that did not wait in the collective in which the others waited until their timeout."""
+    expected = run.expected_ranks
     for errors in _undecided(found):
         victims = _of(errors, "collective-hang")
         events = [one.evidence[0].event for one in victims]
@@ -53,7 +54,7 @@ def rank_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
         if not waiting or any(_SUBGROUP.search(event.text) for event in events):
             continue
         waits = _waits([*victims, *_of(errors, "communication-runtime-error")])
-        missing = run.expected_ranks - {one.rank for one in waits if one.rank in waiting or one.place}
+        missing = _few_of(expected, {one.rank for one in waits if one.rank in waiting or one.place}, waiting)
         if _few(missing, waiting):
             yield _accusation(run, rule, events, missing, waiting)
         elif odd := _elsewhere(waits):
@@ -79,12 +80,12 @@ def _gone(run: Run, rule: Rule, found: Sequence[Finding], finished: bool) -> Ite
     if any(one.symptom == "collective-hang" for one in found):
         return
     done = _finished(run)
+    expected = run.expected_ranks
     for errors in _undecided(found):
         victims = _of(errors, "communication-runtime-error")
         lost = {rank for one in victims for rank in one.ranks}
-        missing = run.expected_ranks - lost
-        left = missing & done or _not_failed(run, errors) == missing
-        if _few(missing, lost) and bool(left) == finished:
+        missing = _few_of(expected, lost, lost)
+        if _few(missing, lost) and bool(missing & done or _not_failed(run, errors) == missing) == finished:
             crash = next((one for one in errors if one.symptom == "native-crash" and {*one.ranks} == missing), None)
             events = [one.evidence[0].event for one in victims]
             yield _confirmed(crash) if crash else _accusation(run, rule, events, missing, lost)
@@ -225,6 +226,11 @@ def _not_failed(run: Run, errors: Sequence[Finding]) -> Set[int]:
 
 def _number(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdigit() and len(text) < 8 else None
+
+
+def _few_of(expected: Set[int], present: Set[int], waiting: Set[int]) -> Set[int]:
+    """Those that are missing, if they can be few: a million ranks are not gone through for every attempt."""
+    return expected - present if len(expected) - len(present) <= len(waiting) else frozenset()
 
 
 def _few(missing: Set[int], waiting: Set[int | None]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from paramedic.detect.match import on_event
 from paramedic.knowledge import Rule
@@ -60,6 +61,7 @@ class DeviceOom:
         return "exhausted"
 
 
+@lru_cache(maxsize=1024)  # each of four rules asks
 def parse(text: str) -> DeviceOom | None:
     if ("out of memory" not in text and "OutOfMemory" not in text) or not _OOM.search(text):
         return None

@@ -11,6 +11,7 @@ from statistics import median
 from paramedic.model import Event, Run
 
 FIRST, LARGEST, LAST = 0, 1, -1
+_POINTS = 256  # more than any series of ours has: a recording is a stranger's file, and pairs are compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Series:
     def shown(self, *which: int) -> list[Event]:
         """The lines that show it, each as an event of its own place."""
         lines = [line.partition("\t") for line in str(self.event.fields.get("shown", "")).split("\n")]
-        known = [(int(line), text) for line, _, text in lines if line.isdecimal()]
+        known = [(int(line), text) for line, _, text in lines if line.isdecimal() and int(line) > 0]
         chosen = {known[n]: n % len(known) for n in which if -len(known) <= n < len(known)}
         return [self._line(line, text, place) for (line, text), place in chosen.items()]
 
@@ -114,7 +115,7 @@ def _series(event: Event) -> Series:
     values = [_number(word) for word in str(fields.get("values", "")).split()]
     steps = str(fields.get("steps", "")).split("\n")
     rank = event.rank if event.rank is not None else fields.get("rank")
-    size = min(len(steps), len(values))
+    size = min(len(steps), len(values), _POINTS)
     return Series(
         name=str(fields.get("name", "")),
         rank=rank if isinstance(rank, int) else None,

@@ -23,7 +23,7 @@ _MORE_WORK = 1.5
 _THROTTLED = 0.5
 
 
-_Times = Callable[[Sequence[Sequence[float]], int], list[float]]
+_Times = Callable[[float, float], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,11 @@ def _slower(series: Mapping[int, Series], times_of: _Times, least: float) -> _Sl
     if len(ranks) < 2 or len(steps) < _STEPS:
         return None
     needed = _SOON if len(steps) < _MANY else _LATER
-    times = {rank: times_of(steps, n) for n, rank in enumerate(ranks)}
+    peers = [_medians_of_others(values) for values in steps]
+    times = {
+        rank: [times_of(values[n], others[n]) for values, others in zip(steps, peers, strict=True)]
+        for n, rank in enumerate(ranks)
+    }
     slow = tuple(rank for rank, ratios in times.items() if _consistently(ratios, needed))
     matters = median(max(values) - min(values) for values in steps) >= least
     if not slow or not matters or 2 * len(slow) > len(ranks):
@@ -144,22 +148,25 @@ def _slower(series: Mapping[int, Series], times_of: _Times, least: float) -> _Sl
     return _Slow(slow, min(median(times[rank]) for rank in slow), dict(series))
 
 
-def _times(steps: Sequence[Sequence[float]], mine: int) -> list[float]:
-    """At each step, this rank's time as a multiple of its peers' median."""
-    ratios = []
-    for values in steps:
-        peers = median(value for n, value in enumerate(values) if n != mine)
-        ratios.append(values[mine] / peers if peers > 0 else 1.0)
-    return ratios
+def _medians_of_others(values: Sequence[float]) -> list[float]:
+    """For each of at least two values the median of all the others. Sorted once: a job may have thousands of ranks."""
+    order = sorted(range(len(values)), key=values.__getitem__)
+    half, odd = divmod(len(values) - 1, 2)
+    medians = [0.0] * len(values)
+    for place, mine in enumerate(order):
+        upper = values[order[half + (half >= place)]]
+        medians[mine] = upper if odd else (values[order[half - 1 + (half - 1 >= place)]] + upper) / 2
+    return medians
 
 
-def _waited_for(steps: Sequence[Sequence[float]], mine: int) -> list[float]:
-    """At each step, how many times as long as this rank its peers wait: the one that they wait for hardly waits."""
-    ratios = []
-    for values in steps:
-        peers = median(value for n, value in enumerate(values) if n != mine)
-        ratios.append(peers / max(values[mine], 1e-9) / _WAITS)
-    return ratios
+def _times(mine: float, peers: float) -> float:
+    """This rank's time as a multiple of its peers' median."""
+    return mine / peers if peers > 0 else 1.0
+
+
+def _waited_for(mine: float, peers: float) -> float:
+    """How many times as long as this rank its peers wait: the one that they wait for hardly waits."""
+    return peers / max(mine, 1e-9) / _WAITS
 
 
 def _consistently(ratios: Sequence[float], needed: float) -> bool:
