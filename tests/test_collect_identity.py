@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from paramedic.collect import activity, identity
+from paramedic.collect.guarded import Guarded
 from paramedic.collect.identity import facts_in, frameworks_in, rank_stated
 from paramedic.model import Event, Source
 
@@ -74,3 +78,15 @@ def test_frameworks(text: str, framework: str) -> None:
 )
 def test_the_one_rank_that_a_program_says_it_is(lines: list[str], rank: int | None) -> None:
     assert rank_stated(lines) == rank
+
+
+GUARDED = [value for module in (activity, identity) for value in vars(module).values() if isinstance(value, Guarded)]
+
+
+def test_no_guard_hides_what_its_pattern_finds() -> None:
+    root = Path(__file__).parent.parent
+    logs = [*root.glob("corpus/*/*/input/**/*"), *(root / "tests" / "healthy" / "logs").glob("*")]
+    lines = {line[:2_000] for path in logs if path.is_file() for line in path.read_text("utf-8", "replace").split("\n")}
+    assert len(GUARDED) == 7
+    for one in GUARDED:
+        assert not [line for line in lines if not one.may_be_in(line) and one.pattern.search(line)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,8 +19,9 @@ words = st.text(alphabet="abAB.*[é\n \\", min_size=1, max_size=5)
 @given(st.lists(words, min_size=1, max_size=8), st.text(alphabet="abAB.*[é\n \\", max_size=200))
 def test_both_matchers_find_the_same(literals: list[str], text: str) -> None:
     index = {literal.encode(): number for number, literal in enumerate(sorted(set(literals)))}
-    fast, slow = module._hyperscan(index), module._standard_library(index)
-    assert sorted(fast(text.encode())) == slow(text.encode())
+    for once in (False, True):
+        fast, slow = module._hyperscan(index, once), module._standard_library(index, once)
+        assert sorted(fast(text.encode())) == slow(text.encode())
 
 
 def test_real_literals_are_found_by_both_in_a_real_order(prefilter: Prefilter, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,3 +41,10 @@ def test_nothing_to_look_for_finds_nothing(installed: bool, monkeypatch: pytest.
     assert Prefilter([]).scan(b"abc") == []
     assert Prefilter(["", "b"]).scan(b"abc") == [(2, 0)]
     assert Prefilter(["b"]).literals_in("a\ud800b") == {"b"}
+
+
+def test_threads_may_share_one() -> None:
+    shared = Prefilter(["token", "key"])
+    text = "x token key " * 20_000
+    with ThreadPoolExecutor(4) as threads:
+        assert all(found == {"token", "key"} for found in threads.map(shared.literals_in, [text] * 16))

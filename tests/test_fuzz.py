@@ -465,6 +465,16 @@ def test_processes_that_read_ahead_change_nothing(tmp_path: Path, monkeypatch: p
     assert pools == [3]
 
 
+def test_the_rank_that_a_program_states_comes_from_another_process_too() -> None:
+    from paramedic.collect import readers
+    from paramedic.collect.layouts import Place
+    from paramedic.collect.logs import LogRead
+    from paramedic.model import Source
+
+    one = readers.Read(Place(), LogRead(Source("a.log", "log"), stated_rank=3))
+    assert readers._unpacked(readers._packed(one)) == one
+
+
 def test_a_reading_process_that_dies_is_replaced_by_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from paramedic.collect import readers
 

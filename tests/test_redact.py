@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paramedic import redact as module
-from paramedic.redact import Anonymizer, hosts_in, redact
+from paramedic.redact import Anonymizer, hosts_in, may_hide_something, redact
 
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dBjftJeZ4CVPmB92K27uhbUJU1p1r"
 PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA7bq\nQm9vbQ==\n-----END RSA PRIVATE KEY-----"
@@ -158,6 +158,12 @@ def test_redacting_twice_changes_nothing_more(text: str) -> None:
     once = redact(text)
     assert redact(once) == once
     assert once.count("\n") <= text.count("\n")
+
+
+@settings(max_examples=400, deadline=None, derandomize=True)
+@given(st.lists(st.lists(words | st.text(max_size=30), max_size=10).map("".join), max_size=4))
+def test_where_nothing_may_hide_there_is_nothing_to_redact(texts: list[str]) -> None:
+    assert may_hide_something("\n".join(texts)) or [redact(text) for text in texts] == texts
 
 
 PATTERNS = [value for value in vars(module).values() if isinstance(value, re.Pattern)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from threading import local
 
 try:
     import hyperscan
@@ -21,15 +22,15 @@ _BETWEEN = b"\xff"  # stands in no UTF-8, so in no literal
 
 
 class Prefilter:
-    """Says where in a block of bytes which literal ends. Literals are case-sensitive."""
+    """Says where in a block of bytes which literal ends: everywhere, or `once`. Literals are case-sensitive."""
 
-    def __init__(self, literals: Iterable[str]) -> None:
+    def __init__(self, literals: Iterable[str], once: bool = False) -> None:
         self.literals = tuple(sorted(set(literals) - {""}))
         self._index = {literal.encode(): number for number, literal in enumerate(self.literals)}
-        self._scan = _hyperscan(self._index) if hyperscan and self._index else _standard_library(self._index)
+        self._scan = (_hyperscan if hyperscan and self._index else _standard_library)(self._index, once)
 
     def scan(self, block: bytes) -> list[tuple[int, int]]:
-        """(end offset, literal number) of every occurrence, in order of position."""
+        """(end offset, literal number), in order of position."""
         return self._scan(block)
 
     def numbers(self, literals: Iterable[str]) -> set[int]:
@@ -54,35 +55,39 @@ class Prefilter:
                 end += len(_BETWEEN)
 
 
-def _hyperscan(index: Mapping[bytes, int]) -> Scan:
+def _hyperscan(index: Mapping[bytes, int], once: bool = False) -> Scan:
     database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
     database.compile(
         expressions=[re.escape(literal) for literal in index],
         ids=list(index.values()),
         elements=len(index),
-        flags=[0] * len(index),
+        flags=[hyperscan.HS_FLAG_SINGLEMATCH if once else 0] * len(index),
     )
+
+    own = local()  # two threads must not scan in the same space
 
     def scan(block: bytes) -> list[tuple[int, int]]:
         hits: list[tuple[int, int]] = []
+        if not hasattr(own, "scratch"):
+            own.scratch = database.scratch.clone()
 
         def on_match(number: int, start: int, end: int, flags: int, context: object) -> None:
             hits.append((end, number))
 
-        database.scan(block, match_event_handler=on_match)
+        database.scan(block, match_event_handler=on_match, scratch=own.scratch)
         return hits
 
     return scan
 
 
-def _standard_library(index: Mapping[bytes, int]) -> Scan:
+def _standard_library(index: Mapping[bytes, int], once: bool = False) -> Scan:
     def scan(block: bytes) -> list[tuple[int, int]]:
         hits = []
         for literal, number in index.items():
             at = block.find(literal)
             while at >= 0:
                 hits.append((at + len(literal), number))
-                at = block.find(literal, at + 1)
+                at = -1 if once else block.find(literal, at + 1)
         return sorted(hits)
 
     return scan

@@ -5,6 +5,9 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from functools import cache
+
+from paramedic.prefilter import Prefilter
 
 _MARK = "[redacted]"
 Redactor = Callable[[str], str]
@@ -97,7 +100,6 @@ _SECRETS: tuple[tuple[tuple[str, ...], re.Pattern[str]], ...] = tuple(
     )
 )
 _NONE: frozenset[str] = frozenset()
-_WORDS = tuple(sorted({word for words, _ in _SECRETS for word in words}))
 # Words that logs are full of are looked at more closely, still in lower case: `tokens/s` and `weight` hide nothing.
 _HINTS = {
     word: re.compile(pattern)
@@ -152,15 +154,20 @@ def _cut(text: str, most: int) -> str:
 
 
 def _redact_once(text: str) -> str:
+    if not may_hide_something(text):
+        return text
     key = "PRIVATE KEY" in text
     if key:
         text = "".join(_without_private_keys(text))
-    if not _present(text.casefold()) and not key and not _may_end_a_key(text):
-        return text
     if "\n" not in text:
         return _redact_line(text)
     lines = text.split("\n")
     return "\n".join(_without_key_ends([_redact_line(line) for line in lines], lines, key))
+
+
+def may_hide_something(text: str) -> bool:
+    """What is true of one of several texts is true of all of them together."""
+    return bool(_present(text.casefold())) or "PRIVATE KEY" in text or _may_end_a_key(text)
 
 
 def _without_key_ends(clean: list[str], lines: list[str], key: bool) -> list[str]:
@@ -202,8 +209,13 @@ def _without_private_keys(text: str) -> Iterator[str]:
 
 def _present(low: str) -> Set[str]:
     """The words before secrets that stand in a text of lower case, and do stand as they do before one."""
-    words = [word for word in _WORDS if word in low]
+    words = _matcher().literals_in(low)
     return {word for word in words if word not in _HINTS or _HINTS[word].search(low)} if words else _NONE
+
+
+@cache
+def _matcher() -> Prefilter:
+    return Prefilter((word for words, _ in _SECRETS for word in words), once=True)
 
 
 def _may_end_a_key(text: str) -> bool:

@@ -4,20 +4,39 @@ from __future__ import annotations
 
 import re
 
-_STEP = re.compile(
-    r"(?:\b|_)(?:step|iter|iteration|epoch|batch)s?\b[^\w\n]{0,12}\d|(?:\b|_)loss\b[^\w\n]{0,6}(?:-?\d|nan\b|inf\b)|\[\d+/\d+\]",
-    re.I,
+from paramedic.collect.guarded import Guarded
+
+_STEP = Guarded(
+    ("step", "iter", "epoch", "batch", "loss", "/"),
+    re.compile(
+        r"(?:\b|_)(?:step|iter|iteration|epoch|batch)s?\b[^\w\n]{0,12}\d|(?:\b|_)loss\b[^\w\n]{0,6}(?:-?\d|nan\b|inf\b)"
+        r"|\[\d+/\d+\]",
+        re.I,
+    ),
 )
-_FINISHED = re.compile(r"\b(?:finished|completed|training (?:is )?(?:complete|done))\b(?!:)", re.I)
-_NOT = re.compile(
-    r"error|fail|exception|abort|killed|traceback|timed? ?out|fatal|\d%\||\d\s?(?:it/s|s/it)\b|\bwandb:", re.I
+_FINISHED = Guarded(
+    ("finished", "complete", "training "),
+    re.compile(r"\b(?:finished|completed|training (?:is )?(?:complete|done))\b(?!:)", re.I),
 )
-_COMPLAINT = re.compile(
-    r"\b(?:error|fatal|failed|failure|cannot|can't|could not|unable|refused|denied|invalid|no such|timed? ?out|timeout"
-    r"|not (?:found|available|enough)|abort(?:ed|ing)?|killed|cancel+ed|rejected|exceeds?|insufficient|evicted"
-    r"|preempted|unreachable|mismatch)\b",
-    re.I,
+_NOT = Guarded(
+    ("error", "fail", "exception", "abort", "killed", "traceback", "time", "fatal", "%|", "it/s", "s/it", "wandb:"),
+    re.compile(
+        r"error|fail|exception|abort|killed|traceback|timed? ?out|fatal|\d%\||\d\s?(?:it/s|s/it)\b|\bwandb:", re.I
+    ),
 )
+_COMPLAINT = Guarded(
+    (
+        "error", "fatal", "fail", "cannot", "can't", "could not", "unable", "refused", "denied", "invalid", "no such",
+        "time", "not found", "not available", "not enough", "abort", "killed", "cancel", "rejected", "exceed",
+        "insufficient", "evicted", "preempted", "unreachable", "mismatch",
+    ),
+    re.compile(
+        r"\b(?:error|fatal|failed|failure|cannot|can't|could not|unable|refused|denied|invalid|no such|timed? ?out"
+        r"|timeout|not (?:found|available|enough)|abort(?:ed|ing)?|killed|cancel+ed|rejected|exceeds?|insufficient"
+        r"|evicted|preempted|unreachable|mismatch)\b",
+        re.I,
+    ),
+)  # fmt: skip
 _MILD = re.compile(
     r"\b(?:warn(?:ing)?|info|debug|deprecat\w*|note|notice|retry(?:ing)?|falling back)\b|^[WI]\d{4} "
     r"|cuInit|Unable to register cu|computation_placer",  # TensorFlow on a machine without a GPU

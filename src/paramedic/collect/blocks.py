@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import BinaryIO, NamedTuple
 
-BLOCK = 4 << 20
+BLOCK = 1 << 20
 MAX_LINE = 1 << 20
 WINDOW = 4_000
 """So many bytes of what stands before and after are kept, for context."""
@@ -23,6 +23,7 @@ class Block(NamedTuple):
     after: bytes
     cut: bool = False
     """The last line was too long: the rest of it is not there."""
+    last: bool = False
 
 
 def blocks(head: bytes, stream: BinaryIO) -> Iterator[Block]:
@@ -43,7 +44,7 @@ def blocks(head: bytes, stream: BinaryIO) -> Iterator[Block]:
             rest = rest[_line_end(rest) :]
             data, start, dropping = data[:stop] + rest, stop, not rest
     if len(data) > start:
-        yield Block(data[max(start - WINDOW, 0) : start], data[start:], b"")
+        yield Block(data[max(start - WINDOW, 0) : start], data[start:], b"", last=True)
 
 
 def _chunks(head: bytes, stream: BinaryIO) -> Iterable[bytes]:
@@ -105,9 +106,11 @@ def _before(block: Block, start: int) -> bytes:
 def context(block: Block, start: int, end: int) -> tuple[list[bytes], list[bytes]]:
     """Whole lines before and after a piece. A part of a line is left out: it might be the part after `password=`."""
     before = _before(block, start)
-    after = (block.lines[end : end + WINDOW] + block.after)[:WINDOW]
-    earlier = before.split(b"\n")[len(before) == WINDOW : -1]
-    later = after.split(b"\n")[1:]
-    if len(after) == WINDOW:
-        later = later[:-1]
-    return earlier[-CONTEXT:], [line for line in later[:CONTEXT] if line.strip()]
+    after = block.lines[end : end + WINDOW]
+    if len(after) < WINDOW:
+        after = (after + block.after)[:WINDOW]
+    earlier = before.rsplit(b"\n", CONTEXT + 1)  # the first of them has no beginning, or more lines than are wanted
+    later = after.split(b"\n", CONTEXT + 1)
+    earlier = earlier[len(before) == WINDOW or len(earlier) > CONTEXT + 1 : -1]
+    later = later[1 : -1 if len(after) == WINDOW or len(later) > CONTEXT + 1 else None]
+    return earlier, [line for line in later if line.strip()]

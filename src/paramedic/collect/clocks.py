@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
+from functools import lru_cache
+from typing import NamedTuple
 
 from paramedic.model import Event
 
@@ -47,11 +49,10 @@ _EPOCH = re.compile(
 _BEFORE_EPOCH = ("1", "[", "I", "W", "E", "F", "{")
 _KERNEL = re.compile(r"^(?:<[0-9]{1,3}>)?\[ {0,6}[0-9]{1,8}\.[0-9]{6}\](?= )")
 _SEARCH = 160  # a timestamp stands near the start of its line
-_LEAP_YEAR = 2000
+_LEAP_YEAR = "2000"
 
 
-@dataclass(frozen=True, slots=True)
-class Stamp:
+class Stamp(NamedTuple):
     text: str
     utc_ns: int | None
     uncertainty_ns: int
@@ -68,8 +69,8 @@ def find_stamp(line: str) -> Stamp | None:
     if head[:1] in _BEFORE_EPOCH and (epoch := _EPOCH.search(head)) is not None:
         return _since_epoch(epoch)
     for pattern in _SHAPES if ":" in head or _COMPACT.match(head) else ():
-        if (found := pattern.search(head)) is not None and (moment := _moment(found)) is not None:
-            return _stamp(found, moment)
+        if (found := pattern.search(head)) is not None and (stamp := _stamp(found)) is not None:
+            return stamp
     kernel = _KERNEL.match(head)  # seconds since that host was started
     return Stamp(kernel.group().strip("[] "), None, UNKNOWN_ZONE_NS) if kernel else None
 
@@ -80,24 +81,32 @@ def _since_epoch(found: re.Match[str]) -> Stamp:
     return Stamp(found.group()[found.start("seconds") - found.start() :], nanoseconds, int(10 ** (9 - len(fraction))))
 
 
-def _stamp(found: re.Match[str], moment: datetime) -> Stamp:
+def _stamp(found: re.Match[str]) -> Stamp | None:
     parts = found.groupdict()
-    if "year" not in parts:
-        return Stamp(found.group(), None, UNKNOWN_ZONE_NS)
+    moment = _moment(parts)
+    if moment is None or "year" not in parts:
+        return None if moment is None else Stamp(found.group(), None, UNKNOWN_ZONE_NS)
     fraction = parts.get("fraction") or ""
     nanoseconds = int(moment.timestamp()) * 1_000_000_000 + int(fraction.ljust(9, "0"))
     resolution = int(10 ** (9 - len(fraction)))
     return Stamp(found.group(), nanoseconds, resolution if parts.get("zone") else UNKNOWN_ZONE_NS)
 
 
-def _moment(found: re.Match[str]) -> datetime | None:
-    parts = found.groupdict()
-    month = _MONTHS.index(parts["name"]) + 1 if "name" in parts else int(parts["month"])
-    day, hour, minute, second = (int(parts[key]) for key in ("day", "hour", "minute", "second"))
+def _moment(parts: Mapping[str, str]) -> datetime | None:
+    month = parts["name"] if "name" in parts else parts["month"]
+    date = parts.get("year", _LEAP_YEAR), month, parts["day"]
+    return _second(date, (parts["hour"], parts["minute"], parts["second"]), parts.get("zone"))
+
+
+@lru_cache(maxsize=256)
+def _second(date: tuple[str, str, str], clock: tuple[str, str, str], zone: str | None) -> datetime | None:
+    """Most lines of a log share theirs with others."""
+    year, month, day = date
+    full_year = int(year) + 2000 if len(year) == 2 else int(year)
+    number = _MONTHS.index(month) + 1 if month in _MONTHS else int(month)
     try:
-        zone = _zone(parts.get("zone"))
-        year = int(parts.get("year", _LEAP_YEAR))
-        return datetime(year + 2000 if year < 100 else year, month, day, hour, minute, second, tzinfo=zone)
+        hour, minute, second = map(int, clock)
+        return datetime(full_year, number, int(day), hour, minute, second, tzinfo=_zone(zone))
     except ValueError:  # 2026-13-45 is no date
         return None
 
@@ -123,7 +132,7 @@ def with_years(events: Sequence[Event]) -> list[Event]:
 
 def _in_year(event: Event, year: int) -> Event:
     found = next((hit for pattern in _SHAPES if (hit := pattern.search(event.time_text))), None)
-    moment = _moment(found) if found else None
+    moment = _moment(found.groupdict()) if found else None
     if found is None or moment is None or (moment.month, moment.day) == (2, 29):
         return event
     fraction = (found.groupdict().get("fraction") or "").ljust(9, "0")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from paramedic.collect.guarded import Guarded
 from paramedic.model import Event, Fact, Source
 
 _FRAMEWORKS = {
@@ -23,24 +24,48 @@ _FRAMEWORKS = {
     "gloo": ("gloo",),
 }
 MAX_WORLD_SIZE = 1_000_000
-_WORLD = re.compile(
-    r"\b(?:dist_)?world[_ -]?size['\"]?\W{1,4}([0-9]{1,7})\b(?! ?(?:!=|\*))|\bnranks ([0-9]{1,7})\b"
-    r"|\bMEMBER: [0-9]{1,7}/([0-9]{1,7})\b|\bStarting with ([0-9]{1,7}) processes\b|^Num processes: ([0-9]{1,7})$"
-    r"|\btask_id = [0-9]{1,6}, num_workers = ([0-9]{1,7})\b|\bworker group of size ([0-9]{1,7})\b"
-    r"|\bWaiting for [0-9]{1,7}/([0-9]{1,7}) tasks to connect\b"
-    r"|(?<!local )(?<!node )(?<!lora )\b(?:rank|process|worker) [0-9]{1,6}(?: of |/)([1-9][0-9]{0,6})\b(?![.%/])",
-    re.I,
+_WORLD = Guarded(
+    (
+        "world",
+        "nranks ",
+        "member: ",
+        " processes",
+        "num_workers = ",
+        "worker group of size ",
+        "tasks to connect",
+        "rank ",
+        "process ",
+        "worker ",
+    ),
+    re.compile(
+        r"\b(?:dist_)?world[_ -]?size['\"]?\W{1,4}([0-9]{1,7})\b(?! ?(?:!=|\*))|\bnranks ([0-9]{1,7})\b"
+        r"|\bMEMBER: [0-9]{1,7}/([0-9]{1,7})\b|\bStarting with ([0-9]{1,7}) processes\b|^Num processes: ([0-9]{1,7})$"
+        r"|\btask_id = [0-9]{1,6}, num_workers = ([0-9]{1,7})\b|\bworker group of size ([0-9]{1,7})\b"
+        r"|\bWaiting for [0-9]{1,7}/([0-9]{1,7}) tasks to connect\b"
+        r"|(?<!local )(?<!node )(?<!lora )\b(?:rank|process|worker) [0-9]{1,6}(?: of |/)([1-9][0-9]{0,6})\b(?![.%/])",
+        re.I,
+    ),
 )
-_RANK_STATED = re.compile(
-    r"\bGLOBAL_RANK: ([0-9]{1,6}), MEMBER:|^Process index: ([0-9]{1,6})$|\bProcess rank: ([0-9]{1,6}), device:"
-    r"|\btask_type = '(?:chief|master)', task_id = ([0-9]{1,6})\b|\btask_type = 'worker', task_id = ([0-9]{1,6})\b"
-    r"|\bto store for rank: ([0-9]{1,6})\b|\bprocess_index[=:] ?([0-9]{1,6})\b"
+_RANK_STATED = Guarded(
+    ("global_rank: ", "process index: ", "process rank: ", "task_type = ", "to store for rank: ", "process_index"),
+    re.compile(
+        r"\bGLOBAL_RANK: ([0-9]{1,6}), MEMBER:|^Process index: ([0-9]{1,6})$|\bProcess rank: ([0-9]{1,6}), device:"
+        r"|\btask_type = '(?:chief|master)', task_id = ([0-9]{1,6})\b|\btask_type = 'worker', task_id = ([0-9]{1,6})\b"
+        r"|\bto store for rank: ([0-9]{1,6})\b|\bprocess_index[=:] ?([0-9]{1,6})\b"
+    ),
 )
-_VERSION = re.compile(
-    r"\b(?P<name>torch|pytorch|deepspeed|transformers|accelerate|nccl|cuda|tensorflow|horovod|lightning|megatron-core"
-    r"|colossalai|pytorch-lightning|ray|keras|jax|python)"
-    r"(?:[ _-]?version)?(?: ?[=:] ?|==| )v?(?P<value>[0-9]{1,4}\.[0-9]{1,4}(?:\.[0-9]{1,4})?(?:[+.\w-]{0,24}))",
-    re.I,
+_VERSIONED = (
+    "torch", "pytorch", "deepspeed", "transformers", "accelerate", "nccl", "cuda", "tensorflow", "horovod", "lightning",
+    "megatron-core", "colossalai", "pytorch-lightning", "ray", "keras", "jax", "python",
+)  # fmt: skip
+_VERSION = Guarded(
+    _VERSIONED,
+    re.compile(
+        rf"\b(?P<name>{'|'.join(_VERSIONED)})"
+        r"(?:[ _-]?version)?(?: ?[=:] ?|==| )v?"
+        r"(?P<value>[0-9]{1,4}\.[0-9]{1,4}(?:\.[0-9]{1,4})?(?:[+.\w-]{0,24}))",
+        re.I,
+    ),
 )
 _SAME = {"pytorch": "torch", "megatron-core": "megatron", "pytorch-lightning": "lightning"}
 
@@ -60,7 +85,7 @@ def _stated(line: str) -> Iterator[tuple[str, int | str]]:
         size = int(next(part for part in found.groups() if part))
         if 0 < size <= MAX_WORLD_SIZE:
             yield "world_size", size
-    for version in _VERSION.finditer(line):
+    for version in _VERSION.pattern.finditer(line) if _VERSION.may_be_in(line) else ():
         name = version["name"].lower()
         yield f"version {_SAME.get(name, name)}", version["value"].rstrip(".-")
 
@@ -69,8 +94,6 @@ def rank_stated(lines: Sequence[str]) -> int | None:
     """The one rank that the programs in a log's first lines say they are: it counts where every file names its own."""
     named: set[int] = set()
     for line in lines:
-        if "ank" not in line and "RANK" not in line and "task_id" not in line and "rocess" not in line:
-            continue
         if (found := _RANK_STATED.search(line[:2_000])) is not None:
             beside_chief = found[5] is not None and ("'chief':" in line or "'master':" in line)
             named.add(int(next(part for part in found.groups() if part)) + beside_chief)

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, NamedTuple
 from paramedic.collect import elastic, tracebacks
 from paramedic.collect.activity import complains, finished, shows_progress
 from paramedic.collect.blocks import MAX_LINE, NEWLINE, Block, blocks, context, line_before, piece_end, piece_start
-from paramedic.collect.clocks import find_stamp
+from paramedic.collect.clocks import Stamp, find_stamp
 from paramedic.collect.identity import facts_in, rank_stated
 from paramedic.collect.layouts import LITERALS as WHO_LITERALS
 from paramedic.collect.layouts import Peeled, Prefixes, Who, glued, may_be_wrapped, plain, snippet_ranks, unwrapped
@@ -20,7 +20,7 @@ from paramedic.collect.metrics import Meter
 from paramedic.collect.tracebacks import Traceback, process_in, rank_in_header, rank_named
 from paramedic.model import Event, Fact, Skipped, Source
 from paramedic.prefilter import Prefilter
-from paramedic.redact import clipped, clipped_lines, redact
+from paramedic.redact import clipped, clipped_lines, may_hide_something, redact
 
 MAX_TEXT = 4_000
 MAX_TRACE = 16_000
@@ -36,9 +36,11 @@ LITERALS = (*tracebacks.LITERALS, *elastic.LITERALS, *WHO_LITERALS)
 
 _MAX_RAW = 16_000
 _BINARY_SHARE = 0.05
+_ODD = bytes(code for code in range(32) if code not in (7, 8, 9, 10, 12, 13, 27))
 _MAX_OPEN = 4_096
 _SILENCE = 20_000  # lines after which a traceback or a table that was never finished is given up
 _COMPLAINTS = 12  # of the tail's lines that speak of an error, the last ones
+_PROGRESS = 64  # of each rank's lines in the tail that show it, the last ones
 _EVIDENCE = 4  # places that one series may need for the lines that show it
 _WITH_CONTEXT = 2  # of the lines with one literal so many keep those around them
 
@@ -91,12 +93,24 @@ class _Line(NamedTuple):
     end: int
 
 
+class _Made(NamedTuple):
+    """An Event, before it is known who speaks: only the whole file tells."""
+
+    kind: str
+    text: str
+    seq: int
+    line: int
+    who: Who
+    stamp: Stamp | None
+    fields: dict[str, Any]
+
+
 class _Scan:
     def __init__(self, source: Source, prefilter: Prefilter, head: bytes) -> None:
         self.source = source
         self.prefilter = prefilter
         self.quota = Quota.of(source)
-        self.made: list[tuple[Event, Who]] = []
+        self.made: list[_Made] = []
         self.restarts = elastic.Restarts()
         self.line = 1
         self.bytes = 0
@@ -114,7 +128,7 @@ class _Scan:
         self.exits = 0
         self.traces_made = 0
         self.traced: set[int | None] = set()
-        self.last_traces: deque[tuple[Event, Who]] = deque(maxlen=self.quota.traces)
+        self.last_traces: deque[_Made] = deque(maxlen=self.quota.traces)
         self.own = prefilter.numbers(LITERALS)
         lines = _head_lines(head)
         self.prefixes = Prefixes.of(lines[:400])
@@ -127,7 +141,7 @@ class _Scan:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def block(self, block: Block) -> None:
-        self.meter.block(block.lines, self.line)
+        self.meter.block(block.lines, self.line, block.last)
         lines, hits = block.lines, self.prefilter.scan(block.lines)
         at, hit = 0, 0
         while at < len(lines):
@@ -197,13 +211,15 @@ class _Scan:
         self._count(wanted)
         if may_be_wrapped(peeled.text):
             peeled = self._unwrapped(peeled, line)
-        around = {}
-        if min(map(self.seen.__getitem__, wanted)) <= _WITH_CONTEXT:
-            before, after = context(line.block, line.start, line.end)
-            around = {"before": _shown(before), "after": _shown(after)}
-            self.kept_bytes += sum(map(len, around["before"])) + sum(map(len, around["after"]))
-        self._event("line", peeled, self.line, text, **around)
-        self.kept_bytes += len(self.made[-1][0].text)
+        if min(map(self.seen.__getitem__, wanted)) > _WITH_CONTEXT:
+            self._event("line", peeled, self.line, text)
+        else:
+            sides = context(line.block, line.start, line.end)
+            said, before, after = _clean(peeled.text.strip(), *map(_readable, sides))
+            around = {"before": before, "after": after}
+            self.kept_bytes += sum(map(len, before)) + sum(map(len, after))
+            self.made.append(_Made("line", said, self.line, self.line, _speaker(peeled), find_stamp(text), around))
+        self.kept_bytes += len(self.made[-1].text)
 
     def _unwrapped(self, peeled: Peeled, line: _Line) -> Peeled:
         sides = context(line.block, line.start, line.end)
@@ -301,20 +317,20 @@ class _Scan:
             frames=frames, code=code, types=types, uncaught=trace.uncaught,
             first_line=trace.first_line, **more,
         )  # fmt: skip
-        self._made_trace(*self.made.pop())
+        self._made_trace(self.made.pop())
 
-    def _made_trace(self, event: Event, who: Who) -> None:
-        self.traced.add(event.rank)
+    def _made_trace(self, one: _Made) -> None:
+        self.traced.add(one.who[1])
         self.traces_made += 1
-        (self.made if self.traces_made <= self.quota.traces else self.last_traces).append((event, who))
+        (self.made if self.traces_made <= self.quota.traces else self.last_traces).append(one)
 
     def _quoted(self, trace: Traceback, ranks: list[int]) -> None:
         """The same traceback of each of these ranks: made once."""
         self._traceback(trace, Peeled(ranks[0], "torch", trace.text), quoted=True)
         kept = self.made if self.traces_made <= self.quota.traces else self.last_traces
-        event, _ = kept[-1]
+        first = kept[-1]
         for rank in ranks[1:]:
-            self._made_trace(replace(event, rank=rank), ("torch", rank, ""))
+            self._made_trace(first._replace(who=("torch", rank, "")))
 
     def _close_table(self, who: Who) -> None:
         for failure in self.tables.pop(who).rows:
@@ -361,22 +377,8 @@ class _Scan:
     # -- making events ---------------------------------------------------------------------------------------------
 
     def _event(self, kind: str, peeled: Peeled, line: int, stamp_in: str, **fields: Any) -> None:
-        stamp = find_stamp(stamp_in)
-        event = Event(
-            source=self.source.id,
-            seq=line,
-            kind=kind,
-            text=clipped(peeled.text.strip(), MAX_TRACE if kind == "traceback" else MAX_TEXT),
-            line=line,
-            rank=peeled.rank,
-            host=self.source.host,
-            attempt=self.source.attempt,
-            utc_ns=stamp.utc_ns if stamp else None,
-            uncertainty_ns=stamp.uncertainty_ns if stamp else 0,
-            time_text=stamp.text if stamp else "",
-            fields=fields,
-        )
-        self.made.append((event, (peeled.by, peeled.rank, peeled.stream)))
+        text = clipped(peeled.text.strip(), MAX_TRACE if kind == "traceback" else MAX_TEXT)
+        self.made.append(_Made(kind, text, line, line, _speaker(peeled), find_stamp(stamp_in), fields))
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
@@ -399,23 +401,25 @@ class _Scan:
         if lines and not lines[-1]:
             lines.pop()
         last: dict[int | None, tuple[int, str, Peeled]] = {}
-        complaints: deque[tuple[int, str, Peeled]] = deque(maxlen=_COMPLAINTS)
-        progress: dict[int | None, list[tuple[int, str, Peeled]]] = defaultdict(list)
-        for number, raw, peeled in self._tail_lines(lines, self._line_count() - len(lines) + 1):
-            rank = self.prefixes.whose((peeled.by, peeled.rank, peeled.stream), None)
-            last[rank] = number, raw, peeled
-            if complains(peeled.text):
-                complaints.append((number, raw, peeled))
-            if shows_progress(peeled.text):
-                named = rank_named(peeled.text) if rank is None and self.source.rank is None else None
-                progress[rank if named is None else named].append((number, raw, peeled))
+        complaints: list[tuple[int, str, Peeled]] = []
+        progress: dict[int | None, list[tuple[int, str, Peeled]]] = {}
+        for item in reversed(self._tail_lines(lines, self._line_count() - len(lines) + 1)):
+            peeled = item[2]
+            rank = self.prefixes.whose(_speaker(peeled), None)
+            last.setdefault(rank, item)
+            if len(complaints) < _COMPLAINTS and complains(peeled.text):
+                complaints.append(item)
+            nameless = rank is None and self.source.rank is None
+            if (nameless or len(progress.get(rank, ())) < _PROGRESS) and shows_progress(peeled.text):
+                named = rank_named(peeled.text) if nameless else None
+                progress.setdefault(rank if named is None else named, []).append(item)
         for rank, found in progress.items():
-            number, raw, peeled = found[-1]
+            number, raw, peeled = found[0]
             prefixed = peeled.by not in ("", "said")
             whose = peeled if prefixed or rank is None else Peeled(rank, "said", peeled.text)
             self._event(
                 "progress", whose, number, raw,
-                at=[n for n, _, _ in found[-64:]], finished=finished(peeled.text), prefixed=prefixed,
+                at=[n for n, _, _ in found[:_PROGRESS]][::-1], finished=finished(peeled.text), prefixed=prefixed,
             )  # fmt: skip
         for number, raw, peeled in last.values():
             self._event("last", peeled, number, raw)
@@ -428,8 +432,7 @@ class _Scan:
         self.meter.tail(self.tail, end - self.tail.rstrip(b"\n").count(b"\n"))
         for number, (peeled, at, fields) in enumerate(self.meter.found(), 1):
             self._event("metric", peeled, end + number * _EVIDENCE, peeled.text, **fields)
-            event, who = self.made[-1]
-            self.made[-1] = replace(event, line=at), who
+            self.made[-1] = self.made[-1]._replace(line=at)
 
     def _tail_lines(self, lines: list[str], first: int) -> list[tuple[int, str, Peeled]]:
         """Those that say something, with their numbers; of the very first perhaps only a part is left."""
@@ -441,13 +444,23 @@ class _Scan:
     def _line_count(self) -> int:
         return self.line - 1 if self.tail.endswith(b"\n") or not self.tail else self.line
 
-    def _of(self, event: Event, who: Who, of_file: int | None) -> Event:
-        rank = self.prefixes.whose(who, of_file)
-        host = self.prefixes.host_of(who, rank) or event.host
-        attempt = self.source.attempt + self.restarts.attempt(event.seq, who[2] if who[0] == "process" else "")
-        if (rank, host, attempt) == (event.rank, event.host, event.attempt):
-            return event
-        return replace(event, rank=rank, host=redact(host) if host else None, attempt=attempt)
+    def _events(self, of_file: int | None) -> list[Event]:
+        whose: dict[Who, tuple[int | None, str | None]] = {}
+        for who in {one.who for one in self.made}:
+            rank = self.prefixes.whose(who, of_file)
+            host = self.prefixes.host_of(who, rank) or self.source.host
+            whose[who] = rank, redact(host) if host else None
+        return [
+            self._event_of(one, *whose[one.who])
+            for one in self.made
+            if one.kind != "traceback" or not self.prefixes.is_helper(one.who)
+        ]
+
+    def _event_of(self, one: _Made, rank: int | None, host: str | None) -> Event:
+        kind, text, seq, line, (by, _, stream), stamp, fields = one
+        attempt = self.source.attempt + self.restarts.attempt(seq, stream if by == "process" else "")
+        time = (stamp.utc_ns, stamp.uncertainty_ns, stamp.text) if stamp else (None, 0, "")
+        return Event(self.source.id, seq, kind, text, line, rank, host, attempt, *time, fields)
 
     def _where(self) -> list[Fact]:
         """Which rank was which process on which host, as launchers and NCCL have said."""
@@ -460,8 +473,7 @@ class _Scan:
     def _placed(self) -> LogRead:
         """Only now it is known whose lines the prefixes and the path meant."""
         rank = self.prefixes.rank_of_file(self.source.rank)
-        told = [item for item in self.made if item[0].kind != "traceback" or not self.prefixes.is_helper(item[1])]
-        events = _with_rank_of_end([self._of(event, who, rank) for event, who in told], self.source.rank)
+        events = _with_rank_of_end(self._events(rank), self.source.rank)
         source = replace(self.source, rank=rank, lines=self._line_count(), bytes=self.bytes)
         skipped = []
         if self.cut_lines:
@@ -477,6 +489,11 @@ class _Scan:
         sure = len(self.prefixes.torch_ranks) == 1
         stated = None if self.prefixes.ranks else self.stated
         return LogRead(source, sorted(events, key=lambda event: event.seq), skipped, facts, sure, stated)
+
+
+def _speaker(peeled: Peeled) -> Who:
+    """Also where the line itself names the rank: `Peeled.who` leaves that out."""
+    return peeled.by, peeled.rank, peeled.stream
 
 
 def _with_rank_of_end(events: list[Event], of_file: int | None) -> list[Event]:
@@ -512,7 +529,7 @@ def _head_lines(head: bytes) -> list[str]:
     """Raises BinaryInput when it is no text. The last line is left out where only a part of it was read."""
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise BinaryInput("UTF-16 text; convert it with iconv -f UTF-16 -t UTF-8")
-    odd = sum(head.count(bytes([code])) for code in range(32) if code not in (7, 8, 9, 10, 12, 13, 27))
+    odd = len(head) - len(head.translate(None, _ODD))
     if odd > _BINARY_SHARE * len(head):
         raise BinaryInput("binary file")
     lines = head.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace").split("\n")
@@ -526,11 +543,18 @@ def _decoded(raw: bytes, most: int = _MAX_RAW) -> str:
     return text
 
 
-def _shown(lines: list[bytes]) -> list[str]:
-    """Secrets may span lines, so they are taken out of all at once."""
+def _readable(lines: list[bytes]) -> list[str]:
     if not lines:
         return []
     text = b"\n".join(lines).decode("utf-8", "replace")
     if "\r" in text or "\x1b" in text:
         text = "\n".join(plain(line.rstrip("\r").rsplit("\r", 1)[-1]) for line in text.split("\n"))
-    return clipped_lines(text.split("\n"), MAX_CONTEXT)
+    return text.split("\n")
+
+
+def _clean(said: str, before: list[str], after: list[str]) -> tuple[str, list[str], list[str]]:
+    """Redacted and cut. Mostly there is nothing to do, and that is seen of all at once."""
+    short = len(said) <= MAX_TEXT and all(len(line) <= MAX_CONTEXT for line in (*before, *after))
+    if short and not may_hide_something("\n".join((said, *before, *after))):
+        return said, before, after
+    return clipped(said, MAX_TEXT), clipped_lines(before, MAX_CONTEXT), clipped_lines(after, MAX_CONTEXT)

@@ -20,8 +20,9 @@ POINTS = 128
 """Of one series so many are kept, evenly spread; the first, the last and the extreme lines besides."""
 MAX_SERIES = 512
 WHOLE = 16 << 10
-"""So much of a log's beginning is read; afterwards the first lines of every block, and the end."""
-SAMPLE = 2 << 10
+"""So much of a log's beginning is read; afterwards samples, and the end."""
+SAMPLE, EVERY = 2 << 10, 4 << 20
+"""So many bytes of a block, at most once in so many."""
 END = 8 << 10
 """So much of the end of a log that is too long to be read whole."""
 TAIL = 64 << 10
@@ -141,13 +142,15 @@ class Meter:
     epochs: dict[tuple[By, int | None, str, int | None], str] = field(default_factory=dict)
     now: dict[tuple[By, int | None, str, int | None], str] = field(default_factory=dict)
     """The last step that each speaker named: what it says next without one is of that step."""
+    next_sample: int = EVERY
 
-    def block(self, lines: bytes, first: int) -> None:
+    def block(self, lines: bytes, first: int, last: bool) -> None:
         """`first` is the number of the block's first line. Behind the log's beginning only a block's own is read."""
         if self.read < WHOLE:
             self._take(_beginning(lines, WHOLE - self.read), first)
-        elif self.read >= WHOLE + TAIL:
+        elif self.read >= self.next_sample or (last and self.read >= WHOLE + TAIL):
             self.gaps = True
+            self.next_sample = (self.read // EVERY + 1) * EVERY
             self._take(_beginning(lines, SAMPLE), first)
         self.read += len(lines)
 

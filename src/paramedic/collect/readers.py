@@ -146,11 +146,12 @@ def _packed(one: Read) -> tuple[Any, ...]:
         [astuple(left) for left in log.skipped],
         [astuple(fact) for fact in log.facts],
         log.rank_is_sure,
+        log.stated_rank,
     )
 
 
 def _unpacked(item: tuple[Any, ...]) -> Read:
-    place, source, events, skipped, facts, sure = item
+    place, source, events, skipped, facts, sure, stated = item
     return Read(
         Place(*place),
         LogRead(
@@ -159,5 +160,6 @@ def _unpacked(item: tuple[Any, ...]) -> Read:
             [Skipped(*left) for left in skipped],
             [Fact(*fact) for fact in facts],
             sure,
+            stated,
         ),
     )
