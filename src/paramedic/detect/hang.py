@@ -25,7 +25,7 @@ _SETTING_UP = re.compile(
     r"\bjoining\b|\bconnecting\b|rendezvous|waiting for|init_process_group|distributed_backend|process group|barrier"
     r"|init(?:iali[sz])?(?:e|ing|ation)?[_ ](?:of )?(?:the )?(?:process|distributed|torch|nccl|parallel|collective)"
     r"|world[ _]size|\brank \d+ (?:of|/) ?\d+|torch_extensions|loading extension|building extension"
-    r"|detected cuda files|ninja|started server|grpc|coordination|cluster|socket\.cpp",
+    r"|detected cuda files|ninja|real_accelerator|started server|grpc|coordination|cluster|socket\.cpp",
     re.I,
 )
 _MOST_RANKS = 1 << 20
