@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -23,14 +24,15 @@ _PROCESS = re.compile(
 
 def match(run: Run, rules: Sequence[Rule], prefilter: Prefilter) -> list[Finding]:
     """Every rule that fires on an event; `most_specific` later keeps one of them for each event."""
-    by_keyword: dict[str, list[Rule]] = {}
+    events = [event for event in run.events if event.kind in ("line", "traceback")]
+    literals = list(prefilter.literals_in_each([event.text for event in events]))
+    present = {literal for said in literals for literal in said}
+    by_keyword: dict[str, list[Rule]] = defaultdict(list)
     for rule in rules:
-        for keyword in rule.keywords:
-            by_keyword.setdefault(keyword, []).append(rule)
+        for keyword in present.intersection(rule.keywords):
+            by_keyword[keyword].append(rule)
     rank_of_pid = places(run).rank_of_pid
     found = []
-    events = [event for event in run.events if event.kind in ("line", "traceback")]
-    literals = prefilter.literals_in_each([event.text for event in events])
     for event, said in zip(events, literals, strict=True):
         candidates = {rule.id: rule for keyword in said for rule in by_keyword.get(keyword, ())}
         for rule in candidates.values():
