@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import re
 import shutil
 import signal
@@ -20,6 +21,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+
+from paramedic.errors import ParamedicError
 
 HOME = Path("/srv/train")
 ENVIRONMENT = Path("/opt/venv")
@@ -42,10 +45,16 @@ exit $?
 """
 
 
+_PORTS = range(15_000, 32_000)
+"""Below those that the kernel hands out by itself: until a job takes its port another one's connections might have it."""
+
+
 def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
+    for port in random.sample(_PORTS, len(_PORTS)):
+        with socket.socket() as s, contextlib.suppress(OSError):
+            s.bind(("", port))
+            return port
+    raise ParamedicError("no port between 15000 and 32000 is free")
 
 
 @cache
