@@ -46,7 +46,7 @@ exit $?
 
 
 _PORTS = range(15_000, 32_000)
-"""Below those that the kernel hands out by itself: until a job takes its port another one's connections might have it."""
+"""Below those that the kernel hands out by itself: until a job takes its port, others' connections might have it."""
 
 
 def free_port() -> int:
