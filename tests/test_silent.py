@@ -278,3 +278,13 @@ def test_more_was_read_than_there_is(tmp_path: Path) -> None:
     text = lanes(6, 2, lambda r, s: f"step {s} loss {1.4 - s / 9 + r / 31:.4f}")
     assert verdict(tmp_path, text + "epoch 0 rows read 1536, different ones 512\n") == "NUM012"
     assert verdict(tmp_path, text + "epoch 0: 640 samples used, 640 different ones\n") is None
+
+
+def test_a_rank_that_was_slow_on_average_by_what_each_said_at_the_end(tmp_path: Path) -> None:
+    head = lanes(6, 4, lambda r, s: f"step {s} loss {1.4 - s / 9 + r / 31:.4f}")
+    usual = "".join(f"[rank{r}]: average forward time {310 if r == 3 else 95 + r} ms\n" for r in range(4))
+    found = say(tmp_path, head + usual).verdict
+    assert found is not None
+    assert (found.symptom, found.ranks) == ("straggler-or-imbalance", (3,))
+    usual = "".join(f"[rank{r}]: average forward time {95 + r} ms\n" for r in range(4))
+    assert verdict(tmp_path, head + usual) is None

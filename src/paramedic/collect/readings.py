@@ -139,7 +139,7 @@ class _Reading:
     def _keep(self, what: str, words: str, value: Value) -> None:
         if self.total and (rate := _pace(value, self.total)) is not None:
             self.values.setdefault(rate.name, rate)
-        if "time_of" in what and _AVERAGED.search(words):
+        if "_time" in what and _AVERAGED.search(words):
             self.values.setdefault(f"usual {what}", value._replace(name=f"usual {what}"))
         if what in _OF_RANKS or what.startswith("score "):
             whose = "own " if _LOCAL.search(words) else "joint " if _JOINT.search(words) else ""
