@@ -141,7 +141,7 @@ _UPDATES = 5
 def counted_twice(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """More samples were evaluated than there are."""
     for one in every(run, "counted"):
-        values = [value for value in one.values if value is not None]
+        values = one.said
         if values and min(values) > 1:
             yield on_events(rule, one.shown(FIRST, LAST), (), {"times": f"{median(values):.2f}"})
             return

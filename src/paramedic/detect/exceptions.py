@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from paramedic.detect.match import on_event, own_frame, own_frames
+from paramedic.detect.match import MAX_MESSAGE, on_event, own_frame, own_frames
 from paramedic.knowledge import Rule, load_taxonomy
 from paramedic.knowledge.clues import load_clues
 from paramedic.model import Event, Finding, Run
@@ -31,7 +31,6 @@ _NAMED = re.compile(
 )
 """A message about other ranks than the one that prints it."""
 _LAST_CALLS = 12
-_MAX_MESSAGE = 1_200
 _SHARPER = 1.3
 _ENOUGH = 2.4
 """Log odds that a mere line must gather to be believed."""
@@ -86,7 +85,7 @@ def _read(rule: Rule, event: Event, fields: Mapping[str, str]) -> Finding:
 
 
 def _on_whom_it_names(one: Finding, event: Event) -> Finding:
-    named = _NAMED.search(event.text[:_MAX_MESSAGE])
+    named = _NAMED.search(event.text[:MAX_MESSAGE])
     if named is None or event.rank is None:
         return one
     ranks = tuple(sorted({int(rank) for rank in named["accused"].split(",")}))
@@ -103,7 +102,7 @@ def weigh(event: Event) -> tuple[dict[str, float], dict[str, float]]:
     frames = list(event.fields.get("frames", ()))
     places = {
         "type": "\n".join(event.fields.get("types", ())),
-        "message": event.text[:_MAX_MESSAGE],
+        "message": event.text[:MAX_MESSAGE],
         "call": "\n".join(frames[-_LAST_CALLS:]),
         "own": "\n".join(own_frames(event)[-3:]),
         "code": "\n".join(event.fields.get("code", ())),

@@ -14,7 +14,8 @@ from paramedic.model import Event, Evidence, Finding, Run, is_own
 from paramedic.prefilter import Prefilter
 
 _RANKS = re.compile(r"(?<!\d)\d{1,7}(?!\d)")
-_MAX_MESSAGE = 1_200
+MAX_MESSAGE = 1_200
+"""So much of a message is read for what it says about the cause."""
 _PID = re.compile(r"\d{1,10}")
 _PROCESS = re.compile(
     r"\b(?:pid[=: ]{1,2}'?|[Kk]ill(?:ed)? process )(\d{1,10})\b"
@@ -65,7 +66,7 @@ def finding(rule: Rule, event: Event, fields: Mapping[str, str], rank_of_pid: Ma
         ranks = (int(fields["rank"]),)
     elif not ranks:
         ranks = _of_processes(event, fields, rank_of_pid)
-    return replace(on_events(rule, (event,), ranks, fields), weights=named_causes(event.text[:_MAX_MESSAGE]))
+    return replace(on_events(rule, (event,), ranks, fields), weights=named_causes(event.text[:MAX_MESSAGE]))
 
 
 def _of_processes(event: Event, fields: Mapping[str, str], rank_of_pid: Mapping[int, int | None]) -> tuple[int, ...]:

@@ -74,7 +74,7 @@ def _reported(run: Run, rule: Rule) -> Iterator[Finding]:
 
 
 def _always_the_same(found: Sequence[Series]) -> tuple[int, ...]:
-    named = [int(value) for one in found for value in one.values if value is not None]
+    named = [int(value) for one in found for value in one.said]
     most = max(set(named), key=named.count) if named else -1
     return (most,) if named and named.count(most) >= _SHARE * len(named) else ()
 
@@ -204,11 +204,8 @@ def all_throttled(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
 
 def waits_for_input(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """On every rank most of a step is spent waiting for data."""
-    shares = _beside_work(run, "data_time")
-    if shares and all(data >= max(_STARVED * work, _NOTICED) for _, data, work in shares) and _slow(run) is None:
-        _, data, work = shares[0]
-        events = [event for other, _, _ in shares[:3] for event in other.shown(LAST)]
-        yield on_events(rule, events, (), {"data": f"{data:.3g} s", "work": f"{work:.3g} s"})
+    if shares := _mostly(run, "data_time"):
+        yield _spent(rule, shares, "data")
         return
     for told in every(run, "data_share"):
         if len(told.finite) >= _STEPS and median(told.finite) >= _STARVED / (1 + _STARVED):
@@ -219,14 +216,28 @@ def waits_for_input(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[
 
 def waits_for_peers(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """On every rank that tells, most of a step is spent in collectives, and no rank is later than the others."""
-    shares = _beside_work(run, "wait_time")
-    if shares and all(wait >= max(_STARVED * work, _NOTICED) for _, wait, work in shares) and _slow(run) is None:
-        _, wait, work = shares[0]
-        events = [event for other, _, _ in shares[:3] for event in other.shown(LAST)]
-        yield on_events(rule, events, (), {"wait": f"{wait:.3g} s", "work": f"{work:.3g} s"})
+    if shares := _mostly(run, "wait_time"):
+        yield _spent(rule, shares, "wait")
 
 
-def _beside_work(run: Run, kind: str) -> list[tuple[Series, float, float]]:
+_Share = tuple[Series, float, float]
+"""A speaker's series, its usual value, and the work beside it."""
+
+
+def _mostly(run: Run, kind: str) -> list[_Share]:
+    """All that tell, if every one of them spends most of a step so and nobody is later than the others."""
+    shares = _beside_work(run, kind)
+    mostly = all(spent >= max(_STARVED * work, _NOTICED) for _, spent, work in shares)
+    return shares if mostly and _slow(run) is None else []
+
+
+def _spent(rule: Rule, shares: Sequence[_Share], name: str) -> Finding:
+    _, spent, work = shares[0]
+    events = [event for one, _, _ in shares[:3] for event in one.shown(LAST)]
+    return on_events(rule, events, (), {name: f"{spent:.3g} s", "work": f"{work:.3g} s"})
+
+
+def _beside_work(run: Run, kind: str) -> list[_Share]:
     """For each speaker its usual time of this kind in a step, and that of its computing, or of the rest of the step."""
     found = []
     for one in every(run, kind):
@@ -256,7 +267,7 @@ def below_expected(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[F
     for wanted in every(run, "expected_throughput"):
         for one in every(run, "throughput"):
             if one.event.fields.get("unit") == wanted.event.fields.get("unit") and one.values and wanted.values:
-                rates = [value for value in one.values if value is not None]
+                rates = one.said
                 goal = wanted.values[-1] or 0.0
                 if rates and goal > 0 and median(rates) < _FAR_BELOW * goal:
                     shown = [*wanted.shown(LAST), *one.shown(LAST)]
@@ -264,9 +275,8 @@ def below_expected(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[F
                     return
 
     for one in every(run, "efficiency"):
-        shares = [value for value in one.values if value is not None]
-        if shares and median(shares) < _INEFFICIENT:
-            fields = {"rate": f"{median(shares):.0%} of the ideal speed", "goal": "all of it"}
+        if one.said and median(one.said) < _INEFFICIENT:
+            fields = {"rate": f"{median(one.said):.0%} of the ideal speed", "goal": "all of it"}
             yield on_events(rule, one.shown(FIRST, LAST), (), fields)
             return
 

@@ -31,12 +31,15 @@ OUTRIGHT = 50
 
 def named_causes(message: str) -> dict[str, float]:
     """The causes that a message names outright, which count under every rule."""
-    factors: dict[str, float] = {}
-    for clue in load_clues():
-        strong = {cause: factor for cause, factor in clue.causes.items() if factor >= OUTRIGHT}
-        if strong and clue.place == "message" and clue.pattern.search(message):
-            factors |= strong
-    return factors
+    return {cause: factor for pattern, causes in _outright() if pattern.search(message) for cause, factor in causes}
+
+
+@cache
+def _outright() -> list[tuple[re.Pattern[str], list[tuple[str, float]]]]:
+    """The few clues of that strength: every finding asks for them."""
+    of_messages = [clue for clue in load_clues() if clue.place == "message"]
+    named = [(c.pattern, [(cause, f) for cause, f in c.causes.items() if f >= OUTRIGHT]) for c in of_messages]
+    return [(pattern, causes) for pattern, causes in named if causes]
 
 
 @cache
