@@ -12,7 +12,7 @@ from paramedic.collect.metrics import MAX_SERIES, POINTS
 from paramedic.collect.readings import said_in
 from paramedic.knowledge import load
 from paramedic.model import Event, Run
-from paramedic.pipeline import compile_prefilter
+from paramedic.pipeline import Options, compile_prefilter, examine
 
 PREFILTER = compile_prefilter(load())
 
@@ -254,3 +254,13 @@ def test_events_can_be_recorded(tmp_path: Path) -> None:
     again = run_folder.read(str(tmp_path / "run"))
     assert not again.skipped
     assert [e.fields for e in metrics(again, "loss")] == [e.fields for e in metrics(run, "loss")]
+
+
+def test_steps_of_a_strangers_recording_may_be_anything() -> None:
+    said = {"name": "world", "steps": "#1", "values": "1"}
+    odd = {"name": "loss", "steps": "\n".join(["x", "step", "step 1e", "", "step 3", "#4", "epoch 1 step x"] * 2)}
+    odd["values"] = " ".join(["1.0"] * 14)
+    events = [Event("a", n, "metric", "loss", 1, fields=fields) for n, fields in enumerate((said, odd), 1)]
+    knowledge = load()
+    report = examine(Run("x", events=tuple(events)), knowledge, compile_prefilter(knowledge), Options())
+    assert report.verdict is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
@@ -11,6 +12,7 @@ from paramedic.knowledge import Rule
 from paramedic.model import Finding, Run
 
 _STEPS = 6
+_NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,9})?")
 
 
 def other_than_planned(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -70,7 +72,7 @@ def slow_backend(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
 def _interleaved(run: Run) -> bool:
     """One log whose steps go back and forth: several processes count them at once. A restart goes back only once."""
     for one in every(run, "loss", "score", "eval_loss"):
-        places = [_place(step) for step in one.steps if step and not step.startswith("#") and "+" not in step]
+        places = [place for step in one.steps if "+" not in step and (place := _place(step))]
         far = max((place[-1] for place in places), default=0.0) / 2
         back = sum(later <= place and place[-1] - later[-1] <= far for place, later in pairwise(places))
         if len(places) >= _STEPS and back >= len(places) // 4:
@@ -79,7 +81,9 @@ def _interleaved(run: Run) -> bool:
 
 
 def _place(step: str) -> list[float]:
-    return [float(word) for word in step.split()[1::2]]
+    """The numbers of `epoch 2 step 40`; none where it is something else."""
+    words = step.split()[1::2]
+    return [float(word) for word in words] if all(_NUMBER.fullmatch(word) for word in words) else []
 
 
 def _numbers(found: Sequence[Series]) -> set[int]:
