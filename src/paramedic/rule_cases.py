@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from paramedic.detect import detect
 from paramedic.knowledge import Case, Knowledge, Rule
 from paramedic.model import Finding
 from paramedic.pipeline import compile_prefilter
+
+_FILE = re.compile(r"^==> ((?:[\w-][\w.-]*/)*[\w-][\w.-]*) <==\n", re.M | re.A)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,6 @@ def failures(rules: Iterable[Rule], knowledge: Knowledge) -> Iterator[Failure]:
     """What each rule's own cases find wrong. All rules of `knowledge` look at each case, as they do at a log."""
     prefilter = compile_prefilter(knowledge)
     with tempfile.TemporaryDirectory(prefix="paramedic-") as folder:
-        log = Path(folder, "case.txt")
         for rule in rules:
             try:
                 cases = list(rule.cases())
@@ -38,10 +40,25 @@ def failures(rules: Iterable[Rule], knowledge: Knowledge) -> Iterator[Failure]:
             for expect in sorted({"fires", "silent"} - {case.expect for case in cases}):
                 yield Failure(rule.id, rule.path, 0, f"has no case `log {expect}`")
             for number, case in enumerate(cases, 1):
-                log.write_text(case.text, "utf-8")
-                found = detect(collect([str(log)], prefilter), knowledge, prefilter)
+                with tempfile.TemporaryDirectory(dir=folder) as place:
+                    run = collect([_laid_out(case, Path(place))], prefilter)
+                found = detect(run, knowledge, prefilter)
                 if problem := _problem(rule, case, found):
                     yield Failure(rule.id, rule.path, number, f"`{case.kind} {case.expect}` {problem}")
+
+
+def _laid_out(case: Case, folder: Path) -> str:
+    """A log is one file. A folder has several, each below a line `==> ranks/rank-0.watch.json <==`."""
+    if case.kind != "folder":
+        log = folder / "case.txt"
+        log.write_text(case.text, "utf-8")
+        return str(log)
+    _, *parts = _FILE.split(case.text)
+    for name, text in zip(parts[::2], parts[1::2], strict=True):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+    return str(folder)
 
 
 def _problem(rule: Rule, case: Case, found: list[Finding]) -> str:

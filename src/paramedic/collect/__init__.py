@@ -17,6 +17,7 @@ from paramedic.collect.logs import LITERALS, MAX_TRACE, BinaryInput, LogRead, ke
 from paramedic.collect.prose import as_described, told_in
 from paramedic.collect.readers import Read, read_ahead
 from paramedic.collect.tracebacks import Traceback
+from paramedic.collect.watched import MAX_WATCHED, is_watched, read_watched
 from paramedic.model import Event, Run, Skipped, Source
 from paramedic.prefilter import Prefilter
 from paramedic.redact import clipped, redact
@@ -109,6 +110,8 @@ def _read(item: Input, shown: str, prefilter: Prefilter) -> Read:
     try:
         if item.name.rsplit("/", 1)[-1] == "error.json":
             return Read(place, _read_error_file(item, replace(source, kind="error-file")))
+        if is_watched(item.name):
+            return Read(place, read_watched(item.stream.read(MAX_WATCHED), source))
         told = told_in(item, ranked=place.rank is not None)
         log = read_log(item.stream, source, prefilter)
         return Read(place, as_described(log, told) if told else log)

@@ -39,6 +39,8 @@ _METRICS = re.compile(r"(?:metrics|history|progress|results|train\w*[_-](?:log|l
 
 def is_log(name: str) -> bool:
     """By a file's name alone."""
+    if name.endswith(".watch.json"):
+        return True
     suffix = PurePosixPath(name).suffix.lower()
     other = suffix in _NOT_LOGS or ".tfevents." in name or (suffix == ".json" and name != "error.json")
     if other and _METRICS.fullmatch(name):

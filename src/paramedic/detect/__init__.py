@@ -15,10 +15,13 @@ from paramedic.detect import (
     match,
     memory,
     numerics,
+    pace,
     placement,
     recovery,
+    sentinels,
     stragglers,
     training,
+    watched,
 )
 from paramedic.knowledge import Knowledge, Rule
 from paramedic.model import Finding, Run
@@ -43,6 +46,9 @@ EVENT_DETECTORS: dict[str, Detector] = {
 """They judge single events, in this order: each sees what was found before it."""
 
 RUN_DETECTORS: dict[str, Detector] = {
+    "watched.frozen": watched.frozen,
+    "watched.unlike_calls": watched.unlike_calls,
+    "watched.elsewhere": watched.elsewhere,
     "hang.rank_missing": hang.rank_missing,
     "hang.rank_lost": hang.rank_lost,
     "hang.rank_left": hang.rank_left,
@@ -78,6 +84,12 @@ RUN_DETECTORS: dict[str, Detector] = {
     "description.described": description.described,
     "hang.silent_setup": hang.silent_setup,
     "exceptions.last_words": exceptions.last_words,
+    "watched.nobody_moves": watched.nobody_moves,
+    "pace.slow_rank": pace.slow_rank,
+    "pace.slow_link": pace.slow_link,
+    "sentinels.replicas_differ": sentinels.replicas_differ,
+    "sentinels.loss_is_no_number": sentinels.loss_is_no_number,
+    "sentinels.memory_grows": sentinels.memory_grows,
 }
 """They compare ranks with each other, once every event has been judged."""
 

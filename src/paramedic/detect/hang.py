@@ -13,7 +13,7 @@ from paramedic.model import Event, Finding, Run
 
 _SUBGROUP = re.compile(r"\bPG (?:ID )?[1-9]\d{0,6}\b")
 """A process group that is not the default one: who belongs to it, the message does not say."""
-_ASIDE = re.compile(
+ASIDE = re.compile(
     r" in \w*(?:sav(?:e|ing)|checkpoint|eval|valid|infer|generat|report|log_metric|log_dict|barrier"
     r"|broadcast_object|gather_object|finali[sz]e|destroy|teardown|shutdown|upload|export|callback)\w*$",
     re.I,
@@ -168,7 +168,7 @@ def _waits(victims: Sequence[Finding]) -> list[_Wait]:
         call = " ".join(one.fields[name] for name in ("op", "seq") if name in one.fields) if "seq" in one.fields else ""
         place = call or " ← ".join(reversed(own_frames(event)))
         frames = [frame for frame in event.fields.get("frames", ()) if not frame.endswith(" in barrier")]
-        aside = any(_ASIDE.search(frame) for frame in frames)
+        aside = any(ASIDE.search(frame) for frame in frames)
         at_the_end = any(frame.endswith(_CLOSING) for frame in event.fields.get("frames", ()))
         waits[event.rank] = _Wait(event.rank, place, aside, at_the_end, event)
     return list(waits.values())

@@ -1,0 +1,157 @@
+"""start a job, watch its ranks, and say what went wrong when it fails or hangs
+
+The command is started as it is; nothing in the program has to be changed. Each rank writes its heartbeat, its step and
+where it stands into DIR; output goes to the terminal as ever, and into DIR/console.log.
+
+  paramedic run -- torchrun --nproc-per-node 8 train.py
+  paramedic run --on-hang kill -- deepspeed train.py --deepspeed_config ds.json
+  paramedic run --dir /shared/job-4711 -- srun -N4 torchrun … train.py
+
+Exit codes: the command's; 124 when a hang was ended (--on-hang kill), 126 and 127 when the command cannot be started.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from paramedic.commands import flags
+from paramedic.config import CHOICES
+from paramedic.errors import ParamedicError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from paramedic.report import ShownReport
+    from paramedic.watch.watcher import View, Watcher
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "command", metavar="COMMAND", nargs=argparse.REMAINDER, help="the job's own launch command, after --"
+    )
+    group = parser.add_argument_group("watching")
+    group.add_argument("--dir", metavar="DIR", help="where the recording goes (default: paramedic-run-<time> here)")
+    group.add_argument(
+        "--on-hang",
+        choices=("report", "kill"),
+        default="report",
+        help="only say it, or end the job, too (default: report)",
+    )
+    group.add_argument("--no-live", action="store_true", help="no live view, also on a terminal")
+    group.add_argument("--metrics", metavar="FILE", help="keep a Prometheus text file there")
+    group.add_argument("--webhook", metavar="URL", help="POST the verdict as JSON there")
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "--format", choices=CHOICES["format"], help="how to write the report (default: as FILE is called)"
+    )
+    output.add_argument("--output", metavar="FILE", help="write the report there, too")
+    output.add_argument("--quiet", action="store_true", help="do not print the verdict")
+    output.add_argument("-v", "--verbose", action="store_true", help="all evidence, all findings, all skipped files")
+    flags.add_rule_flags(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from paramedic.watch import outputs
+    from paramedic.watch.watcher import CannotStartError, Watcher
+
+    command = args.command[1:] if args.command[:1] == ["--"] else args.command
+    if not command:
+        raise ParamedicError("name the command to be started after --: paramedic run -- torchrun … train.py")
+    config = flags.settings(args)
+    if args.webhook:
+        outputs.check_address(args.webhook)
+    folder = _folder(args.dir)
+    diagnosis = _Diagnosis(args)
+    live = (
+        not args.no_live
+        and sys.stderr is not None
+        and sys.stderr.isatty()
+        and sys.stdout is not None
+        and sys.stdout.isatty()
+    )
+    view, close = _view(live, folder)
+    watcher = Watcher(folder, command, diagnosis, view, args.on_hang, after=outputs.after(args.metrics, args.webhook))
+    try:
+        code = watcher.run(shown_by_us=live)
+    except CannotStartError as error:
+        flags.say(f"paramedic: {error}")
+        return error.code
+    finally:
+        close()
+    report = watcher.verdict
+    if report is not None:
+        _write(watcher, report, args, config.format)
+    return code
+
+
+class _Diagnosis:
+    """The pipeline, with the rules compiled once."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        from paramedic.knowledge import load
+        from paramedic.pipeline import compile_prefilter
+
+        self._options = flags.options(flags.settings(args))
+        self._knowledge = load(self._options.rules)
+        self._prefilter = compile_prefilter(self._knowledge)
+
+    def __call__(self, folder: str) -> ShownReport:
+        from paramedic.pipeline import examine, read
+
+        return examine(read([folder], self._prefilter), self._knowledge, self._prefilter, self._options)
+
+
+def _folder(wanted: str | None) -> str:
+    """A folder of its own: two jobs in one would be taken for one."""
+    folder = wanted or f"paramedic-run-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    try:
+        os.makedirs(folder, exist_ok=True)
+        taken = any(os.scandir(folder))
+    except OSError as error:
+        raise ParamedicError(f"{folder}: cannot be used: {error.strerror or error}") from None
+    if taken:
+        raise ParamedicError(f"{folder}: is not empty; each watched job needs a folder of its own (--dir)")
+    os.makedirs(os.path.join(folder, "ranks"))
+    return folder
+
+
+def _view(live: bool, folder: str) -> tuple[View, Callable[[], None]]:
+    if live:
+        from paramedic.watch.live import Live
+
+        shown = Live(os.path.join(folder, "console.log"))
+        return shown, shown.close
+    return _Plain(), lambda: None
+
+
+class _Plain:
+    """Without a terminal: only what is worth a line."""
+
+    def show(self, watcher: Watcher) -> None:
+        return
+
+    def say(self, text: str) -> None:
+        from paramedic.report.escape import printable
+
+        flags.say(f"paramedic: {printable(text)}")
+
+
+def _write(watcher: Watcher, report: ShownReport, args: argparse.Namespace, format: str) -> None:
+    from paramedic.report import render
+
+    for name in ("json", "html", "text"):
+        path = os.path.join(watcher.folder, f"report.{'txt' if name == 'text' else name}")
+        try:
+            flags.write_file(path, render(report, name, verbose=args.verbose))
+        except OSError as error:
+            flags.say(f"paramedic: {path}: not written: {error.strerror or error}")
+    if args.output:
+        flags.write_file(args.output, render(report, format, verbose=args.verbose))
+    if watcher.kind != "end" and not args.quiet and sys.stderr is not None:
+        sys.stderr.write(render(report, "text", verbose=args.verbose))
+    if not args.quiet:
+        flags.say(f"paramedic: recorded in {watcher.folder}; `paramedic diagnose {watcher.folder}` says it again")

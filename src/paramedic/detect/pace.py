@@ -1,0 +1,149 @@
+"""Who holds the others up: the ranks' own share of each step, and what the kernel knows of their connections."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+from paramedic.detect.match import on_events
+from paramedic.detect.watched import seen_ranks
+from paramedic.knowledge import Rule
+from paramedic.model import Event, Finding, Run
+
+_STEPS = 8
+_EXCESS = 0.25
+"""Of a step: so much more of its own time than the others a slow rank needs."""
+_WAITS = ("backward", "collective")
+_WORDS = {
+    "data": "waiting for data",
+    "other": "computing in its own code",
+    "optimizer": "in the optimizer's step",
+    "checkpoint": "saving",
+}
+_REASONS: Mapping[str, Mapping[str, float]] = {
+    "data": {"storage-or-external-service-fault": 5.0, "uneven-work-across-ranks": 2.0},
+    "other": {"uneven-work-across-ranks": 3.0, "hardware-fault": 2.0},
+    "optimizer": {"hardware-fault": 3.0, "uneven-work-across-ranks": 2.0},
+    "checkpoint": {"storage-or-external-service-fault": 6.0},
+}
+_SENT, _BUSY_US = 1 << 20, 100_000  # less tells nothing about a link
+_SLOWER = 3.0
+_EDGE = ("port", "peer_port", "lately_sent", "lately_busy_us", "lately_by_peer_us")
+_COMMUNICATION = 0.3  # of a step is spent waiting before a link is blamed for it
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Medians over a rank's last steps, in milliseconds."""
+
+    rank: int
+    event: Event
+    total: float
+    parts: Mapping[str, float]
+
+    @property
+    def own(self) -> float:
+        return sum(value for part, value in self.parts.items() if part not in _WAITS)
+
+
+def paces(run: Run) -> list[Pace]:
+    return [pace for one in seen_ranks(run).values() if (pace := _pace(one.rank, one.event))]
+
+
+def _pace(rank: int, event: Event) -> Pace | None:
+    names, rows = event.fields.get("parts"), event.fields.get("times_ms")
+    if not isinstance(names, list) or not isinstance(rows, list):
+        return None
+    rows = [row for row in rows if isinstance(row, list) and len(row) == len(names) + 1 and all(map(_is_number, row))]
+    if len(rows) < _STEPS:
+        return None
+    columns = [median(column) for column in zip(*rows, strict=True)]
+    return Pace(rank, event, columns[0], dict(zip(map(str, names), columns[1:], strict=True)))
+
+
+def slow_rank(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """A rank whose own part of the step is longer than everybody else's: the others wait for it."""
+    all_paces = paces(run)
+    if len(all_paces) < 2:
+        return
+    slow = _slow(all_paces)
+    if not slow:
+        return
+    others = [one for one in all_paces if one not in slow]
+    part, excess = max(
+        (
+            (part, median([one.parts[part] for one in slow]) - median([one.parts[part] for one in others]))
+            for part in _WORDS
+        ),
+        key=lambda item: item[1],
+    )
+    fields = {
+        "own": f"{median([one.own for one in slow]):.0f}",
+        "others": f"{median([one.own for one in others]):.0f}",
+        "why": f"{_WORDS[part]}, {excess:.0f} ms more",
+        "step": f"{median([one.total for one in all_paces]):.0f}",
+        "accused": ", ".join(str(one.rank) for one in slow),
+    }
+    events = [one.event for one in (*slow[:3], *others[:1])]
+    yield replace(on_events(rule, events, sorted(one.rank for one in slow), fields), weights=_REASONS[part])
+
+
+def _slow(all_paces: Sequence[Pace]) -> list[Pace]:
+    """The largest gap between neighbours, if what is above it are few and far enough from the rest."""
+    ordered = sorted(all_paces, key=lambda one: one.own)
+    half = len(ordered) // 2
+    step = median([one.total for one in ordered])
+    for count in range(1, max(1, len(ordered) // 4) + 1):
+        rest, top = ordered[:-count], ordered[-count:]
+        gap = top[0].own - rest[-1].own
+        spread = rest[-1].own - rest[0].own if len(rest) > 1 else 0.0
+        waits = median([sum(one.parts.get(part, 0.0) for part in _WAITS) for one in rest])
+        if gap > max(_EXCESS * step, spread) and waits > 0.5 * gap and len(rest) >= max(half, 1):
+            return top
+    return []
+
+
+def slow_link(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """A rank whose connections move far fewer bytes in the time they are busy than everybody else's."""
+    ranks = seen_ranks(run)
+    all_paces = paces(run)
+    if len(all_paces) < 3 or any(one.rule in ("PERF014",) for one in found):
+        return
+    step = median([one.total for one in all_paces])
+    waits = median([sum(one.parts.get(part, 0.0) for part in _WAITS) for one in all_paces])
+    edges = {rank: _edges(one.event) for rank, one in ranks.items()}
+    at = {(port, peer): rank for rank, found_here in edges.items() for port, peer, *_ in found_here}
+    rates: list[tuple[int, float]] = []
+    for rank, here in edges.items():
+        for port, peer, sent, busy, by_peer in here:
+            blamed = at.get((peer, port), rank) if by_peer > busy / 2 else rank
+            rates.append((blamed, sent / busy))
+    by_rank = {rank: [rate for blamed, rate in rates if blamed == rank] for rank in ranks}
+    typical = {rank: max(own) for rank, own in by_rank.items() if own}
+    if len(typical) < 3 or waits < _COMMUNICATION * step:
+        return
+    worst = min(typical, key=lambda rank: typical[rank])
+    usual = median([rate for rank, rate in typical.items() if rank != worst])
+    if typical[worst] * _SLOWER > usual or min(r for k, r in typical.items() if k != worst) < typical[worst] * 2:
+        return
+    fields = {"rate": f"{typical[worst]:.1f}", "usual": f"{usual:.1f}", "step": f"{step:.0f}", "accused": str(worst)}
+    others = [one.event for rank, one in ranks.items() if rank != worst][:1]
+    yield on_events(rule, [ranks[worst].event, *others], [worst], fields)
+
+
+def _edges(event: Event) -> list[tuple[int, int, int, int, int]]:
+    """Own port, peer's port, bytes sent lately, microseconds busy, and of those waiting for the peer."""
+    found = event.fields.get("connections")
+    edges = []
+    for one in found if isinstance(found, list) else ():
+        values: list[Any] = [one.get(name) for name in _EDGE] if isinstance(one, dict) else []
+        port, peer, sent, busy, by_peer = values if all(isinstance(v, int) for v in values) and values else [0] * 5
+        if sent > _SENT and busy > _BUSY_US:
+            edges.append((port, peer, sent, busy, by_peer))
+    return edges
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

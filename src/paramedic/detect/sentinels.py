@@ -1,0 +1,119 @@
+"""Numbers that the agents in the ranks saw themselves: replicas that part, a loss that is no number, memory that only
+grows."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+from typing import Any
+
+from paramedic.detect.match import on_events
+from paramedic.detect.watched import seen_ranks, watcher_of
+from paramedic.knowledge import Rule
+from paramedic.model import Finding, Run
+
+_PERSISTS = 2
+_POINTS = 12
+_GROWTH = 0.10
+"""Of what the rank began with."""
+
+
+def replicas_differ(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """At the same step, the parameters of some rank are not those of the others, and stay so."""
+    ranks = seen_ranks(run)
+    at: dict[tuple[str, int], dict[int, str]] = defaultdict(dict)
+    for rank, one in ranks.items():
+        for digest in _list(one.event.fields.get("digests")):
+            if isinstance(digest, Mapping) and isinstance(digest.get("step"), int):
+                at[str(digest.get("what")), digest["step"]][rank] = str(digest.get("digest"))
+    apart = [(step, here) for (_, step), here in sorted(at.items()) if len(here) > 1 and len(set(here.values())) > 1]
+    agreed = [step for (_, step), here in at.items() if len(here) > 1 and len(set(here.values())) == 1]
+    if len(apart) < _PERSISTS or max(agreed, default=-1) > apart[0][0]:
+        return
+    step, last = apart[0][0], apart[-1][1]
+    (usual, votes), *_ = Counter(last.values()).most_common(1)
+    odd = sorted(rank for rank, digest in last.items() if digest != usual) if votes > len(last) / 2 else []
+    events = [ranks[rank].event for rank in (odd or sorted(last))[:3]]
+    fields = {"step": str(step), "before": str(max(agreed)) if agreed else "none", "accused": ", ".join(map(str, odd))}
+    yield on_events(rule, events, odd, {name: value for name, value in fields.items() if value})
+
+
+def loss_is_no_number(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """The loss of a rank has become NaN or infinite, and has stayed so."""
+    ranks = seen_ranks(run)
+    lost: dict[int, tuple[int, str]] = {}
+    for rank, one in ranks.items():
+        values = _values(one.event.fields, "loss")
+        bad = [(step, str(value)) for step, value in values if isinstance(value, str)]
+        if len(values) >= _PERSISTS and all(isinstance(value, str) for _, value in values[-_PERSISTS:]):
+            lost[rank] = bad[0]
+    if lost and not any(one.symptom == rule.symptom and one.severity == "error" for one in found):
+        first = min(step for step, _ in lost.values())
+        who = sorted(rank for rank, (step, _) in lost.items() if step == first)
+        fields = {"value": lost[who[0]][1], "step": str(first)}
+        yield on_events(rule, [ranks[rank].event for rank in who[:4]], who if len(who) < len(ranks) else (), fields)
+
+
+def memory_grows(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Host or device memory that rises from third to third of the run; with the step at which it will be full."""
+    job = watcher_of(run)
+    ranks = seen_ranks(run)
+    told = job.fields.get("memory") if job else None
+    growing: dict[str, list[tuple[int, float, int]]] = defaultdict(list)
+    for rank, points in told.items() if isinstance(told, Mapping) else ():
+        for place, column in (("host", 1), ("device", 2)):
+            grown = _growth(_list(points), column)
+            if grown and rank.isdigit() and int(rank) in ranks:
+                growing[place].append((int(rank), *grown))
+    for place, grown_ranks in growing.items():
+        who = sorted(rank for rank, *_ in grown_ranks)
+        slope, now = max((slope, now) for _, slope, now in grown_ranks)
+        limit = _limit(run, place, who[0]) / (len(ranks) if place == "host" else 1)
+        last = max(_int(ranks[rank].event.fields.get("steps")) for rank in who)
+        forecast = f"; at this rate it is full at step {last + int((limit - now) / slope):,}" if limit > now else ""
+        fields = {"place": place, "slope": f"{slope / 1e6:.2f}", "now": f"{now / 1e9:.1f}", "forecast": forecast}
+        events = [ranks[rank].event for rank in who[:3]]
+        yield replace(on_events(rule, events, who if len(who) < len(ranks) else (), fields), attempt=0)
+
+
+def _growth(points: Sequence[Any], column: int) -> tuple[float, int] | None:
+    """Bytes a step, and bytes now, where each third of the run lies clearly above the one before it."""
+    rows = [p for p in points if isinstance(p, list) and len(p) > column and all(isinstance(v, int) for v in p)]
+    rows = rows[len(rows) // 4 :]  # the first steps allocate what is then kept
+    third = len(rows) // 3
+    if len(rows) < _POINTS or rows[-1][0] <= rows[0][0]:
+        return None
+    low, middle, high = (
+        median([row[column] for row in part]) for part in (rows[:third], rows[third:-third], rows[-third:])
+    )
+    rise = (high - low) / max(low, 1)
+    steady = middle - low > 0.25 * (high - low) and high - middle > 0.25 * (high - low)
+    if low <= 0 or rise < _GROWTH or not steady:
+        return None
+    slope = (rows[-1][column] - rows[0][column]) / (rows[-1][0] - rows[0][0])
+    return (slope, rows[-1][column]) if slope > 0 else None
+
+
+def _limit(run: Run, place: str, rank: int) -> float:
+    one = seen_ranks(run)[rank].event.fields
+    job = watcher_of(run)
+    if place == "host":
+        return float(_int(job.fields.get("host_limit"))) if job else 0.0
+    values = one.get("values")
+    return float(_int(values.get("device_total"))) if isinstance(values, Mapping) else 0.0
+
+
+def _values(fields: Mapping[str, Any], name: str) -> list[tuple[int, Any]]:
+    values = fields.get("values")
+    series = _list(values.get(name)) if isinstance(values, Mapping) else []
+    return [(one[0], one[1]) for one in series if isinstance(one, list) and len(one) == 2 and isinstance(one[0], int)]
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _int(value: Any) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0

@@ -1,0 +1,163 @@
+"""What `paramedic run` saw: who stands where while nothing moves, who is slow, whose numbers part from the others'."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from typing import Any
+
+from paramedic.detect import calls as call
+from paramedic.detect.match import on_events, own_frame
+from paramedic.knowledge import Rule
+from paramedic.model import Event, Finding, Run
+
+_FROZEN_S = 8.0
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A rank, as its agent and the watcher saw it last."""
+
+    rank: int
+    event: Event
+    condition: str
+    phase: str
+    beat_age_s: float
+    still_s: float
+
+
+def seen_ranks(run: Run) -> dict[int, Seen]:
+    job = watcher_of(run)
+    told = _dict(job.fields.get("ranks")) if job else {}
+    found: dict[int, Seen] = {}
+    for event in run.events:
+        if event.kind == "watch" and event.rank is not None:
+            about = _dict(told.get(str(event.rank)))
+            found[event.rank] = Seen(
+                event.rank,
+                event,
+                str(about.get("condition") or ""),
+                str(_dict(event.fields.get("now")).get("phase") or ""),
+                _float(about.get("beat_age_s")),
+                _float(about.get("still_s")),
+            )
+    return found
+
+
+def watcher_of(run: Run) -> Event | None:
+    return next((e for e in run.events if e.kind == "watch" and "paramedic_job" in e.fields), None)
+
+
+def is_suspected(run: Run) -> bool:
+    job = watcher_of(run)
+    return job is not None and isinstance(job.fields.get("suspected"), dict)
+
+
+def frozen(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Ranks whose process lives but runs no Python any more, while the others wait."""
+    if not is_suspected(run):
+        return
+    ranks = seen_ranks(run)
+    who = [one for one in ranks.values() if one.condition == "frozen" and one.beat_age_s >= _FROZEN_S]
+    if who and len(who) < len(ranks):
+        stacks = stacks_of(run)
+        places = [stacks[one.rank] for one in who if one.rank in stacks]
+        fields = {
+            "place": own_frame(places[0]) if places else "code that cannot be seen",
+            "seconds": f"{min(one.beat_age_s for one in who):.0f}",
+            "waiting": _listed(set(ranks) - {one.rank for one in who}),
+        }
+        events = [*places[:2], *(one.event for one in who[:3]), *_others(ranks, who)]
+        yield _accused(on_events(rule, events, [one.rank for one in who], fields))
+
+
+def unlike_calls(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """The same call with other contents, as the ranks' black boxes have it: also after an abort that said nothing."""
+    if not is_suspected(run) and not _failed(run):
+        return
+    made = call.calls_of(run)
+    if (odd := call.unlike(made)) is None:
+        return
+    chosen = {*odd.ranks} or {rank for rank, one in made.items() if not one[-1].done}
+    events = [e for e in run.events if e.kind == "calls" and e.rank in chosen]
+    others = [e for e in run.events if e.kind == "calls" and e.rank not in chosen]
+    one = on_events(rule, [*events[:3], *others[:1]], odd.ranks, {"odd": odd.odd, "usual": odd.usual})
+    same_op = odd.odd.split(" ")[0] == odd.usual.split(" ")[0]
+    weights = {"uneven-work-across-ranks" if same_op else "collective-order-divergence": 8.0}
+    yield replace(_accused(one), weights=weights)
+
+
+def elsewhere(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Everybody waits, and somebody in another collective than those who wait for him."""
+    if not is_suspected(run) or _decided(found):
+        return
+    ranks = seen_ranks(run)
+    if any(one.condition not in ("waiting", "ended") for one in ranks.values()):
+        return
+    backward = [one.rank for one in ranks.values() if one.phase == "backward"]
+    odd = call.elsewhere(call.calls_of(run), groups_of(run), backward, frozenset(ranks))
+    if odd is None:
+        return
+    events = [ranks[rank].event for rank in odd.ranks[:3]] or [one.event for one in ranks.values()][:4]
+    fields = {"odd": odd.odd, "usual": odd.usual}
+    yield _accused(on_events(rule, [*events, *_others(ranks, [ranks[r] for r in odd.ranks])], odd.ranks, fields))
+
+
+def nobody_moves(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Nothing moves, and nothing tells whose fault it is: at least that is said."""
+    job = watcher_of(run)
+    if job is None or not is_suspected(run) or _decided(found):
+        return
+    ranks = seen_ranks(run)
+    suspected = _dict(job.fields.get("suspected"))
+    fields = {
+        "seconds": f"{_float(suspected.get('quiet_s')):.0f}",
+        "longest": f"{_float(suspected.get('usual_s')):.0f}",
+    }
+    missing = sorted(run.expected_ranks - set(ranks)) if len(run.expected_ranks) < 1 << 16 else []
+    yield on_events(rule, [job, *(one.event for one in list(ranks.values())[:5])], missing, fields)
+
+
+def groups_of(run: Run) -> dict[str, Set[int]]:
+    found: dict[str, Set[int]] = {}
+    for fact in run.facts:
+        group = _dict(fact.value)
+        ranks = group.get("ranks")
+        if fact.name == "group" and isinstance(ranks, list):
+            found[str(group.get("name"))] = frozenset(rank for rank in ranks if isinstance(rank, int))
+    return found
+
+
+def stacks_of(run: Run) -> dict[int, Event]:
+    """The last stack of each rank's main thread."""
+    return {e.rank: e for e in run.events if e.kind == "stack" and e.rank is not None and e.fields.get("main")}
+
+
+def _accused(one: Finding) -> Finding:
+    return replace(one, fields={**one.fields, "accused": _listed({*one.ranks})}) if one.ranks else one
+
+
+def _decided(found: Sequence[Finding]) -> bool:
+    return any(one.severity == "error" and one.consequence == "never" and one.ranks for one in found)
+
+
+def _failed(run: Run) -> bool:
+    job = watcher_of(run)
+    return job is not None and job.fields.get("exit") not in (None, 0)
+
+
+def _others(ranks: Mapping[int, Seen], who: Sequence[Seen]) -> list[Event]:
+    named = {one.rank for one in who}
+    return [one.event for one in ranks.values() if one.rank not in named and one.condition == "waiting"][:2]
+
+
+def _dict(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _float(value: Any) -> float:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else 0.0
+
+
+def _listed(ranks: Set[int]) -> str:
+    return ", ".join(map(str, sorted(ranks)[:16])) + (" …" if len(ranks) > 16 else "")

@@ -1,0 +1,78 @@
+"""Is the job stuck? Judged by what the ranks do and against the job's own history, not by a fixed number of seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from paramedic.detect.hang import ASIDE
+from paramedic.model import Event, Finding, Run
+from paramedic.watch.pulse import STILL, Pulse
+
+SOON = 4.0
+"""Nothing moves, and no rank does anything that could make it move again: time to look at stacks and traces."""
+LATER = 60.0
+"""A rank computes, reads or writes without a sign of progress: evaluation, saving and compiling look like that."""
+_NEVER_CAME = 180.0
+_MOST = 1800.0
+
+
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    """`look`: ask the ranks where they stand. `overdue`: longer than this job has ever paused."""
+
+    level: Literal["look", "overdue"]
+    why: str
+    quiet_s: float
+    usual_s: float
+
+
+def suspicion(pulses: Mapping[int, Pulse], size: int | None, now: float, since: float) -> Suspicion | None:
+    """`since` is when the job was started."""
+    ranks = pulses.values()
+    quiet = now - max((pulse.moved for pulse in ranks), default=since)
+    conditions = {pulse.condition for pulse in ranks}
+    if not ranks or quiet < STILL or conditions & {"going", "starting"} or conditions <= {"ended", "failed"}:
+        return None
+    usual = _longest_pause(ranks)
+    missing = max((size or 0) - len(pulses), 0)
+    if quiet > min(_NEVER_CAME if missing else max(LATER, 3 * usual), _MOST):
+        return Suspicion("overdue", _said(conditions, missing), quiet, usual)
+    somebody_waits = conditions & {"waiting", "gone", "stopped", "frozen"}
+    if quiet > SOON and somebody_waits and not missing and not _is_busy(ranks):
+        return Suspicion("look", _said(conditions, missing), quiet, usual)
+    return None
+
+
+def _is_busy(ranks: Collection[Pulse]) -> bool:
+    return any(pulse.condition == "busy" for pulse in ranks)
+
+
+def _longest_pause(ranks: Collection[Pulse]) -> float:
+    """From which a rank of this job came back by itself."""
+    return max((float(pulse.state.get("longest_idle_s") or 0) for pulse in ranks), default=0.0)
+
+
+def _said(conditions: Collection[str], missing: int) -> str:
+    absent = f"; {missing} never came" if missing else ""
+    return f"no rank makes progress ({', '.join(sorted(conditions))}{absent})"
+
+
+def is_settled(found: Finding, run: Run, pulses: Mapping[int, Pulse]) -> bool:
+    """Waiting would not change it: nobody computes, and who is waited for does nothing that merely takes its time."""
+    accused = [pulses[rank] for rank in found.ranks if rank in pulses]
+    if any(one.condition == "busy" for one in accused) or (
+        not found.ranks and any(p.condition == "idle" for p in pulses.values())
+    ):
+        return False
+    stacks = [e for e in run.events if e.kind == "stack" and e.fields.get("main") and e.rank in found.ranks]
+    if any(one.condition == "waiting" for one in accused):
+        return True
+    return not any(takes_its_time(stack) for stack in stacks)
+
+
+def takes_its_time(stack: Event) -> bool:
+    """Evaluation, saving and compiling."""
+    frames = stack.fields.get("frames") or ()
+    return stack.fields.get("waits") in ("checkpoint", "compile") or any(ASIDE.search(str(frame)) for frame in frames)

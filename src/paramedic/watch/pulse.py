@@ -1,0 +1,145 @@
+"""Each rank's pulse: what its agent last said joined with what the kernel says of its process, and how long nothing
+has moved."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Condition = Literal["starting", "going", "waiting", "idle", "busy", "frozen", "stopped", "gone", "ended", "failed"]
+
+STILL = 2.0
+"""Seconds without a sign of progress after which a rank counts as standing."""
+_STALE = 4.0  # seconds without a beat: Python's lock is held, or the process does not run
+_BUSY = 0.3  # of a processor
+_TRAFFIC = 1 << 14  # bytes over its connections
+_INPUT = 1 << 18  # bytes a second of files
+_MAX_STATE = 4 << 20
+
+
+@dataclass(slots=True)
+class Process:
+    """As /proc shows it. `letter` is empty when it is gone."""
+
+    letter: str = ""
+    started: int = 0
+    cpu_s: float = 0.0
+    io: int = 0
+
+
+@dataclass(slots=True)
+class Pulse:
+    """One rank, as of the last look."""
+
+    rank: int
+    state: Mapping[str, Any] = field(default_factory=dict)
+    process: Process | None = None
+    condition: Condition = "starting"
+    moved: float = 0.0
+    """When, by the watcher's clock, it last showed progress."""
+    cpu_share: float = 0.0
+    beat: float = 0.0
+    marks: tuple[float, ...] = ()
+    looked: float = 0.0
+    flowing: bool = False
+
+    @property
+    def steps(self) -> int:
+        return int(self.state.get("steps") or 0)
+
+    @property
+    def phase(self) -> str:
+        return str((self.state.get("now") or {}).get("phase") or "")
+
+    @property
+    def said(self) -> str:
+        return str((self.state.get("now") or {}).get("said") or "")
+
+
+def read_states(folder: str) -> dict[int, dict[str, Any]]:
+    """What the agents last wrote; a file that is not whole, or not ours, is as if it were not there."""
+    found: dict[int, dict[str, Any]] = {}
+    try:
+        names = os.listdir(os.path.join(folder, "ranks"))
+    except OSError:
+        return found
+    for name in names:
+        if not name.endswith(".watch.json"):
+            continue
+        try:
+            with open(os.path.join(folder, "ranks", name), "rb") as file:
+                state = json.loads(file.read(_MAX_STATE))
+            found[int(state["rank"])] = state
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return found
+
+
+def process(pid: int) -> Process:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return Process()
+    ticks = os.sysconf("SC_CLK_TCK")
+    letter = fields[0].decode()
+    return Process(
+        "" if letter in "ZX" else letter, int(fields[19]), (int(fields[11]) + int(fields[12])) / ticks, _io(pid)
+    )
+
+
+def _io(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/io", "rb") as file:
+            return sum(int(line.split()[1]) for line in file if line.startswith((b"rchar", b"wchar")))
+    except (OSError, ValueError):
+        return 0
+
+
+def look(pulse: Pulse, state: Mapping[str, Any], host: str, now: float | None = None) -> None:
+    """Brings a rank's pulse up to date."""
+    now = time.monotonic() if now is None else now
+    before, was = pulse.marks, pulse.process
+    fresh = state.get("beats") != pulse.state.get("beats") or state.get("pid") != pulse.state.get("pid")
+    pulse.state = state
+    marks = (*(float(state.get(name) or 0) for name in ("ticks", "steps", "calls", "pid")), _traffic(state))
+    if fresh:
+        pulse.beat = now
+    if marks[:4] != before[:4] or marks[4] - before[4] > _TRAFFIC:
+        pulse.moved = now
+        pulse.marks = marks
+    here = state.get("host") == host and isinstance(state.get("pid"), int)
+    pulse.process = process(state["pid"]) if here else None
+    span = now - pulse.looked
+    if pulse.process and was and span > 0.2:
+        pulse.cpu_share = (pulse.process.cpu_s - was.cpu_s) / span
+        pulse.flowing = (pulse.process.io - was.io) / span > _INPUT
+    pulse.looked = now
+    pulse.condition = _condition(pulse, now)
+
+
+def _traffic(state: Mapping[str, Any]) -> float:
+    """A large message on a slow link is progress, too."""
+    found = state.get("connections")
+    known = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    return float(sum(int(one.get("sent") or 0) + int(one.get("received") or 0) for one in known))
+
+
+def _condition(pulse: Pulse, now: float) -> Condition:
+    stage = pulse.state.get("stage")
+    if stage in ("ended", "failed"):
+        return "ended" if stage == "ended" else "failed"
+    if pulse.process is not None and pulse.process.letter in ("", "T", "t"):
+        return "stopped" if pulse.process.letter else "gone"
+    if now - pulse.beat > _STALE:
+        return "frozen"
+    if now - pulse.moved < STILL:
+        return "going"
+    computes = pulse.cpu_share >= _BUSY and not pulse.state.get("device_memory")  # who waits for a GPU may spin
+    if pulse.phase == "collective" or (pulse.phase == "backward" and not computes):
+        return "waiting"
+    return "busy" if computes or pulse.flowing else "idle"

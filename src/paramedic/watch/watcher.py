@@ -1,0 +1,339 @@
+"""The watcher: starts the user's command as it is, looks at its ranks once a second, and asks the pipeline when
+something is wrong.
+
+Nothing here is in the way of the job: its output goes through the keeper, its ranks write files, and when the watcher
+dies they go on without it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from paramedic.errors import ParamedicError
+from paramedic.model import Finding
+from paramedic.report import ShownReport
+from paramedic.watch import judge, keeper, pulse
+from paramedic.watch.memory import Memory, host_limit
+from paramedic.watch.pulse import Pulse
+
+AGENT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "rank", "site")
+_LOOK_EVERY, _POLL = 1.0, 0.1
+_ANSWER_S, _AGAIN_S, _BETWEEN_S = 4.0, 2.0, 1.5
+_SLOW_EVERY = 10.0
+_PATIENCE_AT_END = 5.0
+_FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+Diagnose = Callable[[str], ShownReport]
+
+
+class View(Protocol):
+    """Whatever shows the job to people while it runs."""
+
+    def show(self, watcher: Watcher) -> None: ...
+    def say(self, text: str) -> None: ...
+
+
+@dataclass(slots=True)
+class Watcher:
+    """One watched command. `pulses` are its ranks; `verdict` is set once."""
+
+    folder: str
+    command: Sequence[str]
+    diagnose: Diagnose
+    view: View
+    on_hang: str = "report"
+    after: Callable[[Watcher], None] = lambda _: None
+    pulses: dict[int, Pulse] = field(default_factory=dict)
+    verdict: ShownReport | None = None
+    kind: str = ""
+    events: list[str] = field(default_factory=list)
+    started: float = field(default_factory=time.monotonic)
+    host: str = field(default_factory=socket.gethostname)
+    memory: Memory = field(default_factory=Memory)
+    _child: subprocess.Popen[bytes] | None = None
+    _asked: int = 0
+    _looked_at: tuple[float, ...] = ()
+    _slow_next: float = 0.0
+    _told: set[str] = field(default_factory=set)
+    _killed: bool = False
+
+    # -- the job ---------------------------------------------------------------------------------------------------
+
+    def run(self, shown_by_us: bool) -> int:
+        """The exit code is the command's own; 124 when a hang was ended, 127 and 126 when it cannot be started."""
+        kept = keeper.start(os.path.join(self.folder, "console.log"), shown_by_us)
+        try:
+            self._child = subprocess.Popen(
+                list(self.command), stdout=kept.out, stderr=kept.err, env=environment(self.folder)
+            )
+        except OSError as error:
+            kept.close()
+            os.waitpid(kept.pid, 0)
+            raise CannotStartError(self.command[0], error) from None
+        kept.close()
+        with self._signals(self._child):
+            code = self._watch(self._child)
+        _await_end(kept.pid)
+        self._finish(code)
+        return 124 if self._killed else 128 - code if code < 0 else code
+
+    def _watch(self, child: subprocess.Popen[bytes]) -> int:
+        following = time.monotonic()
+        while True:
+            try:
+                return child.wait(timeout=_POLL)
+            except subprocess.TimeoutExpired:
+                pass
+            if time.monotonic() >= following:
+                following = time.monotonic() + _LOOK_EVERY
+                self.look()
+                self.view.show(self)
+                self.after(self)
+
+    @contextlib.contextmanager
+    def _signals(self, child: subprocess.Popen[bytes]) -> Any:
+        """Ctrl-C reaches the job by itself; what is sent to us alone is passed on."""
+
+        def forward(number: int, _: Any) -> None:
+            with contextlib.suppress(ProcessLookupError):
+                child.send_signal(number)
+
+        before = {number: signal.signal(number, forward) for number in _FORWARDED}
+        before[signal.SIGINT] = signal.signal(signal.SIGINT, lambda *_: None)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    # -- looking ---------------------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        now = time.monotonic()
+        for rank, state in pulse.read_states(self.folder).items():
+            one = self.pulses.setdefault(rank, Pulse(rank, moved=now, beat=now))
+            pulse.look(one, state, self.host, now)
+        self.memory.look(self.pulses)
+        if self.verdict is None:
+            suspected = judge.suspicion(self.pulses, self.size, now, self.started)
+            if suspected is not None:
+                self._suspect(suspected)
+        if now >= self._slow_next and self.verdict is None:
+            self._slow_next = now + _SLOW_EVERY
+            self._warn()
+
+    @property
+    def size(self) -> int | None:
+        sizes = [int(one.state.get("world_size") or 0) for one in self.pulses.values()]
+        return max(sizes, default=0) or None
+
+    def _suspect(self, suspected: judge.Suspicion) -> None:
+        """Asks every rank where it stands, twice: only who stands at the same place both times is stuck."""
+        marks = self._marks()
+        if suspected.level == "look" and marks == self._looked_at:
+            return
+        self._looked_at = marks
+        for pause in (0.0, _BETWEEN_S):
+            time.sleep(pause)  # the pause is the measurement: who stands where he stood before?
+            self._ask()
+            if self._marks() != marks:
+                self._forget()
+                return
+        self.write_job(suspected)
+        report = self.diagnose(self.folder)
+        found = stuck_in(report)
+        if self._moved_since(marks):
+            self._forget()
+        elif found is not None and (suspected.level == "overdue" or judge.is_settled(found, report.run, self.pulses)):
+            self._conclude(report, "hang")
+            if self.on_hang == "kill":
+                self._end()
+
+    def _forget(self) -> None:
+        """It goes on: where the ranks stood a moment ago must not be taken for where they stand at the end."""
+        for name in ("stacks", "traces"):
+            for file in os.listdir(os.path.join(self.folder, name)):
+                if not file.endswith(".signal.txt"):
+                    with contextlib.suppress(OSError):
+                        os.unlink(os.path.join(self.folder, name, file))
+
+    def _ask(self) -> None:
+        self._asked += 1
+        with contextlib.suppress(OSError):
+            _write(os.path.join(self.folder, "ask"), str(self._asked).encode())
+        until = time.monotonic() + (_ANSWER_S if self._asked == 1 else _AGAIN_S)
+        while time.monotonic() < until and not self._answered():
+            time.sleep(_POLL)
+        for one in self.pulses.values():
+            if one.condition == "frozen":
+                _signal_for_stack(one)
+
+    def _answered(self) -> bool:
+        states = pulse.read_states(self.folder)
+        able = [
+            rank for rank, one in self.pulses.items() if one.condition not in ("gone", "stopped", "frozen", "ended")
+        ]
+        traced = all(os.path.exists(os.path.join(self.folder, "traces", f"rank_{rank}")) for rank in able)
+        return traced and all((states.get(rank) or {}).get("answered", 0) >= self._asked for rank in able)
+
+    def _marks(self) -> tuple[float, ...]:
+        states = pulse.read_states(self.folder)
+        return tuple(float(states[rank].get("ticks") or 0) for rank in sorted(states))
+
+    def _moved_since(self, marks: tuple[float, ...]) -> bool:
+        return self._marks() != marks or (self._child is not None and self._child.poll() is not None)
+
+    def _warn(self) -> None:
+        """Slow ranks, replicas that part, memory that grows: said once, while the job goes on."""
+        if not any(one.steps for one in self.pulses.values()):
+            return
+        self.write_job(None)
+        report = self.diagnose(os.path.join(self.folder, "ranks"))
+        for one in report.findings:
+            if one.rule in self._told:
+                continue
+            self._told.add(one.rule)
+            self.tell(one.summary)
+            if one.symptom == "straggler-or-imbalance":
+                self._mark("straggler")
+
+    def tell(self, text: str) -> None:
+        self.events.append(text)
+        self.view.say(text)
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def _finish(self, code: int) -> None:
+        self.look()
+        if self.verdict is None:
+            if code == 0:
+                self._forget()
+            self.write_job(None, code)
+            self._conclude(self.diagnose(self.folder), "failure" if code else "end")
+        self.after(self)
+
+    def _conclude(self, report: ShownReport, kind: str) -> None:
+        self.verdict, self.kind = report, kind
+        if kind != "end":
+            self._mark(kind)
+
+    def _mark(self, kind: str) -> None:
+        said = {"at": time.time(), "kind": kind}
+        with contextlib.suppress(OSError):
+            _write(os.path.join(self.folder, "verdict.json"), json.dumps(said).encode())
+
+    def _end(self) -> None:
+        """Ends the hanging job: SIGTERM to the launcher, which ends its ranks; then SIGKILL to all that are left."""
+        child = self._child
+        if child is None:
+            return
+        self._killed = True
+        ranks = [
+            int(one.state["pid"]) for one in self.pulses.values() if one.process is not None and one.process.letter
+        ]
+        child.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(_PATIENCE_AT_END)
+        for pid in ranks:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(_PATIENCE_AT_END)
+        if child.poll() is None:
+            child.kill()
+
+    def write_job(self, suspected: judge.Suspicion | None, code: int | None = None) -> None:
+        """What the watcher itself saw, for whoever reads the folder."""
+        said: dict[str, Any] = {
+            "paramedic_job": 1,
+            "command": list(self.command)[:64],
+            "host": self.host,
+            "watched_s": round(time.monotonic() - self.started, 1),
+            "exit": code,
+            "suspected": None,
+            "memory": self.memory.series(),
+            "host_limit": host_limit(),
+            "ranks": {str(rank): _told(one) for rank, one in self.pulses.items()},
+        }
+        if suspected is not None:
+            said["suspected"] = {
+                "kind": "hang",
+                "level": suspected.level,
+                "why": suspected.why,
+                "quiet_s": round(suspected.quiet_s, 1),
+                "usual_s": round(suspected.usual_s, 1),
+            }
+        with contextlib.suppress(OSError):
+            _write(os.path.join(self.folder, "ranks", "job.watch.json"), json.dumps(said).encode())
+
+
+class CannotStartError(ParamedicError):
+    """The command itself; its code is the shell's."""
+
+    def __init__(self, name: str, error: OSError) -> None:
+        super().__init__(f"{name}: cannot be started: {error.strerror or error}")
+        self.code = 127 if isinstance(error, FileNotFoundError) else 126
+
+
+def environment(folder: str) -> dict[str, str]:
+    """The user's own, with our folder first on PYTHONPATH."""
+    before = os.environ.get("PYTHONPATH")
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([AGENT, *([before] if before else [])]),
+        "PARAMEDIC_WATCH": os.path.abspath(folder),
+        "PYTHONUNBUFFERED": os.environ.get("PYTHONUNBUFFERED", "1"),
+    }
+
+
+def stuck_in(report: ShownReport) -> Finding | None:
+    """The verdict, if it explains why nothing moves."""
+    return report.verdict if report.verdict is not None and report.verdict.severity == "error" else None
+
+
+def _told(one: Pulse) -> dict[str, Any]:
+    now = time.monotonic()
+    return {
+        "condition": one.condition,
+        "process": one.process.letter if one.process else None,
+        "cpu_share": round(one.cpu_share, 2),
+        "beat_age_s": round(now - one.beat, 1),
+        "still_s": round(now - one.moved, 1),
+    }
+
+
+def _signal_for_stack(one: Pulse) -> None:
+    """Only where the agent's handler is in place, and the process is still the one that installed it."""
+    number, pid = one.state.get("signal"), one.state.get("pid")
+    if not isinstance(number, int) or not isinstance(pid, int) or one.process is None:
+        return
+    try:
+        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
+            caught = next((int(line.split()[1], 16) for line in file if line.startswith("SigCgt")), 0)
+        if caught >> (number - 1) & 1 and pulse.process(pid).started == one.process.started:
+            os.kill(pid, number)
+            time.sleep(_POLL)  # it writes without being asked twice; nothing tells when
+    except (OSError, ValueError):
+        return
+
+
+def _await_end(pid: int) -> None:
+    """The keeper ends when nobody can write to it any more; a daemon that the job left behind is not waited for."""
+    until = time.monotonic() + 2
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(pid, os.WNOHANG)[0] == 0 and time.monotonic() < until:
+            time.sleep(0.02)
+
+
+def _write(path: str, data: bytes) -> None:
+    with open(path + ".part", "wb") as file:
+        file.write(data)
+    os.replace(path + ".part", path)
