@@ -79,9 +79,8 @@ def watched(trial: Trial, place: Path) -> list[str]:
 
 def run(trial: Trial, place: Path, timing: Timing = Timing(), stop: Event | None = None) -> Outcome:
     """Watches one job to its end; whatever it started is gone afterwards."""
-    started = time.time()
     code = execute(watched(trial, place), trial, place, timing, stop or Event())
-    return judged(trial, place, code, started)
+    return judged(trial, place, code)
 
 
 def execute(command: list[str], trial: Trial, place: Path, timing: Timing, stop: Event) -> int | None:
@@ -176,7 +175,7 @@ def _having(variable: str) -> Iterator[int]:
 # -- what was said -------------------------------------------------------------------------------------------------
 
 
-def judged(trial: Trial, place: Path, code: int | None, started: float) -> Outcome:
+def judged(trial: Trial, place: Path, code: int | None) -> Outcome:
     report = _json(place / "report.json") or _json(place / "watched" / "report.json")
     findings = [finding for finding in report.get("findings", []) if finding["severity"] == "warning"]
     answer = report.get("verdict") or _limping(trial, findings)
