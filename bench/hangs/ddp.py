@@ -10,7 +10,7 @@ import time
 
 import torch
 import torch.distributed as dist
-from common import BATCH, HOW, build_model, due, go_on, log, make_batch, mark, reached, setup, train_step
+from common import BATCH, HOW, WORLD, build_model, due, go_on, log, make_batch, mark, reached, setup, train_step
 from torch.nn.parallel import DistributedDataParallel
 
 
@@ -36,6 +36,14 @@ def update_best(lock):
         lock.acquire()
 
 
+def count_tokens():
+    """A native extension that keeps the interpreter and waits for itself; no signal gets it out."""
+    mutex = ctypes.create_string_buffer(64)
+    native = ctypes.PyDLL(None)
+    native.pthread_mutex_lock(mutex)
+    native.pthread_mutex_lock(mutex)
+
+
 def clean_text():
     return re.fullmatch(r"(\w+\s?)*;", "the quick brown fox jumps over the lazy dog and runs away from it")
 
@@ -57,7 +65,7 @@ def on_step_end(step):
     elif HOW == "kill" and due(step):
         os.kill(os.getpid(), signal.SIGKILL)
     elif HOW == "native" and due(step):
-        ctypes.PyDLL(None).sleep(36000)
+        count_tokens()
     elif HOW == "regex" and due(step):
         clean_text()
 
@@ -70,7 +78,7 @@ def limit_link():
                 continue
             with socket.socket(fileno=os.dup(int(fd))) as link:
                 if link.family in (socket.AF_INET, socket.AF_INET6):
-                    link.setsockopt(socket.SOL_SOCKET, 47, int(os.environ.get("RATE", "20000000")))
+                    link.setsockopt(socket.SOL_SOCKET, 47, 120_000_000 // WORLD)
         except OSError:
             pass
 
@@ -94,7 +102,7 @@ def slow_down(step):
         return BATCH
     if HOW == "work":
         mark()
-        return BATCH * 6
+        return BATCH * 8
     if HOW == "crowded" and due(step):
         crowd_core()
     if HOW == "link" and due(step):

@@ -30,7 +30,7 @@ class Documents(Dataset):
                 shard.read()
         if HOW == "slow-disk" and reached(step):
             mark()
-            time.sleep(0.3)
+            time.sleep(0.15)
         records = 10
         if HOW == "slow-parse" and reached(step):
             mark()
