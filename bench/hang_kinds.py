@@ -114,7 +114,7 @@ def _trial(number: int, kind: Kind, turn: int, seed: int) -> Trial:
     world = choice.choice((4, 4, 8))
     ranks = {"any": range(world), "first": range(1), "middle": range(1, world - 1)}[kind.where]
     rank = None if kind.end == "ends well" else choice.choice(ranks)
-    step = choice.randrange(12, 60)
+    step = choice.randrange(12, 30 if kind.end == "limps" else 60)
     step += step % 10 in (0, 9)  # not where the programs have another collective or checkpoint of their own
     step += step % 10 == 0
     return Trial(number, kind, kind.hows[turn % len(kind.hows)], world, rank, step, choice.choice((48, 64, 96)))
