@@ -96,6 +96,32 @@ def test_a_run_whose_fault_never_struck_counts_for_nothing() -> None:
     assert "never reached" in hangs.markdown([void], 1)
 
 
+DETACHED = """
+import json, os, pathlib, signal, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+os.kill(child.pid, signal.SIGSTOP)
+pathlib.Path("child").write_text(str(child.pid))
+pathlib.Path(os.environ["FAULT_MARK"]).write_text(repr(time.time()))
+"""
+
+
+def test_nothing_that_a_run_started_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a rank in a session of its own nor one that is stopped."""
+    monkeypatch.setattr(hang_trial, "watched", lambda trial, place: [sys.executable, "-c", DETACHED])
+    found = hang_trial.run(planted("stopped", "stop"), tmp_path)
+    assert (found.code, found.planted, found.symptom) == (0, True, None)
+    child = Path(f"/proc/{(tmp_path / 'child').read_text()}/stat")
+    assert not child.exists() or child.read_text().rsplit(")")[1].split()[0] in "ZX"
+
+
+def test_a_job_that_outlasts_its_time_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        hang_trial, "watched", lambda trial, place: [sys.executable, "-c", "import time; time.sleep(600)"]
+    )
+    found = hang_trial.run(planted("asleep", "fifo"), tmp_path, hang_trial.Timing(limit=0.1, start=0.1))
+    assert (found.code, found.planted) == (None, False)
+
+
 def test_a_warning_is_the_answer_for_a_job_that_limps(tmp_path: Path) -> None:
     finding = {"severity": "warning", "symptom": "straggler-or-imbalance", "ranks": [2], "summary": "Rank 2 is slow."}
     (tmp_path / "watched").mkdir()
