@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+WELL = 1000
+"""Healthy runs are numbered from here."""
 PROGRAMS = Path(__file__).parent / "hangs"
 End = Literal["hangs", "fails", "either", "limps", "ends well"]
 
@@ -93,20 +95,22 @@ class Trial:
 
 
 def faults(count: int, seed: int, only: str | None = None) -> list[Trial]:
-    """Kinds in turn, each with its ways in turn: a hundred runs have about five of each kind."""
-    return _trials([kind for kind in KINDS if only in (None, kind.name)], count, seed)
+    """Kinds in turn, each with its ways in turn: a hundred runs have five of each kind."""
+    return [numbered(number, seed, only) for number in range(count)] if _kinds(KINDS, only) else []
 
 
 def healthy(count: int, seed: int, only: str | None = None) -> list[Trial]:
-    kinds = [kind for kind in HEALTHY if only in (None, kind.name)]
-    return [_numbered(trial, 1000) for trial in _trials(kinds, count, seed)]
+    return [numbered(WELL + number, seed, only) for number in range(count)] if _kinds(HEALTHY, only) else []
 
 
-def _trials(kinds: list[Kind], count: int, seed: int) -> list[Trial]:
-    return [
-        _trial(number, kinds[number % len(kinds)], number // len(kinds), seed)
-        for number in range(count if kinds else 0)
-    ]
+def numbered(number: int, seed: int, only: str | None = None) -> Trial:
+    kinds = _kinds(KINDS if number < WELL else HEALTHY, only)
+    place = number % WELL
+    return _trial(number, kinds[place % len(kinds)], place // len(kinds), seed)
+
+
+def _kinds(kinds: tuple[Kind, ...], only: str | None) -> list[Kind]:
+    return [kind for kind in kinds if only in (None, kind.name)]
 
 
 def _trial(number: int, kind: Kind, turn: int, seed: int) -> Trial:
@@ -118,7 +122,3 @@ def _trial(number: int, kind: Kind, turn: int, seed: int) -> Trial:
     step += step % 10 in (0, 9)  # not where the programs have another collective or checkpoint of their own
     step += step % 10 == 0
     return Trial(number, kind, kind.hows[turn % len(kind.hows)], world, rank, step, choice.choice((48, 64, 96)))
-
-
-def _numbered(trial: Trial, offset: int) -> Trial:
-    return Trial(trial.number + offset, trial.kind, trial.how, trial.world, trial.rank, trial.step, trial.batch)

@@ -26,7 +26,7 @@ from threading import Event
 from typing import TypeVar
 
 import hang_bare
-from hang_kinds import HEALTHY, KINDS, Trial, faults, healthy
+from hang_kinds import HEALTHY, KINDS, Trial, faults, healthy, numbered
 from hang_trial import Outcome, Timing, run
 
 T = TypeVar("T")
@@ -37,8 +37,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     trials = [*faults(args.runs, args.seed, args.only), *healthy(args.healthy, args.seed, args.only)]
     if args.repeat is not None:
-        everything = [*faults(args.repeat + 1, args.seed, args.only), *healthy(args.repeat - 999, args.seed, args.only)]
-        trials = [trial for trial in everything if trial.number == args.repeat]
+        trials = [numbered(args.repeat, args.seed, args.only)]
     timing = Timing(args.limit, long=args.long)
     with nullcontext(args.keep) if args.keep else tempfile.TemporaryDirectory() as place:
         folder = Path(place)

@@ -75,6 +75,7 @@ def test_a_seed_decides_what_is_run() -> None:
         (kind.name, how) for kind in KINDS for how in kind.hows
     }
     assert {trial.kind for trial in healthy(20, 1)} == set(HEALTHY)
+    assert faults(3, 1, "evaluation") == [] == healthy(3, 1, "asleep")
     assert all(trial.rank in range(trial.world) for trial in faults(100, 1))
 
 
