@@ -37,6 +37,8 @@ _DUMPED = re.compile(
 )
 _DUMPED_FRAME = re.compile(r'^\s{0,8}File "(.{1,500})", line (\d{1,9}|\?{3}) in (.{1,300})$')
 _NO_FRAME = re.compile(r"^\s{1,8}(?:<no Python frame>|\.\.\.)\s*$")
+_STATE = re.compile(r"^State:\s{1,8}([RSDTtZXI]) \([\w ]{1,40}\)\s*$")
+"""A line of /proc/PID/status, which people put beside a dump: of a stopped process there may be no stack."""
 _RANK = re.compile(r"^=== Rank (\d{1,6}): (\S{1,300}) ===\s*$")
 _FATAL = re.compile(r"^Fatal Python error: ")
 _BEGINNINGS = (_PROCESS, _PYTHON, _SPIED, _DUMPED, _RANK, _FATAL)
@@ -71,6 +73,8 @@ class Dump:
     rank: int | None = None
     fatal: bool = False
     child: bool = False
+    process: str = ""
+    """The state's letter."""
     threads: list[Thread] = field(default_factory=list)
 
     @property
@@ -141,6 +145,8 @@ class StackReader:
             self._dump.fatal = True
         elif _PARENT.match(text):
             self._dump.child = True
+        elif found := _STATE.match(text):
+            self._dump.process = found[1]
         elif not _PYTHON.match(text):
             return False
         return True
@@ -166,7 +172,7 @@ class StackReader:
 
     def _end(self) -> None:
         dump, self._dump = self._dump, Dump()
-        if dump.threads:
+        if dump.threads or dump.process:
             dump.rank = self._rank
             note(self.processes, dump)
 
@@ -239,6 +245,8 @@ def told(processes: Mapping[str, Stood], of_one: bool) -> Iterator[tuple[int | N
     latest = own[-1:] if of_one and all(one.last.rank is None for one in own) else own
     for one in chosen:
         counts = any(one is other for other in latest)
+        if counts and not one.last.threads:
+            yield one.last.rank, 0, *_described(one, Thread("", 0), main=True)
         for thread in one.last.threads:
             main = counts and thread is one.last.main
             if main or thread.frames:
@@ -261,7 +269,7 @@ def _described(one: Stood, thread: Thread, main: bool) -> tuple[str, dict[str, A
     fields = {
         "frames": frames, "own": own, "native": native, "thread": name, "main": main, "state": thread.state,
         "pid": one.last.pid, "waits": waits, "dumps": one.dumps, "unchanged": one.unchanged if main else 1,
-        "fatal": one.last.fatal,
+        "fatal": one.last.fatal, "process": one.last.process,
     }  # fmt: skip
     return text, fields
 

@@ -17,6 +17,7 @@ from paramedic.detect import (
     numerics,
     placement,
     recovery,
+    stacks,
     stragglers,
     training,
 )
@@ -43,6 +44,11 @@ EVENT_DETECTORS: dict[str, Detector] = {
 """They judge single events, in this order: each sees what was found before it."""
 
 RUN_DETECTORS: dict[str, Detector] = {
+    "stacks.process_stopped": stacks.process_stopped,
+    "stacks.lock_file": stacks.lock_file,
+    "stacks.rank_elsewhere": stacks.rank_elsewhere,
+    "stacks.rank_not_at_meeting": stacks.rank_not_at_meeting,
+    "stacks.different_collectives": stacks.different_collectives,
     "hang.rank_missing": hang.rank_missing,
     "hang.rank_lost": hang.rank_lost,
     "hang.rank_left": hang.rank_left,
