@@ -88,7 +88,8 @@ def _whole(said: Mapping[str, Any], name: str, most: int) -> int | None:
 
 def _number(said: Mapping[str, Any], name: str) -> float | None:
     value = said.get(name)
-    return float(value) if type(value) in (int, float) and 0 <= value < 1e15 else None
+    known = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e15
+    return float(value or 0) if known else None
 
 
 def _text(said: Mapping[str, Any], name: str, most: int) -> str:

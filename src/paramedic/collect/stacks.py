@@ -239,7 +239,7 @@ def _add(frames: list[str], path: str, line: str, function: str) -> None:
 
 
 def told(processes: Mapping[str, Stood], of_one: bool) -> Iterator[tuple[int | None, int, str, dict[str, Any]]]:
-    """(rank, line, text, fields) of a "stack" event for each thread; `of_one`: all dumps are of one rank's processes."""
+    """(rank, line, text, fields) of a "stack" event for each thread; `of_one`: all dumps are of one rank."""
     chosen = list(processes.values())
     own = [one for one in chosen if not _is_helper(one.last)]
     latest = own[-1:] if of_one and all(one.last.rank is None for one in own) else own
@@ -283,6 +283,16 @@ def place(frames: Sequence[str], own: Sequence[str]) -> str:
     return f"{own[-1]} (in {frames[-1].rpartition(' in ')[2]})"
 
 
+def waits_of(text: str) -> str:
+    """What the main thread of the last process in a dump waits for, or ""."""
+    reader = StackReader()
+    for number, line in enumerate(text.split("\n"), 1):
+        reader.feed(line, number)
+    reader.close()
+    main = [fields for _, _, _, fields in told(reader.processes, of_one=True) if fields["main"]]
+    return str(main[-1]["waits"]) if main else ""
+
+
 def without_activity(events: Sequence[Any]) -> list[Any]:
     """Of a file that is nothing but a dump: its last line is no rank's last word."""
     return [event for event in events if event.kind not in ("last", "progress", "complaint", "metric")]
@@ -292,5 +302,3 @@ def is_dump(head: bytes) -> bool:
     """By the first line that says anything."""
     first = head[:4096].lstrip().split(b"\n", 1)[0].decode("utf-8", "replace")
     return StackReader.begins(first) and not _FATAL.match(first)
-
-

@@ -201,8 +201,7 @@ def _scene(run: Run, found: Sequence[Finding]) -> _Scene | None:
     scene = _Scene("", (), stood, states, tuple(sorted(rank for rank, one in stood.items() if one.for_peers)))
     if any(stood[rank].moved for rank in scene.waiting) or not stood:
         return None  # the job goes on
-    judged = _stopped(scene) or _locked(scene) or _elsewhere(scene) or _desync(scene)
-    return judged
+    return _stopped(scene) or _locked(scene) or _elsewhere(scene) or _desync(scene)
 
 
 def _decided(found: Sequence[Finding]) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from typing import Any
 
 from paramedic.model import is_own
 
@@ -87,7 +88,7 @@ def _packages() -> frozenset[str]:
 
 
 @cache
-def _data() -> dict[str, list[dict[str, str]]]:
+def _data() -> dict[str, Any]:
     return tomllib.loads(resources.files(__package__).joinpath("waits.toml").read_text("utf-8"))
 
 

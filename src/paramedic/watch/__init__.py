@@ -1,0 +1,1 @@
+"""A job that runs: its processes, where they stand, what they left, without harm to it."""
