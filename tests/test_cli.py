@@ -34,13 +34,15 @@ RULE_FLAGS = ["--select", "--ignore", "--rules", "--setting"]
 SURFACE = {
     "demo": ["--output"],
     "diagnose": ["PATH", "--format", "--output", "--quiet", "-v", "--verbose", "--fail-on", *RULE_FLAGS],
+    "attach": ["PATH", "--pid", "--dir", "--nonblocking", "--via", "--collect", "--listen", "--nodes", "--wait",
+               "--gather", "--token-file", "--format", "--output", "--quiet", "-v", "--verbose", "--fail-on", *RULE_FLAGS],
     "diff": ["RUN_OK", "RUN_BAD", "--format", "--output", "--quiet", "-v", "--verbose", "--rules", "--setting"],
     "explain": ["ID", "--format", "--rules", "--setting"],
     "rules": ["--format", "--rules", "--check", "--matrix"],
     "bundle": ["PATH", "-o", "--output", "--anonymous", "--with-logs", "--rules"],
     "ward": ["ACTION"],
     "completion": ["shell"],
-}
+}  # fmt: skip
 """Public for ever. A line that changes here is a decision, not an accident."""
 
 Captured = pytest.CaptureFixture[str]

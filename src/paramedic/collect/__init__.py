@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from paramedic.collect import processes, stacks
 from paramedic.collect.archives import unpack
 from paramedic.collect.clocks import with_years
 from paramedic.collect.elastic import read_error_file
@@ -16,9 +17,10 @@ from paramedic.collect.layouts import place_of, ranks_of_places
 from paramedic.collect.logs import LITERALS, MAX_TRACE, BinaryInput, LogRead, kept_parts, read_log
 from paramedic.collect.prose import as_described, told_in
 from paramedic.collect.readers import Read, read_ahead
+from paramedic.collect.streams import SafeStream
 from paramedic.collect.tracebacks import Traceback
 from paramedic.collect.watched import MAX_WATCHED, is_watched, read_watched
-from paramedic.model import Event, Run, Skipped, Source
+from paramedic.model import Event, Fact, Run, Skipped, Source
 from paramedic.prefilter import Prefilter
 from paramedic.redact import clipped, redact
 
@@ -31,6 +33,7 @@ _MAX_ERROR_FILE = 4 << 20
 MAX_KEPT = 96 << 20
 """Of the text of all events together: from then on of each source only the last events of each kind are kept."""
 _LAST = 4
+_LOOK = 4_096
 
 
 def collect(paths: Iterable[str], prefilter: Prefilter, progress: Progress | None = None) -> Run:
@@ -112,11 +115,48 @@ def _read(item: Input, shown: str, prefilter: Prefilter) -> Read:
             return Read(place, _read_error_file(item, replace(source, kind="error-file")))
         if is_watched(item.name):
             return Read(place, read_watched(item.stream.read(MAX_WATCHED), source))
+        head = _head(item)
+        if stacks.may_be_json(head):
+            return Read(place, _read_stacks(item, replace(source, kind="stacks")))
+        if item.name.endswith(processes.NAME):
+            return Read(place, _read_process(item, replace(source, kind="process")))
         told = told_in(item, ranked=place.rank is not None)
         log = read_log(item.stream, source, prefilter)
+        if stacks.is_dump(head):
+            log.events = stacks.without_activity(log.events)
         return Read(place, as_described(log, told) if told else log)
     except BinaryInput as why:
         return Read(place, LogRead(source, skipped=[Skipped(item.name, str(why))]))
+
+
+def _head(item: Input) -> bytes:
+    """The first bytes; nothing is consumed."""
+    raw = getattr(item.stream, "raw", None)
+    return raw.peek(_LOOK) if isinstance(raw, SafeStream) else b""
+
+
+def _read_stacks(item: Input, source: Source) -> LogRead:
+    data = item.stream.read(stacks.MAX_JSON + 1)
+    found = stacks.of_json(data) if len(data) <= stacks.MAX_JSON else None
+    if found is None:
+        return LogRead(source, skipped=[Skipped(item.name, "not stacks as py-spy writes them, or cut off")])
+    events = [
+        Event(source.id, line, "stack", text, line, source.rank, source.host, source.attempt, fields=fields)
+        for _, line, text, fields in stacks.told(found, of_one=source.rank is not None)
+    ]
+    return LogRead(replace(source, lines=len(events), bytes=len(data)), events)
+
+
+def _read_process(item: Input, source: Source) -> LogRead:
+    data = item.stream.read(processes.MAX_BYTES + 1)
+    state = processes.read_process(data) if len(data) <= processes.MAX_BYTES else None
+    if state is None:
+        return LogRead(source, skipped=[Skipped(item.name, "not the state of a process as paramedic attach writes it")])
+    source = replace(source, rank=state.rank, host=state.host or source.host, lines=1, bytes=len(data))
+    event = Event(source.id, 1, "process", state.says, 1, state.rank, source.host, fields=state.as_fields)
+    known = {"world_size": state.world_size, "pid": state.pid, "host": state.host or None}
+    facts = [Fact(name, value, source.id, 1, state.rank, source.host) for name, value in known.items() if value]
+    return LogRead(source, [event], facts=facts, rank_is_sure=True)
 
 
 def _read_error_file(item: Input, source: Source) -> LogRead:

@@ -36,13 +36,16 @@ _NOT_LOGS = frozenset(f".{suffix}" for suffix in f"{_CODE} {_DATA} {_OTHER}".spl
 _METRICS = re.compile(r"(?:metrics|history|progress|results|train\w*[_-](?:log|loss|metrics|history)\w*)\.[ct]sv", re.I)
 """The tables that loggers of Lightning, Keras, RLlib, Ultralytics and DeepSpeed write beside or instead of lines."""
 
+_JSON = re.compile(r"error\.json|.+\.process\.json|(?:.*[._-])?(?:py-?spy|stacks?)(?:[._-].*)?\.json", re.I)
+"""What torchrun, `paramedic attach` and py-spy write."""
+
 
 def is_log(name: str) -> bool:
     """By a file's name alone."""
     if name.endswith(".watch.json"):
         return True
     suffix = PurePosixPath(name).suffix.lower()
-    other = suffix in _NOT_LOGS or ".tfevents." in name or (suffix == ".json" and name != "error.json")
+    other = suffix in _NOT_LOGS or ".tfevents." in name or (suffix == ".json" and not _JSON.fullmatch(name))
     if other and _METRICS.fullmatch(name):
         return True
     return not other and not name.startswith(".")

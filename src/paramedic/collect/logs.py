@@ -9,7 +9,7 @@ from collections import defaultdict, deque
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, NamedTuple
 
-from paramedic.collect import elastic, tracebacks
+from paramedic.collect import elastic, stacks, tracebacks
 from paramedic.collect.activity import complains, finished, shows_progress
 from paramedic.collect.blocks import MAX_LINE, NEWLINE, Block, blocks, context, line_before, piece_end, piece_start
 from paramedic.collect.clocks import Stamp, find_stamp
@@ -17,6 +17,7 @@ from paramedic.collect.identity import facts_in, rank_stated
 from paramedic.collect.layouts import LITERALS as WHO_LITERALS
 from paramedic.collect.layouts import Peeled, Prefixes, Who, glued, may_be_wrapped, plain, snippet_ranks, unwrapped
 from paramedic.collect.metrics import Meter
+from paramedic.collect.stacks import StackReader
 from paramedic.collect.tracebacks import Traceback, process_in, rank_in_header, rank_named
 from paramedic.model import Event, Fact, Skipped, Source
 from paramedic.prefilter import Prefilter
@@ -32,7 +33,7 @@ MAX_KEPT = 8 << 20
 """Of the text of one source's lines: beyond it only the last ones are kept, as much again at most."""
 HEAD = 64 << 10
 TAIL = 64 << 10
-LITERALS = (*tracebacks.LITERALS, *elastic.LITERALS, *WHO_LITERALS)
+LITERALS = (*tracebacks.LITERALS, *elastic.LITERALS, *stacks.LITERALS, *WHO_LITERALS)
 
 _MAX_RAW = 16_000
 _BINARY_SHARE = 0.05
@@ -118,6 +119,8 @@ class _Scan:
         self.cut_lines = 0
         self.traces: dict[Who, Traceback] = {}
         self.tables: dict[Who, elastic.FailureTable] = {}
+        self.stacks: dict[Who, StackReader] = {}
+        self.in_stack: set[Who] = set()
         self.look_again = 0
         self.seen: dict[int, int] = defaultdict(int)
         self.full: set[int] = set()  # literals whose quota is used up
@@ -145,7 +148,7 @@ class _Scan:
         lines, hits = block.lines, self.prefilter.scan(block.lines)
         at, hit = 0, 0
         while at < len(lines):
-            if not self.traces and not self.tables:  # nothing under way: jump to the next hit's line
+            if not (self.traces or self.tables or self.in_stack):  # nothing under way: jump to the next hit's line
                 while hit < len(hits) and hits[hit][0] <= at:
                     hit += 1
                 if hit == len(hits):
@@ -171,7 +174,7 @@ class _Scan:
 
     def _take(self, line: _Line) -> None:
         """One line: give it to what is open, open something, or keep it."""
-        under_way = self.traces or self.tables
+        under_way = self.traces or self.tables or self.in_stack
         if not under_way and self.full.issuperset(line.numbers):
             self._wait(line.raw, line.numbers)
             return
@@ -183,6 +186,8 @@ class _Scan:
         self._take_peeled(peeled, line, text)
 
     def _take_peeled(self, peeled: Peeled, line: _Line, text: str) -> None:
+        if line.numbers or peeled.who in self.in_stack:
+            self._see_stack(peeled, line)
         if not self.own.isdisjoint(line.numbers):
             self.restarts.note(peeled.text, self.line, peeled.who)
         if ((self.traces or self.tables) and self._belongs(peeled)) or not line.numbers or peeled.by == "echo":
@@ -276,6 +281,28 @@ class _Scan:
                 self._close_trace(who)
             return consumed
         return False
+
+    def _see_stack(self, peeled: Peeled, line: _Line) -> None:
+        """Dumps are only looked at: whatever else their lines say is read as ever."""
+        who = peeled.who
+        if who not in self.in_stack:
+            if not StackReader.begins(peeled.text) or (who not in self.stacks and len(self.stacks) >= _MAX_OPEN):
+                return
+            self.stacks.setdefault(who, StackReader())
+            before = line_before(line.block, line.start)
+            if before is not None and before.startswith(b"Process "):  # py-spy's first line, in which nothing was found
+                self.stacks[who].feed(self.prefixes.peel(plain(_decoded(before))).text, self.line - 1)
+        reader = self.stacks[who]
+        reader.feed(peeled.text, self.line)
+        (self.in_stack.add if reader.open else self.in_stack.discard)(who)
+
+    def _standing(self) -> None:
+        for (by, rank, stream), reader in self.stacks.items():
+            reader.close()
+            of_one = rank is not None or (self.source.rank is not None and not by)
+            for named, line, text, fields in stacks.told(reader.processes, of_one):
+                whose = Peeled(rank, by, text, stream) if named is None else Peeled(named, "torch", text)
+                self._event("stack", whose, line, "", **fields)
 
     def _open_trace(self, peeled: Peeled, line: _Line) -> None:
         if len(self.traces) >= _MAX_OPEN:
@@ -391,6 +418,7 @@ class _Scan:
             text = _decoded(raw, MAX_TEXT)
             self._event("line", self.prefixes.peel(plain(text)), line, text)
         self.made += self.last_traces
+        self._standing()
         self._last_activity()
         self._metrics()
         return self._placed()

@@ -47,7 +47,7 @@ class _Wait:
 def rank_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Ranks that did not wait in the collective in which the others waited until their timeout."""
     expected = run.expected_ranks
-    for errors in _undecided(found):
+    for errors in undecided(found):
         victims = _of(errors, "collective-hang")
         events = [one.evidence[0].event for one in victims]
         waiting = {rank for one in victims for rank in one.ranks}
@@ -55,12 +55,12 @@ def rank_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
             continue
         waits = _waits([*victims, *_of(errors, "communication-runtime-error")])
         missing = _few_of(expected, {one.rank for one in waits if one.rank in waiting or one.place}, waiting)
-        if _few(missing, waiting):
+        if few(missing, waiting):
             yield _accusation(run, rule, events, missing, waiting)
         elif odd := _elsewhere(waits):
             theirs = [one.event for one in waits if one.rank in odd]
             others = [one.event for one in waits if one.rank not in odd]
-            fields = {"waiting": _listed({one.rank for one in waits} - odd)}
+            fields = {"waiting": listed({one.rank for one in waits} - odd)}
             accused = on_events(rule, [*theirs, *others][:4], sorted(odd), fields)
             at_the_end = all(one.at_the_end and not one.aside for one in waits if one.rank in odd)
             yield replace(accused, weights=_reasons(run, odd, elsewhere=True, at_the_end=at_the_end))
@@ -81,11 +81,11 @@ def _gone(run: Run, rule: Rule, found: Sequence[Finding], finished: bool) -> Ite
         return
     done = _finished(run)
     expected = run.expected_ranks
-    for errors in _undecided(found):
+    for errors in undecided(found):
         victims = _of(errors, "communication-runtime-error")
         lost = {rank for one in victims for rank in one.ranks}
         missing = _few_of(expected, lost, lost)
-        if _few(missing, lost) and bool(missing & done or _not_failed(run, errors) == missing) == finished:
+        if few(missing, lost) and bool(missing & done or _not_failed(run, errors) == missing) == finished:
             crash = next((one for one in errors if one.symptom == "native-crash" and {*one.ranks} == missing), None)
             events = [one.evidence[0].event for one in victims]
             yield _confirmed(crash) if crash else _accusation(run, rule, events, missing, lost)
@@ -112,7 +112,7 @@ def absent(run: Run, waiting: Sequence[Finding]) -> Set[int]:
     missing = (frozenset(range(min(size, _MOST_RANKS))) if size else run.expected_ranks) - heard
     if size and joined is not None:
         return missing if len(missing) == size - joined else frozenset()
-    return missing if _few(missing, heard - {None}) else frozenset()
+    return missing if few(missing, heard - {None}) else frozenset()
 
 
 def missed(run: Run, errors: Sequence[Finding]) -> Set[int]:
@@ -120,7 +120,7 @@ def missed(run: Run, errors: Sequence[Finding]) -> Set[int]:
     victims = [*_of(errors, "collective-hang"), *_of(errors, "communication-runtime-error")]
     waiting = {rank for one in victims for rank in one.ranks}
     missing = run.expected_ranks - waiting
-    return missing if _few(missing, waiting) else frozenset()
+    return missing if few(missing, waiting) else frozenset()
 
 
 def odd_ones(errors: Sequence[Finding]) -> frozenset[int]:
@@ -144,7 +144,7 @@ def odd_among_accused(accusations: Sequence[Finding]) -> frozenset[int]:
 # -- who waited where ----------------------------------------------------------------------------------------------
 
 
-def _undecided(found: Sequence[Finding]) -> Iterator[list[Finding]]:
+def undecided(found: Sequence[Finding]) -> Iterator[list[Finding]]:
     """By attempt; none where somebody has said what went wrong, or whom he waited for: nobody needs to be suspected."""
     by_attempt: dict[int, list[Finding]] = defaultdict(list)
     for one in found:
@@ -166,12 +166,19 @@ def _waits(victims: Sequence[Finding]) -> list[_Wait]:
         if event.rank is None or event.rank in waits:
             continue
         call = " ".join(one.fields[name] for name in ("op", "seq") if name in one.fields) if "seq" in one.fields else ""
-        place = call or " ← ".join(reversed(own_frames(event)))
-        frames = [frame for frame in event.fields.get("frames", ()) if not frame.endswith(" in barrier")]
-        aside = any(ASIDE.search(frame) for frame in frames)
-        at_the_end = any(frame.endswith(_CLOSING) for frame in event.fields.get("frames", ()))
-        waits[event.rank] = _Wait(event.rank, place, aside, at_the_end, event)
+        waits[event.rank] = _wait(event.rank, call or " ← ".join(reversed(own_frames(event))), event)
     return list(waits.values())
+
+
+def _wait(rank: int, place: str, event: Event) -> _Wait:
+    frames = event.fields.get("frames", ())
+    aside = any(ASIDE.search(frame) for frame in frames if not frame.endswith(" in barrier"))
+    return _Wait(rank, place, aside, any(frame.endswith(_CLOSING) for frame in frames), event)
+
+
+def odd_by_place(stood: Mapping[int, tuple[str, Event]]) -> set[int]:
+    """Of ranks that all wait for each other, each at a place: those that wait elsewhere than they should."""
+    return _elsewhere([_wait(rank, place, event) for rank, (place, event) in stood.items()])
 
 
 def _elsewhere(waits: Sequence[_Wait]) -> set[int]:
@@ -188,7 +195,7 @@ def _elsewhere(waits: Sequence[_Wait]) -> set[int]:
 
 def _confirmed(crash: Finding) -> Finding:
     """Its abort might have been an echo, but the others only miss this rank."""
-    accused = _listed({*crash.ranks})
+    accused = listed({*crash.ranks})
     return replace(crash, consequence="never", confidence=0.75, fields={**crash.fields, "accused": accused})
 
 
@@ -196,7 +203,7 @@ def _accusation(run: Run, rule: Rule, events: Sequence[Event], missing: Set[int]
     """Shows where the missing ranks were, the last that they said if they said anything, and then who waited."""
     attempt = max((event.attempt for event in events), default=0)
     lasts = [e for e in run.events if e.kind == "last" and e.rank in missing and e.text and e.attempt == attempt]
-    one = on_events(rule, [*lasts[:2], *events[:4]], sorted(missing), {"waiting": _listed(waiting)})
+    one = on_events(rule, [*lasts[:2], *events[:4]], sorted(missing), {"waiting": listed(waiting)})
     return replace(one, weights=_reasons(run, missing))
 
 
@@ -233,10 +240,10 @@ def _few_of(expected: Set[int], present: Set[int], waiting: Set[int]) -> Set[int
     return expected - present if len(expected) - len(present) <= len(waiting) else frozenset()
 
 
-def _few(missing: Set[int], waiting: Set[int | None]) -> bool:
+def few(missing: Set[int], waiting: Set[int | None]) -> bool:
     """One of two, or fewer than those that wait: a larger rest was never part of it."""
     return bool(waiting) and (0 < len(missing) < len(waiting) or len(missing) == len(waiting) == 1)
 
 
-def _listed(ranks: Set[int]) -> str:
+def listed(ranks: Set[int]) -> str:
     return ", ".join(map(str, sorted(ranks)[:16])) + (" …" if len(ranks) > 16 else "")

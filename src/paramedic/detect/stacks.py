@@ -1,0 +1,292 @@
+"""Who stands where: the main threads of all ranks side by side. Whom the others wait for stands somewhere else.
+
+Stacks speak only where nothing more certain does: an exception, a trace of the collectives. A rank that still moves is
+no culprit: it is merely shown.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from paramedic.detect import hang
+from paramedic.detect.hang import few, listed
+from paramedic.detect.match import on_events
+from paramedic.detect.where import places
+from paramedic.knowledge import Rule, load_taxonomy
+from paramedic.knowledge.waits import for_peers, load_waits
+from paramedic.model import Event, Finding, Run
+
+_STOPPED, _ENDED = "T", ("Z", "X", "gone")
+_BUSY = 0.5  # of a core
+_SAYS = {"T": "is stopped", "Z": "has ended", "X": "has ended", "gone": "is gone"}
+_REASONS: Mapping[str, Mapping[str, float]] = {
+    "data": {"storage-or-external-service-fault": 4.0, "uneven-work-across-ranks": 3.0},
+    "checkpoint": {"storage-or-external-service-fault": 12.0},
+    "io": {"storage-or-external-service-fault": 8.0},
+    "compile": {"uneven-work-across-ranks": 3.0, "cross-node-environment-skew": 3.0},
+    "lock": {"storage-or-external-service-fault": 8.0},
+}
+"""What the place where a rank stands says about why."""
+_IN_THE_KERNEL = {"hrtimer_nanosleep": "sleep", "do_nanosleep": "sleep", "wait_for_partner": "io", "pipe_read": "io"}
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A rank's main thread. Processes whose rank nobody knows are counted below zero."""
+
+    rank: int
+    event: Event
+    process: Event | None = None
+
+    @property
+    def waits(self) -> str:
+        """As its frames say; a stack that ends in the user's own code, as the kernel says."""
+        said = str(self.event.fields.get("waits", ""))
+        return said or _IN_THE_KERNEL.get(str(self.process.fields.get("wchan")) if self.process else "", "")
+
+    @property
+    def place(self) -> str:
+        """The whole way there, of the user's own code where there is any: what ranks are compared by."""
+        return " ← ".join(reversed(self.event.fields.get("own") or self.event.fields.get("frames", ())))
+
+    @property
+    def shown(self) -> str:
+        """The innermost of the user's own frames, for people."""
+        frames = self.event.fields.get("own") or self.event.fields.get("frames") or ["code that is not Python"]
+        return str(frames[-1])
+
+    @property
+    def does(self) -> str:
+        return load_waits()[self.waits].says if self.waits in load_waits() else "stands"
+
+    @property
+    def moved(self) -> bool:
+        """It stood elsewhere in the dump before the last."""
+        return _count(self, "dumps") > 1 and _count(self, "unchanged") == 1
+
+    @property
+    def busy(self) -> bool:
+        """It computes. One that held the interpreter's lock all along while it stood at one line does nothing else."""
+        state = self.event.fields.get("state", "")
+        if state == "active+gil" and _count(self, "unchanged") > 1:
+            return False
+        used = self.process.fields.get("used") if self.process else None
+        return state.startswith("active") or (isinstance(used, float) and used > _BUSY)
+
+    @property
+    def for_peers(self) -> bool:
+        """It waits for other ranks. A backward pass may compute as well."""
+        return self.waits in for_peers() and not (self.waits == "backward" and self.busy)
+
+
+def _count(one: Standing, name: str) -> int:
+    value = one.event.fields.get(name)
+    return value if isinstance(value, int) else 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Scene:
+    """All that was seen at one time, and how it is judged: one of the detectors below tells it."""
+
+    kind: str
+    culprits: tuple[int, ...]
+    stood: Mapping[int, Standing]
+    states: Mapping[int, Event]
+    waiting: tuple[int, ...]
+
+
+def standing(run: Run) -> dict[int, Standing]:
+    """Where each rank's main thread stood last; not those that trained on, crashed there, or are of an earlier try."""
+    if not any(event.kind == "stack" for event in run.events):
+        return {}
+    later = _last_progress(run)
+    states = _states(run)
+    rank_of_pid = places(run).rank_of_pid
+    stood: dict[int, Standing] = {}
+    attempt = max(event.attempt for event in run.events)
+    nameless = 0
+    for event in run.events:
+        fields = event.fields
+        if event.kind != "stack" or not fields.get("main") or fields.get("fatal") or event.attempt != attempt:
+            continue
+        if (event.line or 0) < max(later.get((event.source, who), 0) for who in (event.rank, None)):
+            continue
+        pid = fields.get("pid")
+        rank = rank_of_pid.get(pid) if event.rank is None and isinstance(pid, int) else event.rank
+        nameless += rank is None
+        rank = -nameless if rank is None else rank
+        stood[rank] = Standing(rank, event, states.get(rank))
+    return stood
+
+
+def _last_progress(run: Run) -> dict[tuple[str, int | None], int]:
+    return {(e.source, e.rank): max(e.fields.get("at") or [e.line or 0]) for e in run.events if e.kind == "progress"}
+
+
+def _states(run: Run) -> dict[int, Event]:
+    """What the system said of the ranks' processes."""
+    return {e.rank: e for e in run.events if e.kind == "process" and e.rank is not None}
+
+
+# -- the verdicts, one rule each -----------------------------------------------------------------------------------
+
+
+def rank_elsewhere(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """A rank stands in its own code, its loader or a save, while all others wait for it in a collective."""
+    yield from _outliers(rule, _scene(run, found), "elsewhere")
+
+
+def rank_not_at_meeting(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """The same, but the others wait in set-up."""
+    yield from _outliers(rule, _scene(run, found), "before meeting")
+
+
+def different_collectives(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """All wait for each other, at different places."""
+    scene = _scene(run, found)
+    if scene is None or scene.kind != "desync":
+        return
+    others = [rank for rank in scene.waiting if rank not in scene.culprits]
+    sure = all(_count(one, "unchanged") > 1 for one in scene.stood.values())
+    odd = scene.culprits or others[:1]
+    rest = [rank for rank in others if scene.stood[rank].place != scene.stood[odd[0]].place]
+    fields = {**_told(scene, odd[0], rest), **_accused(scene.culprits)}
+    one = on_events(rule, _evidence(scene, [*odd, *rest]), _known(scene.culprits), fields)
+    certain = rule.confidence if sure else rule.confidence - 0.15
+    yield replace(one, confidence=certain if scene.culprits else certain - 0.1)
+
+
+def lock_file(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Ranks wait for a lock file, and nobody is at the work that the lock is for."""
+    scene = _scene(run, found)
+    if scene is None or scene.kind != "lock":
+        return
+    lockers = [rank for rank, one in scene.stood.items() if one.waits == "lock"]
+    named = scene.culprits
+    fields = {**_told(scene, lockers[0], scene.waiting), **_accused(named)}
+    one = on_events(rule, _evidence(scene, [*lockers, *scene.waiting]), _known(named), fields)
+    met = any(scene.stood[rank].waits != "rendezvous" for rank in scene.waiting)
+    if not met and not any(event.kind == "progress" for event in run.events):
+        one = replace(one, symptom=load_taxonomy().symptom("rendezvous-setup-hang"))
+    yield replace(one, weights=_REASONS["lock"])
+
+
+def process_stopped(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """A rank's process is stopped or gone, while the others wait."""
+    scene = _scene(run, found)
+    if scene is None or scene.kind != "stopped":
+        return
+    letters = {rank: _letter(scene, rank) for rank in scene.culprits}
+    fields = {
+        "does": _SAYS[letters[scene.culprits[0]]],
+        "waiting": listed({*_known(scene.waiting)}),
+        **_accused(scene.culprits),
+    }
+    events = [*_evidence(scene, scene.culprits), *_evidence(scene, scene.waiting)][:4]
+    one = on_events(rule, events, _known(scene.culprits), fields)
+    if any(letter != _STOPPED for letter in letters.values()):
+        one = replace(one, symptom=load_taxonomy().symptom("worker-or-node-loss"))
+    yield one
+
+
+# -- how a scene is judged -----------------------------------------------------------------------------------------
+
+
+def _scene(run: Run, found: Sequence[Finding]) -> _Scene | None:
+    stood, states = standing(run), _states(run)
+    if len(stood.keys() | states.keys()) < 2 or _decided(found):
+        return None
+    scene = _Scene("", (), stood, states, tuple(sorted(rank for rank, one in stood.items() if one.for_peers)))
+    if any(stood[rank].moved for rank in scene.waiting) or not stood:
+        return None  # the job goes on
+    return _stopped(scene) or _locked(scene) or _elsewhere(scene) or _desync(scene)
+
+
+def _decided(found: Sequence[Finding]) -> bool:
+    errors = [one for one in found if one.severity == "error"]
+    return bool(errors) and len(list(hang.undecided(errors))) < len({one.attempt for one in errors})
+
+
+def _letter(scene: _Scene, rank: int) -> str:
+    if rank in scene.states:
+        return str(scene.states[rank].fields.get("state", ""))
+    return str(scene.stood[rank].event.fields.get("process", "")) if rank in scene.stood else ""
+
+
+def _stopped(scene: _Scene) -> _Scene | None:
+    ranks = scene.stood.keys() | scene.states.keys()
+    stopped = {rank for rank in ranks if _letter(scene, rank) in (_STOPPED, *_ENDED)}
+    waiting = {*scene.waiting} - stopped
+    if not few(stopped, waiting) or len(stopped) + len(waiting) < len(ranks):
+        return None
+    return replace(scene, kind="stopped", culprits=tuple(sorted(stopped)), waiting=tuple(sorted(waiting)))
+
+
+def _locked(scene: _Scene) -> _Scene | None:
+    lockers = {rank for rank, one in scene.stood.items() if one.waits == "lock"}
+    if not lockers or len(lockers) + len(scene.waiting) < len(scene.stood):
+        return None  # somebody does the work that the lock is for
+    named = lockers if few(lockers, {*scene.waiting}) else ()
+    return replace(scene, kind="lock", culprits=tuple(sorted(named)))
+
+
+def _elsewhere(scene: _Scene) -> _Scene | None:
+    outside = scene.stood.keys() - {*scene.waiting}
+    alone = len(scene.waiting) == 1 and scene.stood[scene.waiting[0]].waits == "backward"
+    if not few(outside, {*scene.waiting}) or alone:
+        return None
+    setting_up = all(scene.stood[rank].waits == "rendezvous" for rank in scene.waiting)
+    return replace(scene, kind="before meeting" if setting_up else "elsewhere", culprits=tuple(sorted(outside)))
+
+
+def _desync(scene: _Scene) -> _Scene | None:
+    places_taken = Counter(one.place for one in scene.stood.values() if one.place)
+    setting_up = any(scene.stood[rank].waits == "rendezvous" for rank in scene.waiting)
+    if len(scene.waiting) < len(scene.stood) or len(places_taken) < 2 or setting_up:
+        return None
+    odd = hang.odd_by_place({rank: (one.place, one.event) for rank, one in scene.stood.items()})
+    if not odd and len(places_taken) > 2:
+        return None
+    return replace(scene, kind="desync", culprits=tuple(sorted(odd)))
+
+
+# -- how it is told ------------------------------------------------------------------------------------------------
+
+
+def _outliers(rule: Rule, scene: _Scene | None, kind: str) -> Iterator[Finding]:
+    if scene is None or scene.kind != kind:
+        return
+    first = scene.stood[scene.culprits[0]]
+    fields = {**_told(scene, first.rank, scene.waiting), **_accused(scene.culprits)}
+    one = on_events(rule, _evidence(scene, [*scene.culprits, *scene.waiting]), _known(scene.culprits), fields)
+    weights = dict(_REASONS.get(first.waits, {}))
+    if first.process is not None and first.process.fields.get("state") == "D":
+        weights = dict(_REASONS["io"])
+    one = replace(one, weights=weights)
+    alive = any(scene.stood[rank].moved or scene.stood[rank].busy for rank in scene.culprits)
+    yield replace(one, severity="warning", fields={**fields, "does": "is still at work"}) if alive else one
+
+
+def _told(scene: _Scene, rank: int, waiting: Sequence[int]) -> dict[str, str]:
+    fields = {"does": scene.stood[rank].does, "place": scene.stood[rank].shown}
+    if waiting:
+        usual = Counter(scene.stood[other].shown for other in waiting).most_common(1)[0][0]
+        fields |= {"waiting": listed({*_known(waiting)}), "meeting": usual}
+    return fields
+
+
+def _accused(ranks: Sequence[int]) -> dict[str, str]:
+    return {"accused": ", ".join(map(str, _known(ranks)))} if _known(ranks) else {}
+
+
+def _known(ranks: Sequence[int]) -> list[int]:
+    return [rank for rank in ranks if rank >= 0]
+
+
+def _evidence(scene: _Scene, ranks: Sequence[int]) -> list[Event]:
+    """Stacks first, what the system said of the culprit beside them."""
+    events = [scene.stood[rank].event for rank in ranks if rank in scene.stood][:3]
+    said = [scene.states[rank] for rank in ranks[:1] if rank in scene.states]
+    return [*said, *events] if ranks and _letter(scene, ranks[0]) in (_STOPPED, *_ENDED) else [*events, *said]
