@@ -10,6 +10,7 @@ from dataclasses import replace
 from paramedic.collect.archives import unpack
 from paramedic.collect.clocks import with_years
 from paramedic.collect.elastic import read_error_file
+from paramedic.collect.flight import head_of, is_dump, read_dump
 from paramedic.collect.identity import MAX_WORLD_SIZE, frameworks_in, world_size
 from paramedic.collect.inputs import Input, Names, open_inputs
 from paramedic.collect.layouts import place_of, ranks_of_places
@@ -109,6 +110,9 @@ def _read(item: Input, shown: str, prefilter: Prefilter) -> Read:
     try:
         if item.name.rsplit("/", 1)[-1] == "error.json":
             return Read(place, _read_error_file(item, replace(source, kind="error-file")))
+        head = head_of(item)
+        if is_dump(item.name, head):
+            return Read(place, read_dump(item, replace(source, rank=place.rank)))
         told = told_in(item, ranked=place.rank is not None)
         log = read_log(item.stream, source, prefilter)
         return Read(place, as_described(log, told) if told else log)

@@ -16,6 +16,7 @@ from paramedic.detect import (
     memory,
     numerics,
     placement,
+    recorded,
     recovery,
     stragglers,
     training,
@@ -43,6 +44,12 @@ EVENT_DETECTORS: dict[str, Detector] = {
 """They judge single events, in this order: each sees what was found before it."""
 
 RUN_DETECTORS: dict[str, Detector] = {
+    "recorded.order": recorded.order,
+    "recorded.sizes": recorded.sizes,
+    "recorded.roots": recorded.roots,
+    "recorded.peers": recorded.peers,
+    "recorded.missing": recorded.missing,
+    "recorded.ahead": recorded.ahead,
     "hang.rank_missing": hang.rank_missing,
     "hang.rank_lost": hang.rank_lost,
     "hang.rank_left": hang.rank_left,
