@@ -11,13 +11,13 @@ from paramedic.collect import processes, stacks
 from paramedic.collect.archives import unpack
 from paramedic.collect.clocks import with_years
 from paramedic.collect.elastic import read_error_file
+from paramedic.collect.flight import head_of, is_dump, read_dump
 from paramedic.collect.identity import MAX_WORLD_SIZE, frameworks_in, world_size
 from paramedic.collect.inputs import Input, Names, open_inputs
 from paramedic.collect.layouts import place_of, ranks_of_places
 from paramedic.collect.logs import LITERALS, MAX_TRACE, BinaryInput, LogRead, kept_parts, read_log
 from paramedic.collect.prose import as_described, told_in
 from paramedic.collect.readers import Read, read_ahead
-from paramedic.collect.streams import SafeStream
 from paramedic.collect.tracebacks import Traceback
 from paramedic.collect.watched import MAX_WATCHED, is_watched, read_watched
 from paramedic.model import Event, Fact, Run, Skipped, Source
@@ -33,7 +33,6 @@ _MAX_ERROR_FILE = 4 << 20
 MAX_KEPT = 96 << 20
 """Of the text of all events together: from then on of each source only the last events of each kind are kept."""
 _LAST = 4
-_LOOK = 4_096
 
 
 def collect(paths: Iterable[str], prefilter: Prefilter, progress: Progress | None = None) -> Run:
@@ -115,7 +114,9 @@ def _read(item: Input, shown: str, prefilter: Prefilter) -> Read:
             return Read(place, _read_error_file(item, replace(source, kind="error-file")))
         if is_watched(item.name):
             return Read(place, read_watched(item.stream.read(MAX_WATCHED), source))
-        head = _head(item)
+        head = head_of(item)
+        if is_dump(item.name, head):
+            return Read(place, read_dump(item, replace(source, rank=place.rank)))
         if stacks.may_be_json(head):
             return Read(place, _read_stacks(item, replace(source, kind="stacks")))
         if item.name.endswith(processes.NAME):
@@ -127,12 +128,6 @@ def _read(item: Input, shown: str, prefilter: Prefilter) -> Read:
         return Read(place, as_described(log, told) if told else log)
     except BinaryInput as why:
         return Read(place, LogRead(source, skipped=[Skipped(item.name, str(why))]))
-
-
-def _head(item: Input) -> bytes:
-    """The first bytes; nothing is consumed."""
-    raw = getattr(item.stream, "raw", None)
-    return raw.peek(_LOOK) if isinstance(raw, SafeStream) else b""
 
 
 def _read_stacks(item: Input, source: Source) -> LogRead:

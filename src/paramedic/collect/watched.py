@@ -82,7 +82,8 @@ def _said(state: Mapping[str, Any]) -> str:
     phase = {"collective": "waits in a collective", "data": "waits for data", "other": "runs its own code"}
     doing = phase.get(_text(now.get("phase")), _text(now.get("phase")))
     rank, steps, seconds = state.get("rank"), state.get("steps"), now.get("for_s")
-    return f"rank {rank}: {_text(state.get('stage'))}, {steps} steps, {doing}{f' ({call})' if call else ''} for {seconds} s"
+    where = f" ({call})" if call else ""
+    return f"rank {rank}: {_text(state.get('stage'))}, {steps} steps, {doing}{where} for {seconds} s"
 
 
 def _box(data: bytes, source: Source) -> LogRead:

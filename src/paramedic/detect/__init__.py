@@ -17,6 +17,7 @@ from paramedic.detect import (
     numerics,
     pace,
     placement,
+    recorded,
     recovery,
     sentinels,
     stacks,
@@ -48,6 +49,12 @@ EVENT_DETECTORS: dict[str, Detector] = {
 
 RUN_DETECTORS: dict[str, Detector] = {
     "watched.frozen": watched.frozen,
+    "recorded.order": recorded.order,
+    "recorded.sizes": recorded.sizes,
+    "recorded.roots": recorded.roots,
+    "recorded.peers": recorded.peers,
+    "recorded.missing": recorded.missing,
+    "recorded.ahead": recorded.ahead,
     "watched.unlike_calls": watched.unlike_calls,
     "watched.elsewhere": watched.elsewhere,
     "stacks.process_stopped": stacks.process_stopped,

@@ -1,153 +1,250 @@
-"""Who called what: the collectives that ranks called from Python, compared. The black box of a killed rank is as good
-as any."""
+"""What each rank called on each process group, as the flight recorder kept it: `trace` events made readable."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
-from itertools import pairwise
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+from typing import Any, NamedTuple
 
 from paramedic.model import Event, Run
 
-_SAME_SIZES = frozenset({"all_reduce", "reduce", "broadcast", "reduce_scatter_tensor", "all_gather_into_tensor"})
-_ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter", "broadcast_object_list", "gather_object"})
-_TO_A_PEER = frozenset({"send", "isend", "recv", "irecv", "send_object_list", "recv_object_list"})
-_COLUMNS = 7
-_MOST_RANKS = 4096
+_MOST = 1 << 21
+_FULL = frozenset(["all_reduce", "allreduce", "reduce", "allreduce_coalesced", "barrier", "all_reduce_barrier"])
+_SAME_INPUT = frozenset(["reduce_scatter", "_reduce_scatter_base", "reduce_scatter_tensor_coalesced"])
+_SAME_OUTPUT = frozenset(["all_gather", "_allgather_base", "_all_gather_base", "all_gather_into_tensor_coalesced"])
+_ROOTED = {"gather": "outs", "scatter": "ins"}
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """The number counts the calls in its group, of this rank."""
+class Call(NamedTuple):
+    """One call as recorded. Sizes are written `4x2,8`; types of several tensors with commas."""
 
-    group: str
-    number: int
     op: str
+    ins: str
+    outs: str
+    in_types: str
+    out_types: str
+    site: str
+
+    @property
+    def told(self) -> str:
+        sizes = self.ins or self.outs
+        return f"{self.op} of {_short(sizes)} {_types(self.in_types or self.out_types)}" if sizes else self.op
+
+    @property
+    def types(self) -> str:
+        """What must be alike: of a scatter the root alone has inputs, of a gather the root alone has outputs."""
+        told = (self.in_types if self.op != "scatter" else "", self.out_types if self.op != "gather" else "")
+        return "/".join(_types(one) for one in told)
+
+    @property
+    def sizes(self) -> str:
+        """What must be alike, in elements: all of it, one side of it, or nothing where ranks may differ."""
+        if self.op in _FULL:
+            return _elements(self.ins)
+        if self.op in _SAME_INPUT:
+            return _elements(self.ins)
+        if self.op in _SAME_OUTPUT:
+            return str(sum(map(int, _elements(self.outs).split(",")))) if self.outs else ""
+        return _elements(self.ins) if self.op == "broadcast" and "Byte" not in self.in_types else ""
+
+    @property
+    def has_root_side(self) -> bool | None:
+        """Whether this rank takes itself for the root; None where the record does not tell."""
+        side = _ROOTED.get(self.op)
+        return bool(getattr(self, side)) if side else None
+
+
+class Signature(NamedTuple):
+    """What must be alike on all ranks at one sequence number."""
+
+    op: str
+    types: str
     sizes: str
-    dtype: str
-    peer: str
-    place: str
-    done: bool
-
-    @property
-    def like(self) -> tuple[str, ...]:
-        """What must be the same on all ranks of the group."""
-        sizes = (self.sizes, self.dtype) if self.op in _SAME_SIZES else ()
-        return (self.op, *sizes, *((self.peer,) if self.op in _ROOTED else ()))
-
-    @property
-    def shown(self) -> str:
-        of = f" of {self.sizes} {self.dtype}" if self.sizes else ""
-        peer = f" with rank {self.peer}" if self.op in _TO_A_PEER and self.peer else ""
-        return f"{self.op}{of}{peer} at {self.place}"
 
 
 @dataclass(frozen=True, slots=True)
-class Odd:
-    """The ranks that do otherwise, what they do, and what the others do."""
+class Peer:
+    """A send or receive that is not finished, in ranks of the job."""
 
-    ranks: tuple[int, ...]
-    odd: str
-    usual: str
-    differs: bool
-    """The same call with other contents, and not merely another place."""
+    at: int
+    sends: bool
+    to: int
+    call: Call
 
 
-def calls_of(run: Run) -> dict[int, list[Call]]:
-    found: dict[int, list[Call]] = {}
+@dataclass(frozen=True)
+class Part:
+    """One rank's part in a group. `calls` has the table's line for each sequence number."""
+
+    event: Event
+    rank: int
+    last: int
+    calls: Mapping[int, int]
+    table: tuple[tuple[Call, ...], ...]
+    open: tuple[int, ...]
+    """Sequence numbers that are not finished."""
+    open_at: int
+    last_at: int
+    wrapped: bool
+    peers: tuple[tuple[int, str, Call], ...]
+    """(place, `1->2` within the group, call) of sends and receives that are not finished."""
+    known_peers: frozenset[str]
+
+    @cached_property
+    def signatures(self) -> tuple[Signature, ...]:
+        return tuple(signature(calls) for calls in self.table)
+
+    def call(self, seq: int) -> Call | None:
+        number = self.calls.get(seq)
+        return self.table[number][0] if number is not None else None
+
+
+@dataclass
+class Group:
+    name: str
+    desc: str
+    members: tuple[int, ...]
+    parts: dict[int, Part] = field(default_factory=dict)
+
+    @property
+    def told(self) -> str:
+        return f"group {self.name}" + (f" ({self.desc})" if self.desc not in ("", "undefined") else "")
+
+
+def groups(run: Run) -> list[Group]:
+    """Every process group that somebody recorded; of one name there may be several, with other members."""
+    facts = dict(_stated(run))
+    found: dict[tuple[str, tuple[int, ...]], Group] = {}
+    decoded: dict[tuple[str, ...], Any] = {}
     for event in run.events:
-        if event.kind == "calls" and event.rank is not None and len(found) < _MOST_RANKS:
-            calls = [call for call in map(_call, _list(event, "calls"), _list(event, "done")) if call]
-            if calls:
-                found[event.rank] = calls
+        if event.kind != "trace" or event.rank is None or "group" not in event.fields:
+            continue
+        name = str(event.fields["group"])
+        members = next(
+            (ranks for ranks in facts.get(name, ()) if event.rank in ranks), _numbers_in(_text(event, "members"))
+        )
+        group = found.setdefault((name, members), Group(name, _text(event, "desc"), members))
+        group.parts[event.rank] = _part(event, decoded)
+    return [_with_members(group, run) for group in found.values()]
+
+
+def _stated(run: Run) -> Iterator[tuple[str, list[tuple[int, ...]]]]:
+    """Who belongs to a group, where somebody who asked torch has said so."""
+    by_name: dict[str, list[tuple[int, ...]]] = {}
+    for fact in run.facts:
+        said = fact.value if fact.name == "group" else None
+        if isinstance(said, str):
+            try:
+                said = json.loads(said)
+            except (ValueError, RecursionError):
+                continue
+        if isinstance(said, dict) and isinstance(ranks := said.get("ranks"), list | tuple):
+            members = tuple(sorted({rank for rank in ranks if isinstance(rank, int)}))
+            if members not in by_name.setdefault(str(said.get("name")), []):
+                by_name[str(said.get("name"))].append(members)
+    yield from by_name.items()
+
+
+def _with_members(group: Group, run: Run) -> Group:
+    if not group.members:
+        whole = group.desc == "default_pg"
+        group.members = tuple(sorted(run.expected_ranks | group.parts.keys() if whole else group.parts))
+    return group
+
+
+def _part(event: Event, decoded: dict[tuple[str, ...], Any]) -> Part:
+    """Ranks that called alike share what was decoded."""
+    texts = tuple(_text(event, name) for name in ("seqs", "calls", "table"))
+    if texts not in decoded:
+        table = tuple(_calls(line) for line in texts[2].split("\n")) if texts[2] else ()
+        order = [int(one) for one in texts[1].split(" ")[:_MOST]] if texts[1] else []
+        seqs = _seqs(texts[0])
+        decoded[texts] = dict(zip(seqs, (one for one in order if one < len(table)), strict=False)), table, seqs
+    calls, table, seqs = decoded[texts]
+    peers = [_calls(line)[0] for line in _text(event, "peers").split("\n") if line]
+    return Part(
+        event=event,
+        rank=event.rank or 0,
+        last=max(_whole(event, "last"), seqs[-1] if seqs else -1),
+        calls=calls,
+        table=table,
+        open=tuple(seqs[place] for place in _numbers_in(_text(event, "open")) if place < len(seqs)),
+        open_at=_whole(event, "open_at"),
+        last_at=_whole(event, "last_at"),
+        wrapped=bool(event.fields.get("wrapped")),
+        peers=tuple(_open_peers(_text(event, "peers_open"), peers)),
+        known_peers=frozenset(f"{one.op} {one.ins or one.outs}" for one in peers),
+    )
+
+
+def _open_peers(text: str, peers: list[Call]) -> Iterator[tuple[int, str, Call]]:
+    for one in text.split(" ") if text else ():
+        row, _, at = one.partition("@")
+        if row.isdigit() and at.isdigit() and int(row) < len(peers):
+            yield int(at), peers[int(row)].op, peers[int(row)]
+
+
+def signature(calls: tuple[Call, ...]) -> Signature:
+    if len(calls) == 1:
+        return Signature(calls[0].op, calls[0].types, calls[0].sizes)
+    parts = zip(*((one.op, one.types, one.sizes) for one in calls), strict=True)
+    return Signature(*(" + ".join(part) for part in parts))
+
+
+def _calls(line: str) -> tuple[Call, ...]:
+    return tuple(Call(*(f"{one}|||||".split("|", 5)[:5]), site=one.split("|", 5)[-1]) for one in line.split("\t"))
+
+
+def _seqs(text: str) -> list[int]:
+    found: list[int] = []
+    for run in text.split(" ") if text else ():
+        first, _, count = run.partition("+")
+        if first.lstrip("-").isdigit() and count.isdigit() and len(count) < 8:
+            found += range(int(first), int(first) + min(int(count), _MOST - len(found)))
     return found
 
 
-def _list(event: Event, name: str) -> list[object]:
-    value = event.fields.get(name)
-    return value if isinstance(value, list) else []
+def _numbers_in(text: str) -> tuple[int, ...]:
+    """`0-7,9` → 0, 1, … 7, 9."""
+    found: list[int] = []
+    for part in text.split(",") if text else ():
+        first, _, last = part.partition("-")
+        if first.isdigit() and (last or first).isdigit() and len(last or first) < 10:
+            found += range(int(first), min(int(last or first) + 1, int(first) + _MOST - len(found)))
+    return tuple(found)
 
 
-def _call(said: object, done: object) -> Call | None:
-    columns = str(said).split("\t")
-    if len(columns) != _COLUMNS or not columns[1].isdigit() or len(columns[1]) > 15:
-        return None
-    group, number, op, sizes, dtype, peer, place = columns
-    return Call(group, int(number), op, sizes, dtype, peer, place, done is True)
+def _text(event: Event, name: str) -> str:
+    value = event.fields.get(name, "")
+    return value if isinstance(value, str) else ""
 
 
-def unlike(calls: Mapping[int, Sequence[Call]]) -> Odd | None:
-    """The first call of a group that was not the same for all its ranks, and out of which some never came."""
-    at: dict[tuple[str, int], dict[int, Call]] = defaultdict(dict)
-    for rank, made in calls.items():
-        for call in made:
-            if call.op not in _TO_A_PEER:
-                at[call.group, call.number][rank] = call
-    for (_, _), here in sorted(at.items(), key=lambda item: item[0][1]):
-        kinds = Counter(call.like for call in here.values())
-        if len(kinds) < 2 or all(call.done for call in here.values()):
-            continue
-        (most, votes), *_ = kinds.most_common(1)
-        odd = sorted(rank for rank, call in here.items() if call.like != most) if votes > len(here) / 2 else []
-        usual = next(call for call in here.values() if call.like == most)
-        other = next(call for call in here.values() if call.like != most)
-        return Odd(tuple(odd), other.shown, usual.shown, True)
-    return None
+def _whole(event: Event, name: str) -> int:
+    value = event.fields.get(name, -1)
+    return value if isinstance(value, int) else -1
 
 
-def elsewhere(
-    calls: Mapping[int, Sequence[Call]], groups: Mapping[str, Set[int]], backward: Iterable[int], ranks: Set[int]
-) -> Odd | None:
-    """Who stands elsewhere than those who wait for him, where everybody waits in some collective."""
-    standing = {rank: made[-1] for rank, made in calls.items() if not made[-1].done}
-    in_backward = {rank for rank in backward if rank not in standing}
-    waits = {rank: _waits_for(rank, call, calls, groups, ranks) for rank, call in standing.items()}
-    waits |= {rank: ranks - in_backward - {rank} for rank in in_backward}
-    knot = _knot(waits, ranks)
-    if len(knot) < 2:
-        return None
-    places = {
-        rank: (standing[rank].op, standing[rank].place) if rank in standing else ("backward", "") for rank in knot
-    }
-    (usual, votes), *_ = Counter(places.values()).most_common(1)
-    odd = {rank for rank, place in places.items() if place != usual} if votes > len(knot) / 2 else set()
-    if not odd:
-        odd = {rank for rank in knot if rank in standing and not _as_before(calls[rank])}
-        odd = odd if len(odd) < len(knot) else set()
-    theirs = [standing[rank].shown if rank in standing else "the backward pass" for rank in sorted(odd)]
-    others = [standing[rank].shown if rank in standing else "the backward pass" for rank in sorted(knot - odd)]
-    return Odd(tuple(sorted(odd)), " and ".join(dict.fromkeys(theirs)), " and ".join(dict.fromkeys(others)), False)
+def _elements(sizes: str) -> str:
+    return ",".join(str(prod(map(_number, one.split("x")))) for one in sizes.split(",")) if sizes else ""
 
 
-def _waits_for(
-    rank: int, call: Call, calls: Mapping[int, Sequence[Call]], groups: Mapping[str, Set[int]], ranks: Set[int]
-) -> Set[int]:
-    if call.op in _TO_A_PEER and call.peer.isdigit():
-        return {int(call.peer)} & ranks
-    entered = {
-        other for other, made in calls.items() if any(c.group == call.group and c.number >= call.number for c in made)
-    }
-    return groups.get(call.group, ranks) - entered - {rank}
+def _number(text: str) -> int:
+    return int(text) if text.isdigit() and len(text) < 20 else 1
 
 
-def _knot(waits: Mapping[int, Set[int]], ranks: Set[int]) -> Set[int]:
-    """Ranks that wait for nobody but each other: whoever else waits, waits for one of them."""
-    reach: dict[int, Set[int]] = {}
-    for rank in waits:
-        seen: set[int] = set()
-        todo = [rank]
-        while todo:
-            for other in waits.get(todo.pop(), ()):
-                if other not in seen:
-                    seen.add(other)
-                    todo.append(other)
-        reach[rank] = seen
-    sinks = [rank for rank in waits if rank in reach[rank] and all(rank in reach.get(o, ()) for o in reach[rank])]
-    return frozenset({*sinks}) & ranks
+def _types(types: str) -> str:
+    """`Float` for `Float,Float`."""
+    return ",".join(dict.fromkeys(types.split(",")))
 
 
-def _as_before(made: Sequence[Call]) -> bool:
-    """Its last call follows the one before it as it has done earlier."""
-    kinds = [(one.op, one.peer, one.group, one.place) for one in made]
-    return len(kinds) > 1 and (kinds[-2], kinds[-1]) in set(pairwise(kinds[:-1]))
+def _short(sizes: str) -> str:
+    shown = sizes.split(",")
+    return f"[{sizes}]" if len(shown) <= 4 else f"[{','.join(shown[:3])}, … {len(shown)} tensors]"
+
+
+def listed(ranks: Iterable[int]) -> str:
+    ranks = sorted(ranks)
+    return ", ".join(map(str, ranks[:16])) + (" …" if len(ranks) > 16 else "")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
-from paramedic.detect import calls as call
+from paramedic.detect import boxes
 from paramedic.detect.match import on_events, own_frame
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
@@ -75,8 +75,8 @@ def unlike_calls(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
     """The same call with other contents, as the ranks' black boxes have it: also after an abort that said nothing."""
     if not is_suspected(run) and not _failed(run):
         return
-    made = call.calls_of(run)
-    if (odd := call.unlike(made)) is None:
+    made = boxes.calls_of(run)
+    if (odd := boxes.unlike(made)) is None:
         return
     chosen = {*odd.ranks} or {rank for rank, one in made.items() if not one[-1].done}
     events = [e for e in run.events if e.kind == "calls" and e.rank in chosen]
@@ -95,7 +95,7 @@ def elsewhere(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
     if any(one.condition not in ("waiting", "ended") for one in ranks.values()):
         return
     backward = [one.rank for one in ranks.values() if one.phase == "backward"]
-    odd = call.elsewhere(call.calls_of(run), groups_of(run), backward, frozenset(ranks))
+    odd = boxes.elsewhere(boxes.calls_of(run), groups_of(run), backward, frozenset(ranks))
     if odd is None:
         return
     events = [ranks[rank].event for rank in odd.ranks[:3]] or [one.event for one in ranks.values()][:4]

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from paramedic.collect.processes import GONE, NAME, ProcessState
 from paramedic.errors import ParamedicError
 from paramedic.model import Finding
 from paramedic.report import ShownReport
@@ -159,9 +160,9 @@ class Watcher:
 
     def _forget(self) -> None:
         """It goes on: where the ranks stood a moment ago must not be taken for where they stand at the end."""
-        for name in ("stacks", "traces"):
-            for file in os.listdir(os.path.join(self.folder, name)):
-                if not file.endswith(".signal.txt"):
+        for name in ("stacks", "traces", "ranks"):
+            for file in _files(os.path.join(self.folder, name)):
+                if name != "ranks" or file.endswith(NAME):
                     with contextlib.suppress(OSError):
                         os.unlink(os.path.join(self.folder, name, file))
 
@@ -273,6 +274,8 @@ class Watcher:
             }
         with contextlib.suppress(OSError):
             _write(os.path.join(self.folder, "ranks", "job.watch.json"), json.dumps(said).encode())
+            for rank, one in self.pulses.items() if suspected is not None else ():
+                _write(os.path.join(self.folder, "ranks", f"rank-{rank}{NAME}"), _process_state(one).written())
 
 
 class CannotStartError(ParamedicError):
@@ -310,6 +313,20 @@ def _told(one: Pulse) -> dict[str, Any]:
     }
 
 
+def _process_state(one: Pulse) -> ProcessState:
+    """As the kernel shows it; of a rank on another node only what its agent said."""
+    state = one.process.letter or GONE if one.process else "S"
+    pid = one.state.get("pid")
+    return ProcessState(
+        one.rank,
+        "T" if state == "t" else state,
+        pid if isinstance(pid, int) else None,
+        str(one.state.get("host") or ""),
+        cpu=one.process.cpu_s if one.process else 0.0,
+        used=round(max(one.cpu_share, 0.0), 2) if one.process else None,
+    )
+
+
 def _signal_for_stack(one: Pulse) -> None:
     """Only where the agent's handler is in place, and the process is still the one that installed it."""
     number, pid = one.state.get("signal"), one.state.get("pid")
@@ -331,6 +348,14 @@ def _await_end(pid: int) -> None:
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(pid, os.WNOHANG)[0] == 0 and time.monotonic() < until:
             time.sleep(0.02)
+
+
+def _files(folder: str) -> list[str]:
+    """None where no rank has come so far as to make it. What the signal handler writes to stays: it is held open."""
+    try:
+        return [name for name in os.listdir(folder) if not name.endswith(".signal.txt")]
+    except OSError:
+        return []
 
 
 def _write(path: str, data: bytes) -> None:

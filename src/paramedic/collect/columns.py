@@ -1,0 +1,280 @@
+"""The entries of a flight-recorder dump, column by column: at C speed, and without trust in what they hold."""
+
+from __future__ import annotations
+
+from array import array
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, groupby, repeat
+from operator import itemgetter
+from typing import Any
+
+MOST_ENTRIES = 1 << 20
+WITH_SITES = 512
+"""Of so many last calls of a rank it is kept where in the program they were made."""
+_MOST_WEIGHT = 1 << 25
+"""Items in all of a column's lists together: shared ones can be few bytes and yet endless to go through."""
+_MOST_FRAMES = 64
+_flat = chain.from_iterable
+_lengths = partial(map, len)
+_identities = partial(map, id)
+
+
+class NotADump(Exception):  # noqa: N818
+    """Not what the flight recorder writes; the text continues a sentence that names the file."""
+
+
+class _Numbers(dict[Any, int]):
+    """Numbers what it is asked for, in the order in which it first comes."""
+
+    def __missing__(self, key: Any) -> int:
+        self[key] = number = len(self)
+        return number
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One process group on one rank. `calls` are numbers of lines of `table`, one for each of `seqs`."""
+
+    name: str
+    number: str
+    """The group's number on this rank, by which `pg_status` knows it."""
+    rows: tuple[int, ...]
+    table: tuple[tuple[int, ...], ...]
+    """Rows that have one sequence number, since they were coalesced, stand together."""
+    calls: str
+    seqs: str
+    last_seq: int
+    open: str
+    """Places in `calls` that are not finished."""
+    open_at: int
+    """Place among all entries of the rank of the first that is not finished; -1 if there is none."""
+    last_at: int
+    peers: tuple[int, ...]
+    peers_open: str
+    """`row@place` of sends and receives that are not finished."""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    keys: Sequence[tuple[Any, ...]]
+    frames: Mapping[int, Sequence[Any]]
+    rows: Sequence[int]
+    names: Sequence[str]
+    numbers: Sequence[Any]
+    seqs: Sequence[int]
+    done: Sequence[bool]
+    peers: frozenset[int]
+    hollow: frozenset[int]
+    """Rows that only end a coalesced group of calls."""
+    wrapped: bool
+
+    def row(self, number: int) -> tuple[str, Any, Any, Any, Any, Sequence[Any]]:
+        name, ins, in_lengths, outs, out_lengths, in_types, out_types, _ = self.keys[number]
+        return name, _cut(ins, in_lengths), _cut(outs, out_lengths), in_types, out_types, self.frames.get(number, ())
+
+    def groups(self) -> Iterator[Group]:
+        places: dict[str, list[int]] = defaultdict(list)
+        for place, name in enumerate(self.names):
+            places[name].append(place)
+        for name, theirs in places.items():
+            yield self._group(name, theirs)
+
+    def _group(self, name: str, places: list[int]) -> Group:
+        rows, seqs, done = self.rows, self.seqs, self.done
+        special = self.peers | self.hollow
+        between = [place for place in places if rows[place] in self.peers] if self.peers else []
+        if special:
+            places = self._collectives(places)
+        called: list[Any] = [rows[place] for place in places]
+        numbers = [seqs[place] for place in places]
+        finished = [done[place] for place in places]
+        first = numbers[0] if numbers else 0
+        if numbers == list(range(first, first + len(numbers))):
+            table = {row: (row,) for row in dict.fromkeys(called)}
+            runs = f"{first}+{len(numbers)}" if numbers else ""
+        else:
+            called, numbers, finished, places = _together(called, numbers, finished, places)
+            table = {row: row for row in dict.fromkeys(called)}
+            runs = " ".join(f"{start}+{count}" for start, count in _runs(numbers))
+        number_of = {row: str(number) for number, row in enumerate(table)}
+        unfinished = [] if all(finished) else [place for place, is_done in enumerate(finished) if not is_done]
+        peers = dict.fromkeys(rows[place] for place in between)
+        peer_number = {row: number for number, row in enumerate(peers)}
+        waiting = [place for place in between if not done[place]]
+        first_open = [places[unfinished[0]]] if unfinished else []
+        return Group(
+            name=name,
+            number=str(self.numbers[(places or between or [0])[0]])[:20] if self.names else "",
+            rows=tuple(dict.fromkeys(_flat(table.values()))),
+            table=tuple(table.values()),
+            calls=" ".join(map(number_of.__getitem__, called)),
+            seqs=runs,
+            last_seq=numbers[-1] if numbers else -1,
+            open=ranges(unfinished),
+            open_at=min([*first_open, *waiting[:1]], default=-1),
+            last_at=max([*places[-1:], *between[-1:]], default=-1),
+            peers=tuple(peers),
+            peers_open=" ".join(f"{peer_number[rows[place]]}@{place}" for place in waiting[:1000]),
+        )
+
+    def _collectives(self, places: list[int]) -> list[int]:
+        """Without sends and receives, and without the mark at the end of coalesced calls: its number is theirs."""
+        kept: list[int] = []
+        after_peer = False
+        seen: set[int] = set()
+        for place in places:
+            row = self.rows[place]
+            if row in self.peers:
+                after_peer = True
+            elif row not in self.hollow or (not after_peer and self.seqs[place] not in seen):
+                kept.append(place)
+                seen.add(self.seqs[place])
+                after_peer = False
+        return kept
+
+
+def columns(entries: Sequence[Any]) -> Columns:
+    """Raises NotADump for anything that the recorder would not have written."""
+    try:
+        return _columns(entries)
+    except (TypeError, ValueError, OverflowError, KeyError, RecursionError, MemoryError):
+        raise NotADump("does not hold what the flight recorder writes") from None
+
+
+def _columns(entries: Sequence[Any]) -> Columns:
+    if len(entries) > MOST_ENTRIES or not {*map(type, entries)} <= {dict}:
+        raise ValueError
+    names = _column(entries, "profiling_name", "")
+    groups = _groups(entries)
+    frames = _stacks(entries)
+    if not {*map(type, names)} <= {str}:
+        raise TypeError
+    keys = _Numbers()
+    rows = [
+        *map(
+            keys.__getitem__,
+            zip(
+                names,
+                *_sizes(_column(entries, "input_sizes", [])),
+                *_sizes(_column(entries, "output_sizes", [])),
+                _joined(",", _column(entries, "input_dtypes", [])),
+                _joined(",", _column(entries, "output_dtypes", [])),
+                chain(repeat((), len(entries) - len(frames)), map(tuple, map(_identities, frames))),
+                strict=False,
+            ),
+        )
+    ]
+    ops = {number: key[0].rpartition(":")[2].split(" ", 1)[0] for key, number in keys.items()}
+    first = entries[0].get("record_id", 0) if entries else 0
+    return Columns(
+        keys=tuple(keys),
+        frames=dict(zip(rows[len(entries) - len(frames) :], frames, strict=True)),
+        rows=rows,
+        names=[*_joined("\t", groups)],
+        numbers=_column(entries, "pg_id", 0),
+        seqs=array("q", _sequence(entries)),
+        done=[state == "completed" or retired is True for state, retired in _ends(entries)],
+        peers=frozenset(number for number, op in ops.items() if op in ("send", "recv")),
+        hollow=frozenset(number for number, op in ops.items() if op == "coalesced"),
+        wrapped=isinstance(first, int) and first > 0,
+    )
+
+
+def _sizes(column: list[Any]) -> tuple[Iterable[Any], Iterable[Any]]:
+    """Each tensor's sizes in one row, and how many belong to each. Numbers only: what holds more could be endless."""
+    single = {*map(len, column)} == {1}
+    _weigh(column)
+    flat = [*map(tuple, map(itemgetter(0), column) if single else map(_flat, column))]
+    sum(map(sum, flat))
+    return flat, repeat(None) if single else map(tuple, map(_lengths, column))
+
+
+def _joined(by: str, column: list[Any]) -> Iterator[str]:
+    _weigh(column)
+    return map(by.join, column)
+
+
+def _stacks(entries: Sequence[dict[str, Any]]) -> list[Any]:
+    """Of the last calls only: where a rank is stuck it stands among them, and stacks cost more than all the rest."""
+    stacks = [stack[:_MOST_FRAMES] for stack in _column(entries[-WITH_SITES:], "frames", [])]
+    if not {*map(type, stacks)} <= {list, tuple}:
+        raise TypeError
+    return stacks
+
+
+def _column(entries: Sequence[dict[str, Any]], key: str, default: Any) -> list[Any]:
+    try:
+        return [*map(itemgetter(key), entries)]
+    except KeyError:
+        return [entry.get(key, default) for entry in entries]
+
+
+def _groups(entries: Sequence[dict[str, Any]]) -> list[Any]:
+    """Name and description; old recorders give only a name, or only the group's number on this rank."""
+    if not entries or "process_group" in entries[0]:
+        return _column(entries, "process_group", ("", ""))
+    named = "pg_name" if "pg_name" in entries[0] else "pg_id"
+    return [(str(name)[:200], "") for name in _column(entries, named, "")]
+
+
+def _sequence(entries: Sequence[dict[str, Any]]) -> list[Any]:
+    """Up to version 2.1 there was one number for everything."""
+    return _column(entries, "collective_seq_id" if entries and "collective_seq_id" in entries[0] else "seq_id", 0)
+
+
+def _ends(entries: Sequence[dict[str, Any]]) -> Iterable[tuple[Any, Any]]:
+    return zip(_column(entries, "state", ""), _column(entries, "retired", False), strict=True)
+
+
+def _weigh(column: Sequence[Any]) -> None:
+    if sum(map(len, column)) > _MOST_WEIGHT or sum(map(len, _flat(column))) > _MOST_WEIGHT:
+        raise ValueError
+
+
+def _cut(flat: Sequence[Any], lengths: Sequence[int] | None) -> list[Sequence[Any]]:
+    if lengths is None:
+        return [flat]
+    rest = iter(flat)
+    return [[next(rest) for _ in range(length)] for length in lengths]
+
+
+def _together(
+    called: list[int], numbers: list[int], finished: list[bool], places: list[int]
+) -> tuple[list[Any], list[int], list[bool], list[int]]:
+    """Calls that follow each other with one number are one; numbers that go back are of an earlier life: left out."""
+    rows: list[Any] = []
+    seqs: list[int] = []
+    ends: list[bool] = []
+    firsts: list[int] = []
+    for seq, some in groupby(range(len(numbers)), numbers.__getitem__):
+        theirs = list(some)
+        while seqs and seqs[-1] >= seq:
+            for column in (rows, seqs, ends, firsts):
+                column.pop()
+        rows.append(tuple(called[one] for one in theirs))
+        seqs.append(seq)
+        ends.append(all(finished[one] for one in theirs))
+        firsts.append(places[theirs[0]])
+    return rows, seqs, ends, firsts
+
+
+def _runs(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """(first, how many) of numbers that follow each other."""
+    start, count = 0, 0
+    for number in numbers:
+        if count and number == start + count:
+            count += 1
+            continue
+        if count:
+            yield start, count
+        start, count = number, 1
+    if count:
+        yield start, count
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """`0-7,9`."""
+    return ",".join(f"{first}-{first + count - 1}" if count > 1 else str(first) for first, count in _runs(numbers))

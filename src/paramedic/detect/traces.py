@@ -1,0 +1,386 @@
+"""Where the ranks' recorded collectives differ, and who is to blame: by majority, and backwards along who waits for whom.
+
+Nobody is accused where neither decides.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from paramedic.detect.calls import Call, Group, Part, Signature, groups
+from paramedic.detect.waits import Op, Waits, counterpart, ends_of, waits
+from paramedic.model import Event, Run
+
+_CONTEXTS = (12, 6, 3, 1)
+"""So many calls before the difference are looked for earlier: what followed there is what was to come here."""
+_NEAR = 16
+_ALONE = 3
+"""A rank is ahead if so many times more ranks stand together before the collective that it waits in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """`ranks` are at fault, or nobody where it cannot be decided; `waiting` are their victims."""
+
+    kind: str
+    """missing, unheard, ahead, order, type, dtype, shape, root, groups, p2p or p2p-size."""
+    group: str
+    seq: int
+    ranks: tuple[int, ...]
+    waiting: tuple[int, ...]
+    op: str
+    odd: str = ""
+    usual: str = ""
+    odd_site: str = ""
+    usual_site: str = ""
+    confidence: float = 0.9
+    events: tuple[tuple[str, Event], ...] = field(default=(), repr=False)
+    """What the record of some ranks shows, those at fault first."""
+
+
+def differences(run: Run) -> list[Difference]:
+    """The first thing that went wrong, and what else differs that did not follow from it."""
+    found = groups(run)
+    if not any(group.parts for group in found):
+        return []
+    unlike = sorted((one for group in found for one in _unlike(group)), key=lambda one: one[0])
+    waiting = waits(found)
+    if unlike:
+        return [one for _, one in unlike[:1]]
+    return [*_sizes_of_peers(found)] or [*_held_up(waiting)]
+
+
+# -- calls that differ at one sequence number ----------------------------------------------------------------------
+
+
+def _unlike(group: Group) -> Iterator[tuple[int, Difference]]:
+    """(how early, the first difference of the group)."""
+    classes = _alike(group)
+    first = min((seq for part, _ in classes for seq in part.calls), default=0)
+    last = max((seq for part, _ in classes for seq in part.calls), default=-1)
+    root = _root_differs(group, classes)
+    for seq in range(first, last + 1) if len(classes) > 1 else ():
+        votes: dict[Signature, list[int]] = {}
+        for part, ranks in classes:
+            if (number := part.calls.get(seq)) is not None:
+                votes.setdefault(part.signatures[number], []).extend(ranks)
+        if root and root.seq == seq:
+            break
+        if len(votes) > 1 and (kind := _kind(group, seq, votes)):
+            yield _place(group, seq), _differing(group, seq, kind, votes)
+            return
+    if root:
+        yield _place(group, root.seq), root
+
+
+def _alike(group: Group) -> list[tuple[Part, list[int]]]:
+    """Ranks that recorded the very same calls, together: only few kinds of them are then compared."""
+    kinds: dict[int, tuple[Part, list[int]]] = {}
+    for rank, part in group.parts.items():
+        if part.calls:
+            kinds.setdefault(id(part.calls), (part, []))[1].append(rank)
+    return list(kinds.values())
+
+
+def _kind(group: Group, seq: int, votes: Mapping[Signature, list[int]]) -> str:
+    """What differs; nothing where all have finished it although it could not have been right."""
+    if len({one.op for one in votes}) > 1:
+        return "order" if _comes_near(group, seq, votes) else "type"
+    if len({one.types for one in votes if one.types.strip("/")}) > 1:
+        return "dtype"
+    if len({one.sizes for one in votes}) == 1:
+        return ""
+    strict = next(iter(votes)).op not in ("broadcast",) and "gather" not in next(iter(votes)).op
+    return "shape" if strict or _is_open(group, seq) else ""
+
+
+def _is_open(group: Group, seq: int) -> bool:
+    """Somebody has not finished it, or it is the last that somebody did: with Gloo, a failure looks finished."""
+    parts = [part for part in group.parts.values() if seq in part.calls]
+    return any(seq in part.open for part in parts) or any(part.last == seq for part in parts)
+
+
+def _comes_near(group: Group, seq: int, votes: Mapping[Signature, list[int]]) -> bool:
+    """What one side calls here, the other calls soon before or after: it was left out, put in or swapped."""
+    sides = [group.parts[ranks[0]] for ranks in votes.values()]
+    for one, other in [*pairwise(sides), *pairwise(sides[::-1])]:
+        here = one.signatures[one.calls[seq]]
+        near = (other.calls.get(at) for at in range(seq - 2, seq + _NEAR) if at != seq)
+        if any(number is not None and other.signatures[number] == here for number in near):
+            return True
+    return False
+
+
+def _differing(group: Group, seq: int, kind: str, votes: Mapping[Signature, list[int]]) -> Difference:
+    usual, confidence = _usual(group, seq, votes)
+    odd = sorted(rank for one, ranks in votes.items() if one != usual for rank in ranks) if usual else []
+    most = votes[usual] if usual else max(votes.values(), key=len)
+    others = odd or sorted(rank for ranks in votes.values() if ranks is not most for rank in ranks)
+    one, other = _call(group, others[0], seq), _call(group, most[0], seq)
+    shown = [*others[:2], *most[:2]]
+    return Difference(
+        kind=kind,
+        group=group.told,
+        seq=seq,
+        ranks=tuple(odd),
+        waiting=tuple(sorted(most)) if odd else (),
+        op=other.op,
+        odd=one.told,
+        usual=other.told,
+        odd_site=one.site,
+        usual_site=other.site,
+        confidence=confidence,
+        events=tuple(_shown(group, rank, seq) for rank in shown),
+    )
+
+
+def _usual(group: Group, seq: int, votes: Mapping[Signature, list[int]]) -> tuple[Signature | None, float]:
+    """What most called; of equals, what followed when the same calls came before."""
+    ordered = sorted(votes.items(), key=lambda item: -len(item[1]))
+    if len(ordered[0][1]) > len(ordered[1][1]):
+        return ordered[0][0], 0.95 if len(ordered[0][1]) > sum(map(len, votes.values())) / 2 else 0.75
+    for _, ranks in ordered:
+        expected = _expected(group.parts[ranks[0]], seq)
+        if expected in votes:
+            return expected, 0.75
+    return None, 0.8
+
+
+def _expected(part: Part, seq: int) -> Signature | None:
+    """What came next when the calls before were the same."""
+    before = [part.signatures[part.calls[at]] for at in range(min(part.calls), seq) if at in part.calls]
+    for length in _CONTEXTS:
+        if len(before) <= length:
+            continue
+        context = before[-length:]
+        for start in range(len(before) - length - 1, -1, -1):
+            if before[start : start + length] == context:
+                return before[start + length]
+    return None
+
+
+def _root_differs(group: Group, classes: Sequence[tuple[Part, list[int]]]) -> Difference | None:
+    """Of a gather or scatter exactly one rank has the whole; who it was before tells which of two is wrong."""
+    rooted = sorted({seq for part, _ in classes for seq, number in part.calls.items() if _is_rooted(part, number)})
+    before: int | None = None
+    for seq in rooted:
+        calls = {rank: part.call(seq) for rank, part in group.parts.items()}
+        if len(calls) < len(group.members) or any(
+            call is None or call.has_root_side is None for call in calls.values()
+        ):
+            continue
+        roots = sorted(rank for rank, call in calls.items() if call and call.has_root_side)
+        if len(roots) == 1:
+            before = roots[0]
+        elif len(roots) < len(calls) and (_is_open(group, seq)):
+            return _two_roots(group, seq, roots, before)
+    return None
+
+
+def _is_rooted(part: Part, number: int) -> bool:
+    return part.table[number][0].has_root_side is not None
+
+
+def _two_roots(group: Group, seq: int, roots: Sequence[int], before: int | None) -> Difference:
+    odd = ([rank for rank in roots if rank != before] if before in roots else []) if roots else [before]
+    accused = tuple(rank for rank in odd if rank is not None and len(odd) == 1)
+    rest = [rank for rank in group.parts if rank not in (accused or roots)]
+    one, other = _call(group, (accused or roots or rest)[0], seq), _call(group, rest[0], seq)
+    return Difference(
+        kind="root",
+        group=group.told,
+        seq=seq,
+        ranks=accused,
+        waiting=tuple(sorted(rest)) if accused else (),
+        op=one.op,
+        odd=f"{one.op} to itself" if roots else f"{one.op} to another rank",
+        usual=f"{one.op} to rank {before}" if before is not None else f"{one.op} to another rank",
+        odd_site=one.site,
+        usual_site=other.site,
+        confidence=0.85,
+        events=tuple(_shown(group, rank, seq) for rank in [*(accused or roots)[:2], *rest[:2]]),
+    )
+
+
+# -- sends and receives --------------------------------------------------------------------------------------------
+
+
+def _sizes_of_peers(found: Sequence[Group]) -> Iterator[Difference]:
+    """Both halves are posted, but one is larger: whichever has sent or received such a size before is right."""
+    for group in found:
+        for rank, part in group.parts.items():
+            for at, told, call in part.peers:
+                ends = ends_of(told, group)
+                theirs = counterpart(group, ends[1], told) if ends and ends[0] == rank else None
+                if ends is None or theirs is None or _bulk(call) == _bulk(theirs):
+                    continue
+                peer = ends[1]
+                known = f"{call.op} {theirs.outs or theirs.ins}" in part.known_peers
+                peer_known = f"{theirs.op} {call.ins or call.outs}" in group.parts[peer].known_peers
+                odd = rank if known and not peer_known else peer if peer_known and not known else None
+                mine, other = (theirs, call) if odd == peer else (call, theirs)
+                yield Difference(
+                    kind="p2p-size",
+                    group=group.told,
+                    seq=at,
+                    ranks=() if odd is None else (odd,),
+                    waiting=() if odd is None else tuple({rank, peer} - {odd}),
+                    op=told,
+                    odd=mine.told,
+                    usual=other.told,
+                    odd_site=mine.site,
+                    usual_site=other.site,
+                    confidence=0.85,
+                    events=((f"{call.told}", part.event), (f"{theirs.told}", group.parts[peer].event)),
+                )
+                return
+
+
+def _bulk(call: Call) -> tuple[str, str]:
+    from paramedic.detect.calls import _elements, _types
+
+    return _elements(call.ins or call.outs), _types(call.in_types or call.out_types)
+
+
+# -- who is waited for ---------------------------------------------------------------------------------------------
+
+
+def _held_up(found: Waits) -> Iterator[Difference]:
+    """Ranks that never came; else ranks that wait for each other; else the one that nobody has a record of."""
+    if crossed := _crossed(found):
+        yield crossed
+    elif idle := found.idle:
+        yield _missing(found, idle)
+    elif ring := found.ring:
+        yield _in_a_ring(found, ring)
+    else:
+        unheard = {rank for some in found.unheard.values() for rank in some}
+        if len(unheard) == 1 and len(found.at) > 1:
+            yield _from(found, "unheard", frozenset(unheard), frozenset(found.at), 0.7)
+
+
+def _crossed(found: Waits) -> Difference | None:
+    """A rank whose own half nobody answers, and that does not answer another's: both ends of the mistake are its."""
+    wrong = {peer for _, peer in found.unanswered.values() if peer in found.unanswered}
+    if len(wrong) != 1:
+        return None
+    odd = wrong.pop()
+    mine, _ = found.unanswered[odd]
+    rank, (theirs, _) = next((rank, said) for rank, said in found.unanswered.items() if said[1] == odd)
+    one = _from(found, "p2p", frozenset([odd]), found.held_by(frozenset([odd])), 0.85, found.at[rank])
+    return _replaced(one, odd=mine.op, odd_site=mine.site, usual=theirs.op, usual_site=theirs.site)
+
+
+def _missing(found: Waits, idle: frozenset[int]) -> Difference:
+    held = found.held_by(idle)
+    unanswered = [rank for rank, (_, peer) in found.unanswered.items() if peer in idle]
+    direct = Counter(found.at[rank] for rank in held if idle.intersection(found.behind.get(rank, ())))
+    op = min(direct, key=lambda one: (-direct[one], one))
+    if len(idle) < len(held) or len(idle) == len(held) == 1:
+        kind = "p2p" if unanswered and op[1] < 0 else "missing"
+        return _from(found, kind, idle, held, 0.9 if len(idle) < len(held) else 0.8, op)
+    if op[1] >= 0 and len(held) * _ALONE <= len(idle):
+        group = found.groups[op[0]]
+        stood = {group.parts[rank].last if rank in group.parts else -1 for rank in idle.intersection(group.members)}
+        if len(stood) == 1:
+            site = _call(group, min(found.standing(op)), op[1]).site
+            known = any(call.site == site for rank in idle if rank in group.parts for call in _calls(group.parts[rank]))
+            return _from(found, "ahead", held, idle, 0.65 if known or not site else 0.85, op)
+    return _from(found, "missing", frozenset(), held, 0.6, op)
+
+
+def _calls(part: Part) -> Iterator[Call]:
+    for together in part.table:
+        yield from together
+
+
+def _in_a_ring(found: Waits, ring: frozenset[int]) -> Difference:
+    """Each waits in a group in which another is missing: whoever stands where the fewest stand went the wrong way."""
+    stand = Counter(found.at[rank] for rank in ring)
+    (usual, most), *rest = stand.most_common()
+    odd = frozenset(rank for rank in ring if found.at[rank] != usual)
+    clear = most > len(ring) - most and bool(rest)
+    one = _from(
+        found, "groups", odd if clear else frozenset(), ring - odd if clear else ring, 0.85 if clear else 0.7, usual
+    )
+    strayed = min(odd, default=min(ring))
+    number, seq = found.at[strayed]
+    call = _call(found.groups[number], strayed, seq)
+    return _replaced(one, odd=f"{call.told} of {found.groups[number].told}", odd_site=call.site)
+
+
+def _from(
+    found: Waits, kind: str, ranks: frozenset[int], waiting: frozenset[int], confidence: float, op: Op | None = None
+) -> Difference:
+    """With where the waiting stand, and the last that those at fault did in that group, or anywhere."""
+    number, seq = op or Counter(found.at.values()).most_common(1)[0][0]
+    group = found.groups[number]
+    stands = min((rank for rank in found.standing((number, seq))), default=min(waiting, default=0))
+    call = _call(group, stands, seq)
+    last = _last_call(found, min(ranks, default=-1))
+    shown = [*sorted(ranks)[:2], *sorted(found.standing((number, seq)) - ranks)[:2]]
+    return Difference(
+        kind=kind,
+        group=group.told,
+        seq=seq if seq >= 0 else group.parts[stands].last,
+        ranks=tuple(sorted(ranks)),
+        waiting=tuple(sorted(waiting)),
+        op=call.op,
+        odd=last.told if last else "",
+        usual=call.told,
+        odd_site=last.site if last else "",
+        usual_site=call.site,
+        confidence=confidence,
+        events=tuple(_shown(group, rank, seq) for rank in shown if rank in group.parts),
+    )
+
+
+def _last_call(found: Waits, rank: int) -> Call | None:
+    theirs = [group.parts[rank] for group in found.groups if rank in group.parts and group.parts[rank].calls]
+    part = max(theirs, key=lambda one: one.last_at, default=None)
+    return part.call(max(part.calls)) if part else None
+
+
+def _replaced(one: Difference, odd: str, odd_site: str, usual: str = "", usual_site: str = "") -> Difference:
+    from dataclasses import replace
+
+    return replace(one, odd=odd, odd_site=odd_site, usual=usual or one.usual, usual_site=usual_site or one.usual_site)
+
+
+# -- how it is shown -----------------------------------------------------------------------------------------------
+
+_NOTHING = Call("nothing", "", "", "", "", "")
+
+
+def _call(group: Group, rank: int, seq: int) -> Call:
+    part = group.parts.get(rank)
+    if part is None:
+        return _NOTHING
+    if seq < 0:
+        return next((call for at, _, call in part.peers if at == -1 - seq), _NOTHING)
+    return part.call(seq) or _NOTHING
+
+
+def _place(group: Group, seq: int) -> int:
+    """How early in the record: of the ranks that have it, the least number of calls before the end."""
+    return min((part.last_at - (part.last - seq) for part in group.parts.values() if seq in part.calls), default=0)
+
+
+def _shown(group: Group, rank: int, seq: int) -> tuple[str, Event]:
+    part = group.parts[rank]
+    call = _call(group, rank, seq)
+    at = f" at {call.site}" if call.site else ""
+    if call is not _NOTHING:
+        number = f"number {seq}" if seq >= 0 else "unanswered"
+        return f"rank {rank}, {group.told}: {number} is {call.told}{at}", part.event
+    last = part.call(max(part.calls)) if part.calls else None
+    if last is None:
+        return f"rank {rank}, {group.told}: no collective recorded", part.event
+    at = f" at {last.site}" if last.site else ""
+    return (
+        f"rank {rank}, {group.told}: never entered number {seq}; the last is {part.last}, {last.told}{at}",
+        part.event,
+    )

@@ -1,0 +1,168 @@
+"""Who waits for whom: a rank that is stuck in one group is late in all its others, so blame is sought backwards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from paramedic.detect.calls import Call, Group, Part
+
+Op = tuple[int, int]
+"""Number of the group, and the sequence number; of a send or receive -1 - its place."""
+
+
+@dataclass
+class Waits:
+    """Where each rank stands, and for which ranks it therefore waits."""
+
+    groups: Sequence[Group]
+    at: dict[int, Op] = field(default_factory=dict)
+    """The first call that a rank has not finished."""
+    behind: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """For whom each waits: those that have not come, or that are held up elsewhere before it."""
+    unheard: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """For whom each may wait: members without a dump."""
+    unanswered: dict[int, tuple[Call, int]] = field(default_factory=dict)
+    """The send or receive, and the peer that has not posted the other half."""
+
+    @property
+    def idle(self) -> frozenset[int]:
+        """Somebody waits for them, and they wait for nobody: they never came back from their own code."""
+        return frozenset(rank for some in self.behind.values() for rank in some if rank not in self.at)
+
+    @property
+    def ring(self) -> frozenset[int]:
+        """Ranks that wait for each other in a circle."""
+        core = {rank for rank, some in self.behind.items() if some}
+        while True:
+            waited_for = {other for rank in core for other in self.behind[rank]}
+            left = {rank for rank in core if rank in waited_for and core.intersection(self.behind[rank])}
+            if left == core:
+                return frozenset(core)
+            core = left
+
+    def held_by(self, ranks: frozenset[int]) -> frozenset[int]:
+        """Who waits for them, directly or for somebody who does."""
+        held: set[int] = set()
+        while True:
+            more = {
+                rank for rank, some in self.behind.items() if rank not in held and (held | ranks).intersection(some)
+            }
+            if not more - ranks:
+                return frozenset(held)
+            held |= more - ranks
+
+    def standing(self, op: Op) -> frozenset[int]:
+        return frozenset(rank for rank, where in self.at.items() if where == op)
+
+
+def waits(groups: Sequence[Group]) -> Waits:
+    found = Waits(groups)
+    parts = _parts(groups)
+    for rank, theirs in parts.items():
+        if (op := _first_open(theirs)) is not None:
+            found.at[rank] = op
+    for rank, theirs in parts.items():
+        if rank not in found.at and (op := _failed(groups, parts, theirs)) is not None:
+            found.at[rank] = op
+    for rank, (number, seq) in found.at.items():
+        if seq < 0:
+            _wait_for_peer(found, parts, rank, number, -1 - seq)
+        else:
+            _wait_for_all(found, parts, rank, number, seq)
+    return found
+
+
+_Parts = Mapping[int, Sequence[tuple[int, Part]]]
+
+
+def _parts(groups: Sequence[Group]) -> _Parts:
+    found: dict[int, list[tuple[int, Part]]] = {}
+    for number, group in enumerate(groups):
+        for rank, part in group.parts.items():
+            found.setdefault(rank, []).append((number, part))
+    return found
+
+
+def _first_open(theirs: Sequence[tuple[int, Part]]) -> Op | None:
+    """Over all its groups, the call that was made first."""
+    unfinished = [(part.open_at, number, part) for number, part in theirs if part.open_at >= 0]
+    if not unfinished:
+        return None
+    at, number, part = min(unfinished, key=lambda one: one[:2])
+    peer = next((place for place, _, _ in part.peers if place == at), None)
+    if peer is not None or not part.open:
+        return number, -1 - at
+    return number, part.open[0]
+
+
+def _failed(groups: Sequence[Group], parts: _Parts, theirs: Sequence[tuple[int, Part]]) -> Op | None:
+    """Gloo calls a collective finished that has failed. If somebody never entered the last one, it has."""
+    number, part = max(theirs, key=lambda one: one[1].last_at)
+    if part.event.fields.get("backend") != "gloo" or part.last not in part.calls:
+        return None
+    group = groups[number]
+    absent = any(not _entered(group, parts, member, part.last) for member in group.members if member in parts)
+    return (number, part.last) if absent else None
+
+
+def _entered(group: Group, parts: _Parts, rank: int, seq: int) -> bool:
+    """A rank whose record has wrapped may have left a group long ago that it no longer shows."""
+    part = group.parts.get(rank)
+    if part is not None:
+        return part.last >= seq
+    return any(other.wrapped for _, other in parts[rank])
+
+
+def _wait_for_all(found: Waits, parts: _Parts, rank: int, number: int, seq: int) -> None:
+    """The same for everybody who stands there, who have all entered it."""
+    group = found.groups[number]
+    beside = next((other for other in found.standing((number, seq)) if other in found.behind), None)
+    if beside is not None:
+        found.behind[rank], found.unheard[rank] = found.behind[beside], found.unheard[beside]
+        return
+    absent = [m for m in group.members if m in parts and not _entered(group, parts, m, seq)]
+    held = [m for m in group.parts if seq in group.parts[m].open and found.at.get(m) != (number, seq)]
+    found.behind[rank] = tuple(absent or held)
+    found.unheard[rank] = tuple(m for m in group.members if m not in parts)
+
+
+def _wait_for_peer(found: Waits, parts: _Parts, rank: int, number: int, place: int) -> None:
+    group = found.groups[number]
+    here = group.parts[rank]
+    told, call = next(((op, call) for at, op, call in here.peers if at == place), ("", None))
+    ends = ends_of(told, group)
+    if call is None or ends is None:
+        found.behind[rank] = ()
+        return
+    peer = ends[1] if ends[0] == rank else ends[0]
+    if peer not in parts:
+        found.unheard[rank] = (peer,)
+        found.behind[rank] = ()
+    elif counterpart(group, peer, told) is None:
+        found.behind[rank] = (peer,)
+        found.unanswered[rank] = call, peer
+    else:
+        found.behind[rank] = () if found.at.get(peer, (-1, 0))[1] < 0 else (peer,)
+
+
+def counterpart(group: Group, peer: int, told: str) -> Call | None:
+    """The peer's open half of `send 0->1`: `recv 1<-0`."""
+    ends = ends_of(told, group)
+    part = group.parts.get(peer)
+    if part is None or ends is None:
+        return None
+    kind = told.split(" ", 1)[0]
+    return next(
+        (call for _, op, call in part.peers if ends_of(op, group) == ends and op.split(" ", 1)[0] != kind), None
+    )
+
+
+def ends_of(told: str, group: Group) -> tuple[int, int] | None:
+    """(source, destination) in ranks of the job, of `send 0->1` or `recv 1<-0`, which count within the group."""
+    kind, _, pair = told.partition(" ")
+    first, _, second = pair.replace("<-", "->").partition("->")
+    if not (first.isdigit() and second.isdigit()) or max(int(first[:7]), int(second[:7])) >= len(group.members):
+        return None
+    source, destination = (first, second) if kind == "send" else (second, first)
+    return group.members[int(source)], group.members[int(destination)]
