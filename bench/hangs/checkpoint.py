@@ -30,7 +30,7 @@ def main():
     setup()
     model = DistributedDataParallel(build_model())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    folder = tempfile.mkdtemp()
+    folder = tempfile.mkdtemp(dir=".")
     step, every = 0, int(os.environ.get("SAVE_EVERY", "10"))
     while go_on(step):
         loss = train_step(model, optimizer, make_batch(step))

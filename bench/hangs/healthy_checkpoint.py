@@ -36,7 +36,7 @@ def main():
     setup()
     model = DistributedDataParallel(build_model())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    folder = tempfile.mkdtemp()
+    folder = tempfile.mkdtemp(dir=".")
     for step in range(120):
         log(step, train_step(model, optimizer, make_batch(step)))
         if step % 50 == 49:

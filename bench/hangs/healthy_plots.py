@@ -24,7 +24,7 @@ def main():
     setup()
     model = DistributedDataParallel(build_model())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    path = os.path.join(tempfile.mkdtemp(), "histograms.txt")
+    path = os.path.join(tempfile.mkdtemp(dir="."), "histograms.txt")
     for step in range(150):
         log(step, train_step(model, optimizer, make_batch(step)))
         if RANK == 0 and step in (40, 80):

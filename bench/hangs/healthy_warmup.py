@@ -1,6 +1,7 @@
 """The first step compiles the model, the validation's other shape compiles it again."""
 
 import os
+import tempfile
 
 import torch
 import torch.distributed as dist
@@ -9,6 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def main():
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.abspath(tempfile.mkdtemp(dir="."))  # compiled anew in every run
     setup()
     depth = 4 if float(os.environ.get("LONG", "60")) < 20 else 24
     model = torch.compile(DistributedDataParallel(build_model(width=256, depth=depth)), dynamic=False)
