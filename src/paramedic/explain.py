@@ -68,6 +68,8 @@ _OWN = frozenset(
     ]
 )
 """What one rank can have alone: that others were ended meanwhile does not mean that they had it, too."""
+_POSITIONS = frozenset({"trace", "stack", "process", "watch", "calls"})
+"""Events that tell where a rank stands, and not why."""
 _ORDER = {"never": 0, "possible": 1, "always": 2}
 
 
@@ -155,14 +157,16 @@ def _named_causes(first: Finding, errors: Sequence[Finding]) -> Mapping[str, flo
 
 
 def _of_the_job(first: Finding, merged: Sequence[Finding], knowledge: Knowledge) -> Finding:
-    """Of two words for one failure, the surer one that is about the job: a rank then only met the job's mistake."""
+    """Of two words for one failure, the one that names who did it; else the surer one that is about the job: a rank
+    then only met the job's mistake."""
+    same = [f for f in merged if f.symptom == first.symptom and f.consequence == "never"]
+    if "accused" not in first.fields and not knowledge.rules[first.rule].blames_reporter:
+        first = next((f for f in same if "accused" in f.fields), first)
     return next(
         (
             f
-            for f in merged
-            if f.symptom == first.symptom
-            and f.consequence == "never"
-            and f.confidence > first.confidence
+            for f in same
+            if f.confidence > first.confidence
             and not knowledge.rules[f.rule].blames_reporter
             and "accused" not in first.fields
         ),
@@ -194,9 +198,11 @@ def _roots(errors: Sequence[Finding]) -> list[Finding]:
     return [f for f in own if _preference(f)[:2] == least]
 
 
-def _preference(one: Finding) -> tuple[int, bool, float]:
-    """Within a rank: what cannot be an echo, then what was said rather than how it exited, then the surest."""
-    return _ORDER[one.consequence], one.evidence[0].event.kind == "exit", -one.confidence
+def _preference(one: Finding) -> tuple[int, bool, bool, float]:
+    """Within a rank: what cannot be an echo, then what was said rather than how it exited, then an error rather than
+    where the rank stands because of it, then the surest."""
+    kind = one.evidence[0].event.kind
+    return _ORDER[one.consequence], kind == "exit", kind in _POSITIONS, -one.confidence
 
 
 def _merged(found: Iterable[Finding]) -> list[Finding]:

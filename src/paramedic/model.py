@@ -131,7 +131,9 @@ def _first_ranks(size: int) -> frozenset[int]:
 
 def is_own(frame: str) -> bool:
     """A frame, or a path, of the user's own code: neither installed nor of Python itself."""
-    return frame.startswith("/") and "-packages/" not in frame and "/lib/python" not in frame
+    return frame.startswith("/") and not any(
+        part in frame for part in ("-packages/", "/lib/python", "/paramedic/rank/")
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,7 +99,8 @@ def unlike(calls: Mapping[int, Sequence[Call]]) -> Odd | None:
 def elsewhere(
     calls: Mapping[int, Sequence[Call]], groups: Mapping[str, Set[int]], backward: Iterable[int], ranks: Set[int]
 ) -> Odd | None:
-    """Who stands elsewhere than those who wait for him, where everybody waits in some collective."""
+    """Who stands elsewhere than those who wait for him, where everybody waits in some collective: the few whose call does
+    not follow the one before it as it has always done; else those who are not where most are."""
     standing = {rank: made[-1] for rank, made in calls.items() if not made[-1].done}
     in_backward = {rank for rank in backward if rank not in standing}
     waits = {rank: _waits_for(rank, call, calls, groups, ranks) for rank, call in standing.items()}
@@ -110,11 +111,11 @@ def elsewhere(
     places = {
         rank: (standing[rank].op, standing[rank].place) if rank in standing else ("backward", "") for rank in knot
     }
-    (usual, votes), *_ = Counter(places.values()).most_common(1)
-    odd = {rank for rank, place in places.items() if place != usual} if votes > len(knot) / 2 else set()
-    if not odd:
-        odd = {rank for rank in knot if rank in standing and not _as_before(calls[rank])}
-        odd = odd if len(odd) < len(knot) else set()
+    odd = {rank for rank in knot if rank in standing and not _as_before(calls[rank])}
+    if not 0 < len(odd) < len(knot) / 2:
+        (usual, votes), *_ = Counter(places.values()).most_common(1)
+        odd = {rank for rank, place in places.items() if place != usual} if votes > len(knot) / 2 else odd
+    odd = odd if len(odd) < len(knot) else set()
     theirs = [standing[rank].shown if rank in standing else "the backward pass" for rank in sorted(odd)]
     others = [standing[rank].shown if rank in standing else "the backward pass" for rank in sorted(knot - odd)]
     return Odd(tuple(sorted(odd)), " and ".join(dict.fromkeys(theirs)), " and ".join(dict.fromkeys(others)), False)

@@ -12,7 +12,7 @@ from paramedic.detect.watched import seen_ranks
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 
-_STEPS = 8
+_STEPS, _LATELY = 8, 16
 _EXCESS = 0.25
 """Of a step: so much more of its own time than the others a slow rank needs."""
 _WAITS = ("backward", "collective")
@@ -59,7 +59,7 @@ def _pace(rank: int, event: Event) -> Pace | None:
     rows = [row for row in rows if isinstance(row, list) and len(row) == len(names) + 1 and all(map(_is_number, row))]
     if len(rows) < _STEPS:
         return None
-    columns = [median(column) for column in zip(*rows, strict=True)]
+    columns = [median(column) for column in zip(*rows[-_LATELY:], strict=True)]
     return Pace(rank, event, columns[0], dict(zip(map(str, names), columns[1:], strict=True)))
 
 

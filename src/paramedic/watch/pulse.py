@@ -3,6 +3,7 @@ has moved."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -90,6 +91,22 @@ def process(pid: int) -> Process:
     return Process(
         "" if letter in "ZX" else letter, int(fields[19]), (int(fields[11]) + int(fields[12])) / ticks, _io(pid)
     )
+
+
+def descendants(pid: int) -> dict[int, int]:
+    """Of a process, each with its time of start: a number alone may be somebody else's by the time it is used."""
+    parents: dict[int, tuple[int, int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{name}/stat", "rb") as file:
+                fields = file.read().rpartition(b")")[2].split()
+                parents[int(name)] = int(fields[1]), int(fields[19])
+    found: dict[int, int] = {}
+    grown = {pid}
+    while grown:
+        grown = {one for one, (parent, _) in parents.items() if parent in grown and one not in found}
+        found |= {one: parents[one][1] for one in grown}
+    return found
 
 
 def _io(pid: int) -> int:

@@ -29,7 +29,7 @@ from paramedic.watch.pulse import Pulse
 AGENT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "rank", "site")
 _LOOK_EVERY, _POLL = 1.0, 0.1
 _ANSWER_S, _AGAIN_S, _BETWEEN_S = 4.0, 2.0, 1.5
-_SLOW_EVERY = 10.0
+_SLOW_EVERY = 5.0
 _PATIENCE_AT_END = 5.0
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 Diagnose = Callable[[str], ShownReport]
@@ -237,15 +237,14 @@ class Watcher:
         if child is None:
             return
         self._killed = True
-        ranks = [
-            int(one.state["pid"]) for one in self.pulses.values() if one.process is not None and one.process.letter
-        ]
+        below = pulse.descendants(child.pid)
         child.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             child.wait(_PATIENCE_AT_END)
-        for pid in ranks:
+        for pid, started in below.items():
             with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
+                if pulse.process(pid).started == started:
+                    os.kill(pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
             child.wait(_PATIENCE_AT_END)
         if child.poll() is None:
