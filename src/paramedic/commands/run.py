@@ -110,7 +110,7 @@ def _folder(wanted: str | None) -> str:
     folder = wanted or f"paramedic-run-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     try:
         os.makedirs(folder, exist_ok=True)
-        taken = any(os.scandir(folder))
+        taken = bool(os.listdir(folder))
     except OSError as error:
         raise ParamedicError(f"{folder}: cannot be used: {error.strerror or error}") from None
     if taken:

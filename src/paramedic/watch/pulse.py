@@ -3,13 +3,14 @@ has moved."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from paramedic.watch.process import look as look_at
 
 Condition = Literal["starting", "going", "waiting", "idle", "busy", "frozen", "stopped", "gone", "ended", "failed"]
 
@@ -27,7 +28,7 @@ class Process:
     """As /proc shows it. `letter` is empty when it is gone."""
 
     letter: str = ""
-    started: int = 0
+    started: float = 0.0
     cpu_s: float = 0.0
     io: int = 0
 
@@ -81,32 +82,10 @@ def read_states(folder: str) -> dict[int, dict[str, Any]]:
 
 
 def process(pid: int) -> Process:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-    except OSError:
+    found = look_at(pid)
+    if found is None or found.state in "ZX":
         return Process()
-    ticks = os.sysconf("SC_CLK_TCK")
-    letter = fields[0].decode()
-    return Process(
-        "" if letter in "ZX" else letter, int(fields[19]), (int(fields[11]) + int(fields[12])) / ticks, _io(pid)
-    )
-
-
-def descendants(pid: int) -> dict[int, int]:
-    """Of a process, each with its time of start: a number alone may be somebody else's by the time it is used."""
-    parents: dict[int, tuple[int, int]] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{name}/stat", "rb") as file:
-                fields = file.read().rpartition(b")")[2].split()
-                parents[int(name)] = int(fields[1]), int(fields[19])
-    found: dict[int, int] = {}
-    grown = {pid}
-    while grown:
-        grown = {one for one, (parent, _) in parents.items() if parent in grown and one not in found}
-        found |= {one: parents[one][1] for one in grown}
-    return found
+    return Process(found.state, found.started, found.cpu, _io(pid))
 
 
 def _io(pid: int) -> int:

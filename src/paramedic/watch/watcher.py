@@ -24,12 +24,14 @@ from paramedic.model import Finding
 from paramedic.report import ShownReport
 from paramedic.watch import judge, keeper, pulse
 from paramedic.watch.memory import Memory, host_limit
+from paramedic.watch.process import processes, tree_of
 from paramedic.watch.pulse import Pulse
 
 AGENT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "rank", "site")
 _LOOK_EVERY, _POLL = 1.0, 0.1
 _ANSWER_S, _AGAIN_S, _BETWEEN_S = 4.0, 2.0, 1.5
 _SLOW_EVERY = 5.0
+_CLOCK_S = 2.0  # by so much the kernel may correct the time of its start
 _PATIENCE_AT_END = 5.0
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 Diagnose = Callable[[str], ShownReport]
@@ -237,13 +239,13 @@ class Watcher:
         if child is None:
             return
         self._killed = True
-        below = pulse.descendants(child.pid)
+        below = _below(child.pid)
         child.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             child.wait(_PATIENCE_AT_END)
         for pid, started in below.items():
             with contextlib.suppress(OSError):
-                if pulse.process(pid).started == started:
+                if abs(pulse.process(pid).started - started) < _CLOCK_S:
                     os.kill(pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
             child.wait(_PATIENCE_AT_END)
@@ -334,7 +336,7 @@ def _signal_for_stack(one: Pulse) -> None:
     try:
         with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
             caught = next((int(line.split()[1], 16) for line in file if line.startswith("SigCgt")), 0)
-        if caught >> (number - 1) & 1 and pulse.process(pid).started == one.process.started:
+        if caught >> (number - 1) & 1 and abs(pulse.process(pid).started - one.process.started) < _CLOCK_S:
             os.kill(pid, number)
             time.sleep(_POLL)  # it writes without being asked twice; nothing tells when
     except (OSError, ValueError):
@@ -347,6 +349,12 @@ def _await_end(pid: int) -> None:
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(pid, os.WNOHANG)[0] == 0 and time.monotonic() < until:
             time.sleep(0.02)
+
+
+def _below(pid: int) -> dict[int, float]:
+    """All that it has started, each with its time of start: a number alone may be somebody else's when it is used."""
+    found = processes()
+    return {one: found[one].started for one in tree_of(pid, found) if one != pid and one in found}
 
 
 def _files(folder: str) -> list[str]:

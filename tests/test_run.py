@@ -1,0 +1,265 @@
+"""`paramedic run`: the job is the same with and without it, and whatever happens to the watcher does not happen to the job."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from paramedic.commands import main
+from paramedic.ward import environments
+
+PROGRAM = Path(__file__).parent / "watched" / "train.py"
+PARAMEDIC = [sys.executable, "-m", "paramedic"]
+_PATIENCE = 120
+
+
+def torchrun(program: Path = PROGRAM, ranks: int = 2, python: str = sys.executable) -> list[str]:
+    return [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), str(program)]
+
+
+def environment(**more: object) -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1", **{name: str(value) for name, value in more.items()}}
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts a command in a process group of its own; whatever of it is left at the end is killed."""
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(command: list[str], **more: object) -> subprocess.Popen[str]:
+        job = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(**more),
+            start_new_session=True,
+        )
+        started.append(job)
+        return job
+
+    yield begin
+    for job in started:
+        try:
+            os.killpg(job.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        job.communicate()
+
+
+def until(true: Callable[[], object], seconds: float = _PATIENCE) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not come to that"
+        time.sleep(0.05)
+
+
+def ended(job: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = job.communicate(timeout=_PATIENCE)
+    return job.returncode, out, err
+
+
+def said(text: str) -> list[str]:
+    return sorted(line for line in text.splitlines() if line.startswith("rank "))
+
+
+def states(folder: Path) -> dict[int, dict[str, object]]:
+    return {
+        state["rank"]: state
+        for file in folder.glob("ranks/rank-*.watch.json")
+        if (state := json.loads(file.read_text()))
+    }
+
+
+# -- the command ---------------------------------------------------------------------------------------------------
+
+
+def test_the_exit_code_and_both_streams_are_passed_through(tmp_path: Path) -> None:
+    program = "import sys; print('to out'); print('to err', file=sys.stderr); sys.exit(7)"
+    command = [*PARAMEDIC, "run", "--dir", str(tmp_path / "d"), "--quiet", "--", sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_PATIENCE)
+    assert (done.returncode, done.stdout, done.stderr) == (7, "to out\n", "to err\n")
+    assert sorted((tmp_path / "d/console.log").read_text().splitlines()) == ["to err", "to out"]
+    assert json.loads((tmp_path / "d/report.json").read_text())["schema_version"] == 1
+
+
+@pytest.mark.parametrize(("command", "code"), [(["/no/such/program"], 127), (["/etc/hostname"], 126)])
+def test_a_command_that_cannot_be_started_is_said_in_one_line(command: list[str], code: int, tmp_path: Path) -> None:
+    job = [*PARAMEDIC, "run", "--dir", str(tmp_path / "d"), "--", *command]
+    done = subprocess.run(job, capture_output=True, text=True, check=False, timeout=_PATIENCE)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.startswith(f"paramedic: {command[0]}: cannot be started")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--"], "name the command"),
+        (["--webhook", "ftp://x", "--", "true"], "not an http or https address"),
+        (["--dir", "/proc/nothing", "--", "true"], "cannot be used"),
+    ],
+)
+def test_what_is_asked_wrongly_is_refused(arguments: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", *arguments]) == 2
+    assert why in capsys.readouterr().err
+
+
+def test_two_jobs_do_not_share_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "console.log").write_text("of another job")
+    assert main(["run", "--dir", str(tmp_path), "--", "true"]) == 2
+    assert "is not empty" in capsys.readouterr().err
+    assert (tmp_path / "console.log").read_text() == "of another job"
+
+
+def test_a_signal_to_the_watcher_reaches_the_job(tmp_path: Path, start: Callable[..., subprocess.Popen[str]]) -> None:
+    program = (
+        "import pathlib, signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(33))\n"
+        f"pathlib.Path({str(tmp_path / 'ready')!r}).touch()\n"
+        "while True: time.sleep(0.1)\n"
+    )
+    job = start([*PARAMEDIC, "run", "--dir", str(tmp_path / "d"), "--quiet", "--", sys.executable, "-c", program])
+    until((tmp_path / "ready").exists)
+    job.send_signal(signal.SIGTERM)
+    assert ended(job)[0] == 33
+
+
+def test_a_verdict_goes_to_a_webhook_and_a_metrics_file(tmp_path: Path) -> None:
+    posted: list[bytes] = []
+
+    class Hook(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            posted.append(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            return
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Hook) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        hook = f"http://127.0.0.1:{server.server_port}/x"
+        program = "raise RuntimeError('CUDA out of memory. Tried to allocate 20.00 GiB')"
+        flags = ["--dir", str(tmp_path / "d"), "--quiet", "--webhook", hook, "--metrics", str(tmp_path / "m.prom")]
+        done = subprocess.run(
+            [*PARAMEDIC, "run", *flags, "--", sys.executable, "-c", program], check=False, timeout=_PATIENCE
+        )
+        server.shutdown()
+    assert done.returncode == 1
+    assert json.loads(posted[0])["symptom"] == "device-out-of-memory"
+    assert "paramedic_job_hung 0" in (tmp_path / "m.prom").read_text()
+
+
+# -- the same numbers ----------------------------------------------------------------------------------------------
+
+
+def test_training_is_the_same_bit_for_bit_with_and_without(
+    tmp_path: Path, start: Callable[..., subprocess.Popen[str]]
+) -> None:
+    code, bare, _ = ended(start(torchrun(), WORKERS=1))
+    assert code == 0
+    watched = start([*PARAMEDIC, "run", "--dir", str(tmp_path / "d"), "--", *torchrun()], WORKERS=1)
+    code, out, err = ended(watched)
+    assert (code, said(out)) == (0, said(bare))
+    assert len(said(bare)) == 2
+    for state in states(tmp_path / "d").values():
+        assert (state["steps"], state["world_size"], state["stage"], state["off"]) == (24, 2, "ended", {})
+        assert {"loss", "gradient_norm"} <= set(state["values"])  # type: ignore[call-overload]
+        assert state["digests"]
+    assert json.loads((tmp_path / "d/report.json").read_text())["findings"] == [], err
+
+
+def test_replicas_that_part_and_a_loss_that_is_no_number_are_said_though_the_job_ends_well(
+    tmp_path: Path, start: Callable[..., subprocess.Popen[str]]
+) -> None:
+    job = start([*PARAMEDIC, "run", "--dir", str(tmp_path / "d"), "--", *torchrun(ranks=3)], PART=1, STEPS=40)
+    assert ended(job)[0] == 0
+    found = {one["rule"]: one for one in json.loads((tmp_path / "d/report.json").read_text())["findings"]}
+    assert found["NUM019"]["ranks"] == [1]
+    assert "since step 8" in found["NUM019"]["summary"]
+
+
+# -- never harm ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+def test_the_job_outlives_its_watcher(
+    number: signal.Signals, tmp_path: Path, start: Callable[..., subprocess.Popen[str]]
+) -> None:
+    gate, end = tmp_path / "gate", tmp_path / "end"
+    job = start([*PARAMEDIC, "run", "--dir", str(tmp_path / "d"), "--", *torchrun()], GATE=gate, END=end)
+    until(lambda: len(states(tmp_path / "d")) == 2 and all(s["steps"] for s in states(tmp_path / "d").values()))
+    job.send_signal(number)
+    gate.touch()
+    until(lambda: (tmp_path / "end-0").exists() and (tmp_path / "end-1").exists())
+    until(lambda: len(said((tmp_path / "d/console.log").read_text())) == 2)  # what they print is still kept
+
+
+def test_a_full_disk_does_not_reach_the_job(tmp_path: Path, start: Callable[..., subprocess.Popen[str]]) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    mount = ["unshare", "--user", "--map-root-user", "--mount"] if shutil.which("unshare") else []
+    trial = subprocess.run(
+        [*mount, "mount", "-t", "tmpfs", "-o", "size=64k", "none", str(small)], capture_output=True, check=False
+    )
+    if trial.returncode or not mount:
+        pytest.skip("needs a mount namespace")
+    script = 'mount -t tmpfs -o size=64k none "$0" && mkdir "$0/d" && exec "$@"'
+    run = [*PARAMEDIC, "run", "--dir", str(small / "d"), "--quiet", "--", *torchrun()]
+    code, out, _ = ended(start([*mount, "sh", "-c", script, str(small), *run]))
+    assert code == 0
+    assert len(said(out)) == 2
+
+
+HOSTILE = """
+import builtins, sys
+builtins.mine = "was here"
+sys.setswitchinterval(0.004)
+raise ValueError("as it always does")
+"""
+
+
+def test_a_sitecustomize_of_the_users_own_is_run_as_before(tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site/sitecustomize.py").write_text(HOSTILE)
+    program = "import sys, sitecustomize; print(mine, sys.getswitchinterval(), sitecustomize.__file__)"
+    env = environment(PYTHONPATH=tmp_path / "site")
+    bare = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, env=env)
+    run = [*PARAMEDIC, "run", "--dir", str(tmp_path / "d"), "--quiet", "--", sys.executable, "-c", program]
+    done = subprocess.run(run, capture_output=True, text=True, check=False, env=env, timeout=_PATIENCE)
+    assert (done.returncode, done.stdout) == (bare.returncode, bare.stdout)
+    assert "as it always does" in done.stderr
+    assert bare.stdout.startswith("was here 0.004")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "launch"),
+    [
+        ("hf", ["accelerate", "launch", "--multi_gpu", "--num_processes", "2", "--cpu"]),
+        ("deepspeed", ["deepspeed", "--num_gpus", "2", "--no_local_rank"]),
+    ],
+)
+def test_other_launchers_are_watched_as_well(
+    name: str, launch: list[str], tmp_path: Path, start: Callable[..., subprocess.Popen[str]]
+) -> None:
+    folder = environments.build(name)
+    command = [str(folder / "bin" / launch[0]), *launch[1:], str(PROGRAM)]
+    path = f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    job = start([*PARAMEDIC, "run", "--dir", str(tmp_path / "d"), "--", *command], PATH=path)
+    code, out, err = ended(job)
+    assert code == 0, err
+    assert len(said(out)) == 2
+    assert {state["steps"] for state in states(tmp_path / "d").values()} == {24}

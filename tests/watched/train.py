@@ -1,0 +1,47 @@
+"""A small real DDP job for the tests of `paramedic run`; environment variables say what it does."""
+
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(7)
+model = DistributedDataParallel(
+    torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Dropout(0.1), torch.nn.Linear(32, 4))
+)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+data = TensorDataset(torch.randn(256, 16), torch.randint(0, 4, (256,)))
+steps = int(os.environ.get("STEPS", "24"))
+done = 0
+while done < steps:
+    for x, y in DataLoader(data, batch_size=32, num_workers=int(os.environ.get("WORKERS", "0"))):
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        if os.environ.get("NAN") and done > 8:
+            loss = loss * float("nan")
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        done += 1
+        if os.environ.get("PART") == str(rank) and done == 5:
+            with torch.no_grad():
+                model.module[0].weight += 1e-3
+        if os.environ.get("GATE") and done == 12:  # waits until the test lets it go on
+            while not os.path.exists(os.environ["GATE"]):
+                dist.barrier()
+        if done == steps:
+            break
+dist.all_reduce(loss)
+digest = [p.double().sum().item().hex() for p in model.parameters()]
+sys.stdout.write(f"rank {rank} ends with {digest} {loss.item().hex()}\n")
+sys.stdout.flush()
+if os.environ.get("END"):
+    with open(f"{os.environ['END']}-{rank}", "w") as file:
+        file.write("ended")
+dist.destroy_process_group()
+sys.exit(int(os.environ.get("CODE", "0")))
