@@ -16,6 +16,7 @@ from paramedic.collect.processes import ProcessState, read_process
 from paramedic.knowledge.waits import for_peers, is_own_frame, load_waits, waits_in
 from paramedic.model import Event, Report
 from paramedic.pipeline import diagnose
+from paramedic.run_folder import write
 
 pytestmark = pytest.mark.usefixtures("rules_loaded_once")
 
@@ -353,6 +354,18 @@ def test_one_that_is_stopped_or_gone_is_named(letter: str, symptom: str, tmp_pat
     assert verdict(report) == ("COL045", (2,))
     assert report.verdict is not None
     assert (report.verdict.symptom, report.verdict.hosts) == (symptom, ("node-1",))
+
+
+def test_a_bundle_gives_the_same_verdict(tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    seen.mkdir()
+    states(seen, ["S", "S", "gone", "S"])
+    (seen / "ranks" / "rank-2.process.json").write_bytes(ProcessState(2, "gone", world_size=4).written())
+    report = judged(seen, {r: twice(100 + r, REDUCE, native=["c10d::Work::wait"]) for r in (0, 1, 3)})
+    write(report.run, tmp_path / "bundle")
+    again = diagnose([str(tmp_path / "bundle")])
+    assert (verdict(again), again.skipped) == (("COL045", (2,)), ())
+    assert again.run.events == report.run.events
 
 
 def test_processes_that_wait_are_not_blamed(tmp_path: Path) -> None:

@@ -51,8 +51,8 @@ class ProcessState:
     @property
     def as_fields(self) -> dict[str, Any]:
         return {
-            "state": self.state, "wchan": self.wchan, "cpu": self.cpu, "used": self.used, "pid": self.pid,
-            "started": self.started,
+            "state": self.state, "wchan": self.wchan, "cpu": self.cpu, "used": self.used, "started": self.started,
+            **({} if self.pid is None else {"pid": self.pid}),
         }  # fmt: skip
 
 

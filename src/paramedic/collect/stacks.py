@@ -75,6 +75,8 @@ class Dump:
     child: bool = False
     process: str = ""
     """The state's letter."""
+    line: int = 0
+    """Where it is said."""
     threads: list[Thread] = field(default_factory=list)
 
     @property
@@ -146,7 +148,7 @@ class StackReader:
         elif _PARENT.match(text):
             self._dump.child = True
         elif found := _STATE.match(text):
-            self._dump.process = found[1]
+            self._dump.process, self._dump.line = found[1], line
         elif not _PYTHON.match(text):
             return False
         return True
@@ -246,7 +248,7 @@ def told(processes: Mapping[str, Stood], of_one: bool) -> Iterator[tuple[int | N
     for one in chosen:
         counts = any(one is other for other in latest)
         if counts and not one.last.threads:
-            yield one.last.rank, 0, *_described(one, Thread("", 0), main=True)
+            yield one.last.rank, one.last.line, *_described(one, Thread("", one.last.line), main=True)
         for thread in one.last.threads:
             main = counts and thread is one.last.main
             if main or thread.frames:
@@ -271,7 +273,7 @@ def _described(one: Stood, thread: Thread, main: bool) -> tuple[str, dict[str, A
         "pid": one.last.pid, "waits": waits, "dumps": one.dumps, "unchanged": one.unchanged if main else 1,
         "fatal": one.last.fatal, "process": one.last.process,
     }  # fmt: skip
-    return text, fields
+    return text, {name: value for name, value in fields.items() if value is not None}
 
 
 def place(frames: Sequence[str], own: Sequence[str]) -> str:
