@@ -130,9 +130,7 @@ def verdict(report: Report) -> tuple[str, tuple[int, ...]] | None:
 def test_every_form_says_the_same(read: ReadLog, tmp_path: Path) -> None:
     (tmp_path / "py-spy.rank0.json").write_text(as_json(7, REDUCE))
     by_json = [event for event in diagnose([str(tmp_path)]).run.events if event.kind == "stack"]
-    locals_shown = spied(7, REDUCE).replace(
-        "\n    wrapper", "\n        Arguments:\n            x: 'a secret'\n    wrapper"
-    )
+    locals_shown = spied(7, REDUCE).replace("\n    step", "\n        Arguments:\n            x: 'a secret'\n    step")
     events = [
         mains(read(text, rank=0).events)[0]
         for text in (spied(7, REDUCE), locals_shown, dumped(REDUCE), dumped(REDUCE, current=True), f"=== Rank 0: http://n:1/ ===\n{dumped(REDUCE)}")
@@ -191,10 +189,28 @@ def test_processes_in_one_file_without_names_are_told_apart(read: ReadLog) -> No
     assert [event.fields["waits"] for event in mains(read(text).events)] == ["barrier", "barrier", ""]
 
 
-def test_workers_of_loaders_are_not_the_rank(read: ReadLog) -> None:
-    text = spied(7, REDUCE) + spied(8, WORKER).replace("Process 8:", "Process 8:", 1)
-    (event,) = mains(read(text, rank=2).events)
-    assert event.fields["pid"] == 7
+def below(pid: int, parent: int, frames: Frames) -> str:
+    """As `py-spy dump --subprocesses` prints it."""
+    return (
+        spied(pid, frames).replace("\n\nThread", f"\nParent Process {parent}: python train.py\n\nThread")
+        + "-" * 80
+        + "\n"
+    )
+
+
+def test_workers_of_a_rank_are_not_the_rank(read: ReadLog) -> None:
+    for text in (spied(7, REDUCE) + spied(8, WORKER), spied(7, REDUCE) + below(8, 7, OWN) + below(9, 8, OWN)):
+        (event,) = mains(read(text, rank=2).events)
+        assert event.fields["pid"] == 7
+
+
+def test_ranks_below_their_launcher_are_ranks(read: ReadLog) -> None:
+    agent: Frames = [
+        (TORCH + "distributed/elastic/agent/server/api.py", 923, "_invoke_run"),
+        (TORCH + "distributed/run.py", 1028, "main"),
+    ]
+    text = spied(7, agent) + below(8, 7, REDUCE) + below(9, 7, OWN) + below(10, 9, WORKER)
+    assert [event.fields["pid"] for event in mains(read(text).events)] == [8, 9]
 
 
 @pytest.mark.parametrize(
