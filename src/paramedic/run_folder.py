@@ -332,8 +332,8 @@ _RANGES = {
     "exitcode": (-(1 << 31), 1 << 31), "utc_ns": (-(1 << 63), (1 << 63) - 1), "uncertainty_ns": (0, 1 << 62),
 }  # fmt: skip
 _OPTIONAL = {"rank", "line", "utc_ns", "host", "sha256"}
-_TEXT_LISTS = {"frames", "code", "before", "after", "types"}
-_TEXTS = {"host", "traceback"}
+_TEXT_LISTS = {"frames", "own", "native", "code", "before", "after", "types"}
+_TEXTS = {"host", "traceback", "thread", "waits", "state", "process", "wchan"}
 
 
 def _checked(kind: Callable[..., object], item: Any) -> dict[str, Any]:
@@ -358,11 +358,11 @@ def _checked(kind: Callable[..., object], item: Any) -> dict[str, Any]:
 
 # How much a text, and how many of a list's texts, are read: what `collect` itself keeps at most.
 _MOST = {
-    "text": 16_000, "traceback": 16_000, "frames": 750, "code": 400, "types": 750, "before": 400, "after": 400,
-    "what": 16_000, "why": 16_000, "steps": 16_000,
+    "text": 16_000, "traceback": 16_000, "frames": 750, "own": 750, "native": 120, "code": 400,
+    "types": 750, "before": 400, "after": 400, "what": 16_000, "why": 16_000, "steps": 16_000,
 }  # fmt: skip
 _MOST_TEXT = 4_000
-_MOST_ITEMS = {"frames": 60, "code": 3, "types": 60, "before": 8, "after": 8, "at": 64}
+_MOST_ITEMS = {"frames": 60, "own": 60, "native": 8, "code": 3, "types": 60, "before": 8, "after": 8, "at": 64}
 _MOST_FIELDS = 40
 
 

@@ -51,8 +51,8 @@ class ProcessState:
     @property
     def as_fields(self) -> dict[str, Any]:
         return {
-            "state": self.state, "wchan": self.wchan, "cpu": self.cpu, "used": self.used, "pid": self.pid,
-            "started": self.started,
+            "state": self.state, "wchan": self.wchan, "cpu": self.cpu, "used": self.used, "started": self.started,
+            **({} if self.pid is None else {"pid": self.pid}),
         }  # fmt: skip
 
 
@@ -62,14 +62,14 @@ def read_process(data: bytes) -> ProcessState | None:
         said = json.loads(data)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(said, dict) or said.get("paramedic") != "process" or said.get("state") not in _STATES:
+    if not isinstance(said, dict) or said.get("paramedic") != "process":
         return None
-    rank = _whole(said, "rank", MAX_WORLD_SIZE)
-    if rank is None:
+    rank, state = _whole(said, "rank", MAX_WORLD_SIZE), said.get("state")
+    if rank is None or not isinstance(state, str) or state not in _STATES:
         return None
     return ProcessState(
         rank=rank,
-        state=said["state"],
+        state=state,
         pid=_whole(said, "pid", _MAX_PID),
         host=_text(said, "host", 253),
         world_size=_whole(said, "world_size", MAX_WORLD_SIZE) or None,

@@ -44,6 +44,10 @@ _FATAL = re.compile(r"^Fatal Python error: ")
 _BEGINNINGS = (_PROCESS, _PYTHON, _SPIED, _DUMPED, _RANK, _FATAL)
 _FIRST = frozenset("CFPT=")
 _WORKER = re.compile(r"torch/utils/data/_utils/worker\.py:\d+ in _worker_loop$|/resource_tracker\.py:\d+ in main$")
+_LAUNCHER = re.compile(
+    r"torch/distributed/(?:run|launch)\.py:|torch/distributed/elastic/agent/|deepspeed/launcher/"
+    r"|torch/multiprocessing/spawn\.py:\d+ in join"
+)
 _STARTS = re.compile(r" in (?:<module>|_run_module_as_main)$")
 _THREAD_STARTS = re.compile(r"(?:^|/)threading\.py:\d+ in _bootstrap(?:_inner)?$")
 
@@ -72,9 +76,11 @@ class Dump:
     pid: int | None = None
     rank: int | None = None
     fatal: bool = False
-    child: bool = False
+    parent: int | None = None
     process: str = ""
     """The state's letter."""
+    line: int = 0
+    """Where it is said."""
     threads: list[Thread] = field(default_factory=list)
 
     @property
@@ -84,6 +90,9 @@ class Dump:
         started = [t for t in self.threads if t.starts_program]
         others = [t for t in self.threads if t.frames and not _THREAD_STARTS.search(t.frames[-1])]
         return next((ts[-1] for ts in (named, started, others) if ts), self.threads[-1] if self.threads else None)
+
+    def stands_in(self, pattern: re.Pattern[str]) -> bool:
+        return any(pattern.search(frame) for thread in self.threads for frame in thread.frames)
 
     @property
     def key(self) -> str:
@@ -143,10 +152,10 @@ class StackReader:
         elif _FATAL.match(text):
             self._end()
             self._dump.fatal = True
-        elif _PARENT.match(text):
-            self._dump.child = True
+        elif found := _PARENT.match(text):
+            self._dump.parent = int(found[1])
         elif found := _STATE.match(text):
-            self._dump.process = found[1]
+            self._dump.process, self._dump.line = found[1], line
         elif not _PYTHON.match(text):
             return False
         return True
@@ -241,21 +250,18 @@ def _add(frames: list[str], path: str, line: str, function: str) -> None:
 def told(processes: Mapping[str, Stood], of_one: bool) -> Iterator[tuple[int | None, int, str, dict[str, Any]]]:
     """(rank, line, text, fields) of a "stack" event for each thread; `of_one`: all dumps are of one rank."""
     chosen = list(processes.values())
-    own = [one for one in chosen if not _is_helper(one.last)]
+    working = [one for one in chosen if not one.last.stands_in(_LAUNCHER) and not one.last.stands_in(_WORKER)]
+    parents = {one.last.pid for one in working if one.last.pid is not None}
+    own = [one for one in working if one.last.parent not in parents]  # `py-spy dump --subprocesses` dumps children, too
     latest = own[-1:] if of_one and all(one.last.rank is None for one in own) else own
     for one in chosen:
         counts = any(one is other for other in latest)
         if counts and not one.last.threads:
-            yield one.last.rank, 0, *_described(one, Thread("", 0), main=True)
+            yield one.last.rank, one.last.line, *_described(one, Thread("", one.last.line), main=True)
         for thread in one.last.threads:
             main = counts and thread is one.last.main
             if main or thread.frames:
                 yield one.last.rank, thread.line, *_described(one, thread, main)
-
-
-def _is_helper(dump: Dump) -> bool:
-    """Workers of data loaders and the like, which `py-spy dump --subprocesses` dumps, too."""
-    return dump.child or any(_WORKER.search(frame) for thread in dump.threads for frame in thread.frames)
 
 
 def _described(one: Stood, thread: Thread, main: bool) -> tuple[str, dict[str, Any]]:
@@ -271,7 +277,7 @@ def _described(one: Stood, thread: Thread, main: bool) -> tuple[str, dict[str, A
         "pid": one.last.pid, "waits": waits, "dumps": one.dumps, "unchanged": one.unchanged if main else 1,
         "fatal": one.last.fatal, "process": one.last.process,
     }  # fmt: skip
-    return text, fields
+    return text, {name: value for name, value in fields.items() if value is not None}
 
 
 def place(frames: Sequence[str], own: Sequence[str]) -> str:

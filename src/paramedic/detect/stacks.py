@@ -246,9 +246,10 @@ def _desync(scene: _Scene) -> _Scene | None:
     setting_up = any(scene.stood[rank].waits == "rendezvous" for rank in scene.waiting)
     if len(scene.waiting) < len(scene.stood) or len(places_taken) < 2 or setting_up:
         return None
+    most = places_taken.most_common(1)[0][1]
+    if len(places_taken) > 2 and most <= len(scene.stood) / 2:
+        return None  # groups of their own, perhaps: a pipeline's stages wait at many places
     odd = hang.odd_by_place({rank: (one.place, one.event) for rank, one in scene.stood.items()})
-    if not odd and len(places_taken) > 2:
-        return None
     return replace(scene, kind="desync", culprits=tuple(sorted(odd)))
 
 

@@ -86,8 +86,8 @@ def _of_pids(pids: Sequence[int], found: Mapping[int, Process], ranks: Sequence[
     if near:
         jobs = {one.job for one in near if one.job}
         return [one for one in ranks if one.job in jobs or one in near]
-    around = {below for pid in pids for below in tree_of(found[pid].parent, found)} if len(pids) == 1 else set()
-    spawned = spawned_in(found, tree) or spawned_in(found, around)
+    beside = {below for pid in pids if found[pid].is_spawned for below in tree_of(found[pid].parent, found)}
+    spawned = spawned_in(found, (beside or tree) & found.keys())
     return spawned or [RankProcess(rank, found[pid], (), guessed=True) for rank, pid in enumerate(pids)]
 
 

@@ -68,6 +68,11 @@ class Process:
         return any(_LAUNCHERS.search(word) for word in self.command[:4])
 
     @property
+    def is_spawned(self) -> bool:
+        """By multiprocessing, as a fresh Python."""
+        return self.is_python and any(map(_SPAWNED.search, self.command))
+
+    @property
     def job(self) -> tuple[str, ...]:
         """What the ranks of one job have in common."""
         return tuple(f"{name}={self.environment[name]}" for name in _JOB if name in self.environment)
@@ -130,7 +135,7 @@ def ranks_in(found: Mapping[int, Process]) -> list[RankProcess]:
 
 def spawned_in(found: Mapping[int, Process], tree: Iterable[int]) -> list[RankProcess]:
     """Children of `torch.multiprocessing.spawn`, which get their ranks as arguments: in the order of their start."""
-    children = [found[pid] for pid in tree if _SPAWNED.search(" ".join(found[pid].command)) and found[pid].is_python]
+    children = [found[pid] for pid in tree if found[pid].is_spawned]
     pids = {one.pid for one in children}
     first = sorted((one for one in children if one.parent not in pids), key=lambda one: (one.started, one.pid))
     return [RankProcess(rank, one, (), guessed=True) for rank, one in enumerate(first)]
