@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import json
 import os
@@ -51,10 +52,8 @@ def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
     yield begin
     for job in started:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(job.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         job.communicate()
 
 

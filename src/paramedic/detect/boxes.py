@@ -99,8 +99,8 @@ def unlike(calls: Mapping[int, Sequence[Call]]) -> Odd | None:
 def elsewhere(
     calls: Mapping[int, Sequence[Call]], groups: Mapping[str, Set[int]], backward: Iterable[int], ranks: Set[int]
 ) -> Odd | None:
-    """Who stands elsewhere than those who wait for him, where everybody waits in some collective: the few whose call does
-    not follow the one before it as it has always done; else those who are not where most are."""
+    """Who stands elsewhere than those who wait for him, where everybody waits in some collective: the few whose call
+    does not follow the one before it as it has always done; else those who are not where most are."""
     standing = {rank: made[-1] for rank, made in calls.items() if not made[-1].done}
     in_backward = {rank for rank in backward if rank not in standing}
     waits = {rank: _waits_for(rank, call, calls, groups, ranks) for rank, call in standing.items()}

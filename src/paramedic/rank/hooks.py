@@ -87,7 +87,9 @@ class _Torch:
     def on_main_thread(self) -> bool:
         return self.agent.is_watching and threading.get_ident() == self.main
 
-    def phase(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def phase(
+        self, name: str, function: Callable[..., Any], said: Callable[..., str] = lambda *_, **__: ""
+    ) -> Callable[..., Any]:
         """The function, timed as a phase of the main thread."""
         agent = self.agent
 
@@ -95,7 +97,7 @@ class _Torch:
         def timed(*arguments: Any, **named: Any) -> Any:
             if not self.on_main_thread():
                 return function(*arguments, **named)
-            agent.clock.enter(name)
+            agent.clock.enter(name, said(*arguments, **named))
             agent.tick()
             try:
                 return function(*arguments, **named)
@@ -224,8 +226,11 @@ class _Torch:
         self.agent.guarded("agreement", self.sentinels.agreement)
 
     def loaders(self, module: Any) -> None:
+        """The first batch of an epoch takes its time: workers are started for it."""
         one = module._BaseDataLoaderIter
-        one.__next__ = self.phase("data", one.__next__)
+        one.__next__ = self.phase(
+            "data", one.__next__, lambda loader: "" if getattr(loader, "_num_yielded", 1) else "first batch"
+        )
 
     def backward(self, autograd: Any) -> None:
         timed = self.phase("backward", autograd.backward)

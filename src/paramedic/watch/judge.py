@@ -12,10 +12,11 @@ from paramedic.watch.pulse import STILL, Pulse
 
 SOON = 4.0
 """Nothing moves, and no rank does anything that could make it move again: time to look at stacks and traces."""
-LATER = 60.0
-"""A rank computes, reads or writes without a sign of progress: evaluation, saving and compiling look like that."""
+LATER, MUCH_LATER = 120.0, 600.0
+"""Somebody may only take his time (evaluation, saving, compiling); somebody computes, reads or writes all the while."""
 _NEVER_CAME = 180.0
 _MOST = 1800.0
+FIRST_BATCH = "first batch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,8 @@ def suspicion(pulses: Mapping[int, Pulse], size: int | None, now: float, since: 
         return None
     usual = _longest_pause(ranks)
     missing = max((size or 0) - len(pulses), 0)
-    if quiet > min(_NEVER_CAME if missing else max(LATER, 3 * usual), _MOST):
+    patience = MUCH_LATER if _is_busy(ranks) else _NEVER_CAME if missing else LATER
+    if quiet > min(max(patience, 3 * usual), _MOST):
         return Suspicion("overdue", _said(conditions, missing), quiet, usual)
     somebody_waits = conditions & {"waiting", "gone", "stopped", "frozen"}
     if quiet > SOON and somebody_waits and not missing and not _is_busy(ranks):
@@ -65,6 +67,8 @@ def is_settled(found: Finding, run: Run, pulses: Mapping[int, Pulse]) -> bool:
     if any(one.condition == "busy" for one in accused) or (
         not found.ranks and any(p.condition == "idle" for p in pulses.values())
     ):
+        return False
+    if any(one.phase == "checkpoint" or (one.phase == "data" and one.said == FIRST_BATCH) for one in accused):
         return False
     stacks = [e for e in run.events if e.kind == "stack" and e.fields.get("main") and e.rank in found.ranks]
     if any(one.condition == "waiting" for one in accused):

@@ -17,10 +17,11 @@ Condition = Literal["starting", "going", "waiting", "idle", "busy", "frozen", "s
 STILL = 2.0
 """Seconds without a sign of progress after which a rank counts as standing."""
 _STALE = 4.0  # seconds without a beat: Python's lock is held, or the process does not run
-_BUSY = 0.3  # of a processor
+_BUSY = 0.3  # of a processor, wanted
 _TRAFFIC = 1 << 14  # bytes over its connections
 _INPUT = 1 << 18  # bytes a second of files
 _MAX_STATE = 4 << 20
+_CHILDREN = 64
 
 
 @dataclass(slots=True)
@@ -30,6 +31,8 @@ class Process:
     letter: str = ""
     started: float = 0.0
     cpu_s: float = 0.0
+    wanted_s: float = 0.0
+    """Processor time of its main thread and its children, with the time for which they waited to get any."""
     io: int = 0
 
 
@@ -43,7 +46,9 @@ class Pulse:
     condition: Condition = "starting"
     moved: float = 0.0
     """When, by the watcher's clock, it last showed progress."""
-    cpu_share: float = 0.0
+    wanted: float = 0.0
+    """Of a processor, since it last moved."""
+    wanted_s: float = 0.0
     beat: float = 0.0
     marks: tuple[float, ...] = ()
     looked: float = 0.0
@@ -85,7 +90,27 @@ def process(pid: int) -> Process:
     found = look_at(pid)
     if found is None or found.state in "ZX":
         return Process()
-    return Process(found.state, found.started, found.cpu, _io(pid))
+    wanted = sum(_wanted(one) for one in (pid, *_children(pid)))
+    return Process(found.state, found.started, found.cpu, wanted or found.cpu, _io(pid))
+
+
+def _wanted(pid: int) -> float:
+    """On a crowded machine who computes gets little: what it waits for counts as well."""
+    try:
+        with open(f"/proc/{pid}/schedstat", "rb") as file:
+            ran, waited = file.read().split()[:2]
+        return (int(ran) + int(waited)) / 1e9
+    except (OSError, ValueError):
+        return 0.0
+
+
+def _children(pid: int) -> list[int]:
+    """Of its main thread: the workers of a data loader."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
+            return [int(word) for word in file.read().split()[:_CHILDREN]]
+    except (OSError, ValueError):
+        return []
 
 
 def _io(pid: int) -> int:
@@ -105,14 +130,15 @@ def look(pulse: Pulse, state: Mapping[str, Any], host: str, now: float | None = 
     marks = (*(float(state.get(name) or 0) for name in ("ticks", "steps", "calls", "pid")), _traffic(state))
     if fresh:
         pulse.beat = now
-    if marks[:4] != before[:4] or marks[4] - before[4] > _TRAFFIC:
-        pulse.moved = now
-        pulse.marks = marks
+    moved = marks[:4] != before[:4] or marks[4] - before[4] > _TRAFFIC
     here = state.get("host") == host and isinstance(state.get("pid"), int)
     pulse.process = process(state["pid"]) if here else None
+    wanted_s = pulse.process.wanted_s if pulse.process else 0.0
+    if moved:
+        pulse.moved, pulse.marks, pulse.wanted_s = now, marks, wanted_s
+    pulse.wanted = max(wanted_s - pulse.wanted_s, 0.0) / max(now - pulse.moved, 1.0)
     span = now - pulse.looked
     if pulse.process and was and span > 0.2:
-        pulse.cpu_share = (pulse.process.cpu_s - was.cpu_s) / span
         pulse.flowing = (pulse.process.io - was.io) / span > _INPUT
     pulse.looked = now
     pulse.condition = _condition(pulse, now)
@@ -135,7 +161,7 @@ def _condition(pulse: Pulse, now: float) -> Condition:
         return "frozen"
     if now - pulse.moved < STILL:
         return "going"
-    computes = pulse.cpu_share >= _BUSY and not pulse.state.get("device_memory")  # who waits for a GPU may spin
+    computes = pulse.wanted >= _BUSY and not pulse.state.get("device_memory")  # who waits for a GPU may spin
     if pulse.phase == "collective" or (pulse.phase == "backward" and not computes):
         return "waiting"
     return "busy" if computes or pulse.flowing else "idle"

@@ -308,7 +308,7 @@ def _told(one: Pulse) -> dict[str, Any]:
     return {
         "condition": one.condition,
         "process": one.process.letter if one.process else None,
-        "cpu_share": round(one.cpu_share, 2),
+        "wanted": round(one.wanted, 2),
         "beat_age_s": round(now - one.beat, 1),
         "still_s": round(now - one.moved, 1),
     }
@@ -324,7 +324,7 @@ def _process_state(one: Pulse) -> ProcessState:
         pid if isinstance(pid, int) else None,
         str(one.state.get("host") or ""),
         cpu=one.process.cpu_s if one.process else 0.0,
-        used=round(max(one.cpu_share, 0.0), 2) if one.process else None,
+        used=round(one.wanted, 2) if one.process else None,
     )
 
 
