@@ -47,12 +47,12 @@ def read_ahead(paths: Sequence[str], read: ReadFile) -> Iterator[Take]:
     if count < 2 or sum(size for _, size in files) < WORTH_IT:
         yield lambda path: None
         return
-    with closing(_Pool([path for path, _ in files], count, read)) as pool, _no_collections():
+    with closing(_Pool([path for path, _ in files], count, read)) as pool, no_collections():
         yield pool.take
 
 
 @contextmanager
-def _no_collections() -> Iterator[None]:
+def no_collections() -> Iterator[None]:
     """What is read has no cycles and stays: collecting garbage would look at all of it again and again, for nothing."""
     enabled = gc.isenabled()
     gc.disable()

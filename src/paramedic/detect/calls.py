@@ -15,6 +15,8 @@ _MOST = 1 << 21
 _FULL = frozenset(["all_reduce", "allreduce", "reduce", "allreduce_coalesced", "barrier", "all_reduce_barrier"])
 _SAME_INPUT = frozenset(["reduce_scatter", "_reduce_scatter_base", "reduce_scatter_tensor_coalesced"])
 _SAME_OUTPUT = frozenset(["all_gather", "_allgather_base", "_all_gather_base", "all_gather_into_tensor_coalesced"])
+UNKNOWN = "?"
+"""What came out of older calls is not kept."""
 _ROOTED = {"gather": "outs", "scatter": "ins"}
 
 
@@ -30,14 +32,13 @@ class Call(NamedTuple):
 
     @property
     def told(self) -> str:
-        sizes = self.ins or self.outs
+        sizes = self.ins or self.outs.strip(UNKNOWN)
         return f"{self.op} of {_short(sizes)} {_types(self.in_types or self.out_types)}" if sizes else self.op
 
     @property
     def types(self) -> str:
         """What must be alike: of a scatter the root alone has inputs, of a gather the root alone has outputs."""
-        told = (self.in_types if self.op != "scatter" else "", self.out_types if self.op != "gather" else "")
-        return "/".join(_types(one) for one in told)
+        return _types(self.in_types if self.op != "scatter" else self.out_types)
 
     @property
     def sizes(self) -> str:
@@ -47,14 +48,14 @@ class Call(NamedTuple):
         if self.op in _SAME_INPUT:
             return _elements(self.ins)
         if self.op in _SAME_OUTPUT:
-            return str(sum(map(int, _elements(self.outs).split(",")))) if self.outs else ""
+            return str(sum(map(int, _elements(self.outs).split(",")))) if self.outs not in ("", UNKNOWN) else ""
         return _elements(self.ins) if self.op == "broadcast" and "Byte" not in self.in_types else ""
 
     @property
     def has_root_side(self) -> bool | None:
         """Whether this rank takes itself for the root; None where the record does not tell."""
         side = _ROOTED.get(self.op)
-        return bool(getattr(self, side)) if side else None
+        return bool(getattr(self, side)) if side and self.outs != UNKNOWN else None
 
 
 class Signature(NamedTuple):

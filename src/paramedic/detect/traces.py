@@ -89,7 +89,7 @@ def _kind(group: Group, seq: int, votes: Mapping[Signature, list[int]]) -> str:
     """What differs; nothing where all have finished it although it could not have been right."""
     if len({one.op for one in votes}) > 1:
         return "order" if _comes_near(group, seq, votes) else "type"
-    if len({one.types for one in votes if one.types.strip("/")}) > 1:
+    if len({one.types for one in votes if one.types}) > 1:
         return "dtype"
     if len({one.sizes for one in votes}) == 1:
         return ""
@@ -164,7 +164,8 @@ def _expected(part: Part, seq: int) -> Signature | None:
 
 def _root_differs(group: Group, classes: Sequence[tuple[Part, list[int]]]) -> Difference | None:
     """Of a gather or scatter exactly one rank has the whole; who it was before tells which of two is wrong."""
-    rooted = sorted({seq for part, _ in classes for seq, number in part.calls.items() if _is_rooted(part, number)})
+    some = [part for part, _ in classes if any(_is_rooted(part, number) for number in range(len(part.table)))]
+    rooted = sorted({seq for part in some for seq, number in part.calls.items() if _is_rooted(part, number)})
     before: int | None = None
     for seq in rooted:
         calls = {rank: part.call(seq) for rank, part in group.parts.items()}
