@@ -1,6 +1,6 @@
 """How dear it is to read the flight recorders of a large job: CPU and memory, beside plain unpickling and torch's own tool.
 
-    python bench/flight.py [--ranks 512] [--entries 2000] [--torch-ranks 64] [--keep DIR]
+python bench/flight.py [--ranks 512] [--entries 2000] [--torch-ranks 64] [--keep DIR]
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ def _beside_torch(ranks: int, entries: int) -> None:
         torch = _measured(command)
         idle = _measured([*command[:3], "--help"])
         ours = _measured([sys.executable, "-c", _OURS, made])
-        print(f"{ranks} ranks: torchfrtrace CPU {torch['cpu']:.2f} s (of it {idle['cpu']:.2f} s start), peak {torch['peak']:.0f} MiB, exit {torch['code']}: {torch['said']}")
+        print(
+            f"{ranks} ranks: torchfrtrace CPU {torch['cpu']:.2f} s (of it {idle['cpu']:.2f} s start), peak {torch['peak']:.0f} MiB, exit {torch['code']}: {torch['said']}"
+        )
         print(f"{ranks} ranks: ours         CPU {ours['cpu']:.2f} s, peak {ours['peak']:.0f} MiB: {ours['said']}")
         print(f"torchfrtrace / ours: {torch['cpu'] / ours['cpu']:.1f}")
 

@@ -16,6 +16,7 @@ from paramedic.collect.inputs import Input, Names, open_inputs
 from paramedic.collect.layouts import place_of, ranks_of_places
 from paramedic.collect.logs import LITERALS, MAX_TRACE, BinaryInput, LogRead, kept_parts, read_log
 from paramedic.collect.prose import as_described, told_in
+from paramedic.collect.ras import is_ras, read_ras
 from paramedic.collect.readers import Read, read_ahead
 from paramedic.collect.tracebacks import Traceback
 from paramedic.model import Event, Run, Skipped, Source
@@ -113,6 +114,8 @@ def _read(item: Input, shown: str, prefilter: Prefilter) -> Read:
         head = head_of(item)
         if is_dump(item.name, head):
             return Read(place, read_dump(item, replace(source, rank=place.rank)))
+        if is_ras(head):
+            return Read(place, read_ras(item, source))
         told = told_in(item, ranked=place.rank is not None)
         log = read_log(item.stream, source, prefilter)
         return Read(place, as_described(log, told) if told else log)

@@ -47,7 +47,7 @@ def head_of(item: Input) -> bytes:
 
 def is_dump(name: str, head: bytes) -> bool:
     """By its content; a pickle without the usual words is looked at if it is called like a dump."""
-    if head[:1] == b"\x80" and b"\x02" <= head[1:2] <= b"\x05":
+    if head[:1] == b"\x80" and (len(head) == 1 or b"\x02" <= head[1:2] <= b"\x05"):
         return any(word in head for word in _WORDS) or bool(_NAMED.search(name.rsplit("/", 1)[-1]))
     return head.lstrip()[:1] == b"{" and sum(b'"%b"' % word in head for word in (*_WORDS, b"entries")) >= 2
 
@@ -168,8 +168,7 @@ def _groups(recorded: Columns, config: _Config, status: Mapping[str, int]) -> It
             **_head(name, desc or known_desc, members, recorded.wrapped, last),
             "backend": next(iter(rows.values()), ("",))[0],
             "seqs": group.seqs,
-            "calls": group.calls,
-            "table": "\n".join("\t".join(rows[row][1] for row in together) for together in group.table),
+            **_table(group.calls, ["\t".join([rows[row][1] for row in together]) for together in group.table]),
             "open": group.open,
             "open_at": group.open_at,
             "last_at": group.last_at,
@@ -181,6 +180,14 @@ def _groups(recorded: Columns, config: _Config, status: Mapping[str, int]) -> It
             yield _head(name, desc, members, recorded.wrapped, status.get("0", -1) if desc == "default_pg" else -1)
     if not used and not config:
         yield _head("", "", (), recorded.wrapped, -1)
+
+
+def _table(calls: str, lines: list[str]) -> dict[str, str]:
+    """Stacks that are alike but not one in the file come as several lines: they are made one here."""
+    distinct = {line: str(number) for number, line in enumerate(dict.fromkeys(lines))}
+    if len(distinct) < len(lines):
+        calls = " ".join([distinct[lines[int(number)]] for number in calls.split(" ")])
+    return {"calls": calls, "table": "\n".join(distinct)}
 
 
 def _head(name: str, desc: str, members: Iterable[int], wrapped: bool, last: int) -> dict[str, Any]:
@@ -239,5 +246,6 @@ def _told(fields: Mapping[str, Any]) -> str:
     size = f" of {last[1]} {last[3]}" if last[1] else ""
     state = "not finished" if fields["open"] else "finished"
     at = f" at {last[-1]}" if last[-1] else ""
-    return f"{group}: {len(calls)} collectives recorded, the last is number {fields['last']}, {last[0]}{size}{at}, {state}"
-
+    return (
+        f"{group}: {len(calls)} collectives recorded, the last is number {fields['last']}, {last[0]}{size}{at}, {state}"
+    )

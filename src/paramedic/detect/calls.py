@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 from paramedic.model import Event, Run
 
 _MOST = 1 << 21
-_FULL = frozenset(["all_reduce", "allreduce", "reduce", "allreduce_coalesced", "barrier", "all_reduce_barrier"])
-_SAME_INPUT = frozenset(["reduce_scatter", "_reduce_scatter_base", "reduce_scatter_tensor_coalesced"])
+_SAME_INPUT = frozenset(
+    "all_reduce allreduce reduce allreduce_coalesced all_reduce_barrier reduce_scatter _reduce_scatter_base "
+    "reduce_scatter_tensor_coalesced".split()
+)
 _SAME_OUTPUT = frozenset(["all_gather", "_allgather_base", "_all_gather_base", "all_gather_into_tensor_coalesced"])
 UNKNOWN = "?"
 """What came out of older calls is not kept."""
@@ -43,13 +45,16 @@ class Call(NamedTuple):
     @property
     def sizes(self) -> str:
         """What must be alike, in elements: all of it, one side of it, or nothing where ranks may differ."""
-        if self.op in _FULL:
-            return _elements(self.ins)
         if self.op in _SAME_INPUT:
             return _elements(self.ins)
         if self.op in _SAME_OUTPUT:
             return str(sum(map(int, _elements(self.outs).split(",")))) if self.outs not in ("", UNKNOWN) else ""
         return _elements(self.ins) if self.op == "broadcast" and "Byte" not in self.in_types else ""
+
+    @property
+    def bulk(self) -> tuple[str, str]:
+        """What a send and its receive must have in common."""
+        return _elements(self.ins or self.outs), _types(self.in_types or self.out_types)
 
     @property
     def has_root_side(self) -> bool | None:
@@ -124,10 +129,12 @@ def groups(run: Run) -> list[Group]:
         if event.kind != "trace" or event.rank is None or "group" not in event.fields:
             continue
         name = str(event.fields["group"])
-        members = next((ranks for ranks in facts.get(name, ()) if event.rank in ranks), _numbers_in(_text(event, "members")))
+        members = next(
+            (ranks for ranks in facts.get(name, ()) if event.rank in ranks), _numbers_in(_text(event, "members"))
+        )
         group = found.setdefault((name, members), Group(name, _text(event, "desc"), members))
         group.parts[event.rank] = _part(event, decoded)
-    return [_with_members(group, run) for group in found.values()]
+    return [_with_members(group, run) for _, group in sorted(found.items())]
 
 
 def _stated(run: Run) -> Iterator[tuple[str, list[tuple[int, ...]]]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from paramedic.detect.calls import Call, Group, Part, Signature, groups
@@ -104,11 +104,11 @@ def _is_open(group: Group, seq: int) -> bool:
 
 
 def _comes_near(group: Group, seq: int, votes: Mapping[Signature, list[int]]) -> bool:
-    """What one side calls here, the other calls soon before or after: it was left out, put in or swapped."""
+    """What one side calls here, another calls soon after: it was left out, put in or swapped."""
     sides = [group.parts[ranks[0]] for ranks in votes.values()]
     for one, other in [*pairwise(sides), *pairwise(sides[::-1])]:
         here = one.signatures[one.calls[seq]]
-        near = (other.calls.get(at) for at in range(seq - 2, seq + _NEAR) if at != seq)
+        near = (other.calls.get(at) for at in range(seq + 1, seq + _NEAR))
         if any(number is not None and other.signatures[number] == here for number in near):
             return True
     return False
@@ -169,12 +169,12 @@ def _root_differs(group: Group, classes: Sequence[tuple[Part, list[int]]]) -> Di
     before: int | None = None
     for seq in rooted:
         calls = {rank: part.call(seq) for rank, part in group.parts.items()}
-        if len(calls) < len(group.members) or any(call is None or call.has_root_side is None for call in calls.values()):
-            continue
         roots = sorted(rank for rank, call in calls.items() if call and call.has_root_side)
+        if any(call is None or call.has_root_side is None for call in calls.values()):
+            continue
         if len(roots) == 1:
             before = roots[0]
-        elif len(roots) < len(calls) and (_is_open(group, seq)):
+        elif (len(roots) > 1 or len(calls) == len(group.members)) and len(roots) < len(calls) and _is_open(group, seq):
             return _two_roots(group, seq, roots, before)
     return None
 
@@ -214,7 +214,7 @@ def _sizes_of_peers(found: Sequence[Group]) -> Iterator[Difference]:
             for at, told, call in part.peers:
                 ends = ends_of(told, group)
                 theirs = counterpart(group, ends[1], told) if ends and ends[0] == rank else None
-                if ends is None or theirs is None or _bulk(call) == _bulk(theirs):
+                if ends is None or theirs is None or call.bulk == theirs.bulk:
                     continue
                 peer = ends[1]
                 known = f"{call.op} {theirs.outs or theirs.ins}" in part.known_peers
@@ -238,12 +238,6 @@ def _sizes_of_peers(found: Sequence[Group]) -> Iterator[Difference]:
                 return
 
 
-def _bulk(call: Call) -> tuple[str, str]:
-    from paramedic.detect.calls import _elements, _types
-
-    return _elements(call.ins or call.outs), _types(call.in_types or call.out_types)
-
-
 # -- who is waited for ---------------------------------------------------------------------------------------------
 
 
@@ -257,8 +251,14 @@ def _held_up(found: Waits) -> Iterator[Difference]:
         yield _in_a_ring(found, ring)
     else:
         unheard = {rank for some in found.unheard.values() for rank in some}
-        if len(unheard) == 1 and len(found.at) > 1:
+        if len(unheard) == 1 and len(found.at) > 1 and not any(_may_differ(found, op) for op in found.at.values()):
             yield _from(found, "unheard", frozenset(unheard), frozenset(found.at), 0.7)
+
+
+def _may_differ(found: Waits, op: Op) -> bool:
+    """A gather or scatter may also hang because ranks disagree on its root, which one lost record can hide."""
+    call = _call(found.groups[op[0]], min(found.standing(op)), op[1])
+    return call.has_root_side is not None
 
 
 def _crossed(found: Waits) -> Difference | None:
@@ -270,7 +270,7 @@ def _crossed(found: Waits) -> Difference | None:
     mine, _ = found.unanswered[odd]
     rank, (theirs, _) = next((rank, said) for rank, said in found.unanswered.items() if said[1] == odd)
     one = _from(found, "p2p", frozenset([odd]), found.held_by(frozenset([odd])), 0.85, found.at[rank])
-    return _replaced(one, odd=mine.op, odd_site=mine.site, usual=theirs.op, usual_site=theirs.site)
+    return replace(one, odd=mine.op, odd_site=mine.site, usual=theirs.op, usual_site=theirs.site)
 
 
 def _missing(found: Waits, idle: frozenset[int]) -> Difference:
@@ -302,11 +302,13 @@ def _in_a_ring(found: Waits, ring: frozenset[int]) -> Difference:
     (usual, most), *rest = stand.most_common()
     odd = frozenset(rank for rank in ring if found.at[rank] != usual)
     clear = most > len(ring) - most and bool(rest)
-    one = _from(found, "groups", odd if clear else frozenset(), ring - odd if clear else ring, 0.85 if clear else 0.7, usual)
+    one = _from(
+        found, "groups", odd if clear else frozenset(), ring - odd if clear else ring, 0.85 if clear else 0.7, usual
+    )
     strayed = min(odd, default=min(ring))
     number, seq = found.at[strayed]
     call = _call(found.groups[number], strayed, seq)
-    return _replaced(one, odd=f"{call.told} of {found.groups[number].told}", odd_site=call.site)
+    return replace(one, odd=f"{call.told} of {found.groups[number].told}", odd_site=call.site)
 
 
 def _from(
@@ -341,14 +343,6 @@ def _last_call(found: Waits, rank: int) -> Call | None:
     return part.call(max(part.calls)) if part else None
 
 
-def _replaced(one: Difference, odd: str, odd_site: str, usual: str = "", usual_site: str = "") -> Difference:
-    from dataclasses import replace
-
-    return replace(
-        one, odd=odd, odd_site=odd_site, usual=usual or one.usual, usual_site=usual_site or one.usual_site
-    )
-
-
 # -- how it is shown -----------------------------------------------------------------------------------------------
 
 _NOTHING = Call("nothing", "", "", "", "", "")
@@ -379,4 +373,7 @@ def _shown(group: Group, rank: int, seq: int) -> tuple[str, Event]:
     if last is None:
         return f"rank {rank}, {group.told}: no collective recorded", part.event
     at = f" at {last.site}" if last.site else ""
-    return f"rank {rank}, {group.told}: never entered number {seq}; the last is {part.last}, {last.told}{at}", part.event
+    return (
+        f"rank {rank}, {group.told}: never entered number {seq}; the last is {part.last}, {last.told}{at}",
+        part.event,
+    )

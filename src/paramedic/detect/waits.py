@@ -45,7 +45,9 @@ class Waits:
         """Who waits for them, directly or for somebody who does."""
         held: set[int] = set()
         while True:
-            more = {rank for rank, some in self.behind.items() if rank not in held and (held | ranks).intersection(some)}
+            more = {
+                rank for rank, some in self.behind.items() if rank not in held and (held | ranks).intersection(some)
+            }
             if not more - ranks:
                 return frozenset(held)
             held |= more - ranks
