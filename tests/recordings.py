@@ -6,9 +6,9 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+from paramedic.knowledge import load
 from paramedic.model import Report, Run
 from paramedic.pipeline import Options, compile_prefilter, examine, read
-from paramedic.knowledge import load
 
 KNOWLEDGE = load(())
 PREFILTER = compile_prefilter(KNOWLEDGE)

@@ -17,7 +17,7 @@ from paramedic import run_folder
 from paramedic.collect.columns import columns
 from paramedic.collect.plain_pickle import NotPlain, load
 from paramedic.detect.calls import groups
-from tests.recordings import job, judged, run_of, written
+from recordings import job, judged, run_of, written
 
 
 def _trace(folder: Path, name: str, dump: Any, protocol: int = 2) -> Path:

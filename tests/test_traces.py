@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from paramedic.detect.traces import differences
-from tests.recordings import Rank, job, judged, run_of, written
+from recordings import Rank, job, judged, run_of, written
 
 Fault = Callable[[int], list[Rank]]
 
@@ -228,3 +232,65 @@ def test_a_rank_that_says_what_befell_it_is_believed(tmp_path: Path) -> None:
     assert verdict is not None
     assert not verdict.rule.startswith("COL03")
     assert verdict.ranks == (2,)
+
+
+_ON_GLOO = """
+import datetime, os, sys, torch, torch.distributed as dist
+from torch._C._distributed_c10d import _dump_fr_trace
+folder, rank = sys.argv[1], int(sys.argv[2])
+dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=4)
+short = datetime.timedelta(seconds=4)
+ones = torch.ones(4)
+for fault in ("none", "missing", "type"):
+    group = dist.new_group([0, 1, 2, 3], timeout=short)
+    for _ in range(3):
+        dist.all_reduce(ones, group=group)
+    dist.barrier(group=group)
+    try:
+        if fault == "missing" and rank != 2:
+            dist.all_reduce(ones, group=group)
+        if fault == "type" and rank == 3:
+            dist.broadcast(ones, 0, group=group)
+        elif fault == "type":
+            dist.all_reduce(ones, group=group)
+    except RuntimeError:
+        pass
+open(f"{folder}/rank_{rank}", "wb").write(_dump_fr_trace(True, True, False))
+os._exit(0)
+"""
+
+
+@pytest.fixture(scope="module")
+def gloo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four real processes, each fault in a group of its own; what each recorded, group by group."""
+    pytest.importorskip("torch")
+    folder = tmp_path_factory.mktemp("gloo")
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    program = folder / "train.py"
+    program.write_text(_ON_GLOO)
+    ranks = [
+        subprocess.Popen([sys.executable, str(program), str(folder), str(rank)], env=environment) for rank in range(4)
+    ]
+    try:
+        assert [one.wait(300) for one in ranks] == [0] * 4
+    finally:
+        for one in ranks:
+            one.kill()
+    for rank in range(4):
+        dump = pickle.loads((folder / f"rank_{rank}").read_bytes())
+        for fault, name in (("none", "1"), ("missing", "2"), ("type", "3")):
+            (folder / fault).mkdir(exist_ok=True)
+            kept = [entry for entry in dump["entries"] if entry["process_group"][0] == name]
+            (folder / fault / f"rank_{rank}").write_bytes(pickle.dumps({**dump, "entries": kept}, 2))
+    return folder
+
+
+@pytest.mark.parametrize(("fault", "bad"), [("none", ()), ("missing", (2,)), ("type", (3,))])
+def test_real_dumps_of_gloo(gloo: Path, fault: str, bad: tuple[int, ...]) -> None:
+    verdict = judged(gloo / fault).verdict
+    if not bad:
+        assert verdict is None
+        return
+    assert verdict is not None
+    assert (verdict.ranks, verdict.fields["kind"]) == (bad, fault)
+    assert "/train.py:" in verdict.fields["usual_at"]

@@ -224,7 +224,7 @@ def _must_be_text(column: Iterable[Any]) -> None:
 
 
 def _sizes(column: Sequence[Any]) -> tuple[Iterable[Any], Iterable[Any]]:
-    """Each call's sizes in one row, and how many belong to each tensor. Numbers only: what holds more could be endless."""
+    """Each call's sizes in one row, and how many belong to each tensor. Only numbers: all else could be endless."""
     single = {*map(len, column)} == {1}
     if single:
         column = [*map(itemgetter(0), column)]

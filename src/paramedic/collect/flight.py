@@ -228,7 +228,7 @@ def _site(frames: Sequence[Any]) -> str:
         if isinstance(frame, dict) and len(own) < _OWN_FRAMES:
             file, line, name = frame.get("filename"), frame.get("line"), frame.get("name")
             if isinstance(file, str) and isinstance(line, int) and isinstance(name, str):
-                mine = is_own(file)
+                mine = is_own(file) or not file.startswith(("/", "<frozen"))  # started as `python train.py`
                 if mine or not shown:
                     shown.append(f"{file[:400]}:{line} in {name[:80]}")
                 own += shown[-1:] if mine else []

@@ -1,4 +1,4 @@
-"""What NCCL's RAS says as JSON, put into the sentences in which it says the same as text: one set of rules reads both."""
+"""What NCCL's RAS says as JSON, put into the sentences of its text form: one set of rules reads both."""
 
 from __future__ import annotations
 

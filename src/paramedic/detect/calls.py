@@ -12,10 +12,8 @@ from typing import Any, NamedTuple
 from paramedic.model import Event, Run
 
 _MOST = 1 << 21
-_SAME_INPUT = frozenset(
-    "all_reduce allreduce reduce allreduce_coalesced all_reduce_barrier reduce_scatter _reduce_scatter_base "
-    "reduce_scatter_tensor_coalesced".split()
-)
+_REDUCED = ("all_reduce", "allreduce", "reduce", "allreduce_coalesced", "all_reduce_barrier")
+_SAME_INPUT = frozenset([*_REDUCED, "reduce_scatter", "_reduce_scatter_base", "reduce_scatter_tensor_coalesced"])
 _SAME_OUTPUT = frozenset(["all_gather", "_allgather_base", "_all_gather_base", "all_gather_into_tensor_coalesced"])
 UNKNOWN = "?"
 """What came out of older calls is not kept."""
@@ -201,7 +199,7 @@ def signature(calls: tuple[Call, ...]) -> Signature:
 
 
 def _calls(line: str) -> tuple[Call, ...]:
-    return tuple(Call(*(f"{one}|||||".split("|", 5)[:5]), site=one.split("|", 5)[-1]) for one in line.split("\t"))
+    return tuple(Call._make(f"{one}|||||".split("|", 6)[:6]) for one in line.split("\t"))
 
 
 def _seqs(text: str) -> list[int]:

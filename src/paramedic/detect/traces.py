@@ -1,6 +1,6 @@
-"""Where the ranks' recorded collectives differ, and who is to blame: by majority, and backwards along who waits for whom.
+"""Where the ranks' recorded collectives differ, and who is to blame.
 
-Nobody is accused where neither decides.
+By majority, and backwards along who waits for whom. Nobody is accused where neither decides.
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ def _held_up(found: Waits) -> Iterator[Difference]:
     else:
         unheard = {rank for some in found.unheard.values() for rank in some}
         if len(unheard) == 1 and len(found.at) > 1 and not any(_may_differ(found, op) for op in found.at.values()):
-            yield _from(found, "unheard", frozenset(unheard), frozenset(found.at), 0.7)
+            yield _from(found, "unheard", frozenset(unheard), frozenset(found.at), sure=0.7)
 
 
 def _may_differ(found: Waits, op: Op) -> bool:
@@ -269,7 +269,7 @@ def _crossed(found: Waits) -> Difference | None:
     odd = wrong.pop()
     mine, _ = found.unanswered[odd]
     rank, (theirs, _) = next((rank, said) for rank, said in found.unanswered.items() if said[1] == odd)
-    one = _from(found, "p2p", frozenset([odd]), found.held_by(frozenset([odd])), 0.85, found.at[rank])
+    one = _from(found, "p2p", frozenset([odd]), found.held_by(frozenset([odd])), sure=0.85, op=found.at[rank])
     return replace(one, odd=mine.op, odd_site=mine.site, usual=theirs.op, usual_site=theirs.site)
 
 
@@ -280,15 +280,15 @@ def _missing(found: Waits, idle: frozenset[int]) -> Difference:
     op = min(direct, key=lambda one: (-direct[one], one))
     if len(idle) < len(held) or len(idle) == len(held) == 1:
         kind = "p2p" if unanswered and op[1] < 0 else "missing"
-        return _from(found, kind, idle, held, 0.9 if len(idle) < len(held) else 0.8, op)
+        return _from(found, kind, idle, held, sure=0.9 if len(idle) < len(held) else 0.8, op=op)
     if op[1] >= 0 and len(held) * _ALONE <= len(idle):
         group = found.groups[op[0]]
         stood = {group.parts[rank].last if rank in group.parts else -1 for rank in idle.intersection(group.members)}
         if len(stood) == 1:
             site = _call(group, min(found.standing(op)), op[1]).site
             known = any(call.site == site for rank in idle if rank in group.parts for call in _calls(group.parts[rank]))
-            return _from(found, "ahead", held, idle, 0.65 if known or not site else 0.85, op)
-    return _from(found, "missing", frozenset(), held, 0.6, op)
+            return _from(found, "ahead", held, idle, sure=0.65 if known or not site else 0.85, op=op)
+    return _from(found, "missing", frozenset(), held, sure=0.6, op=op)
 
 
 def _calls(part: Part) -> Iterator[Call]:
@@ -302,9 +302,8 @@ def _in_a_ring(found: Waits, ring: frozenset[int]) -> Difference:
     (usual, most), *rest = stand.most_common()
     odd = frozenset(rank for rank in ring if found.at[rank] != usual)
     clear = most > len(ring) - most and bool(rest)
-    one = _from(
-        found, "groups", odd if clear else frozenset(), ring - odd if clear else ring, 0.85 if clear else 0.7, usual
-    )
+    blamed = odd if clear else frozenset[int]()
+    one = _from(found, "groups", blamed, ring - blamed, sure=0.85 if clear else 0.7, op=usual)
     strayed = min(odd, default=min(ring))
     number, seq = found.at[strayed]
     call = _call(found.groups[number], strayed, seq)
@@ -312,7 +311,7 @@ def _in_a_ring(found: Waits, ring: frozenset[int]) -> Difference:
 
 
 def _from(
-    found: Waits, kind: str, ranks: frozenset[int], waiting: frozenset[int], confidence: float, op: Op | None = None
+    found: Waits, kind: str, ranks: frozenset[int], waiting: frozenset[int], *, sure: float, op: Op | None = None
 ) -> Difference:
     """With where the waiting stand, and the last that those at fault did in that group, or anywhere."""
     number, seq = op or Counter(found.at.values()).most_common(1)[0][0]
@@ -332,7 +331,7 @@ def _from(
         usual=call.told,
         odd_site=last.site if last else "",
         usual_site=call.site,
-        confidence=confidence,
+        confidence=sure,
         events=tuple(_shown(group, rank, seq) for rank in shown if rank in group.parts),
     )
 
