@@ -125,7 +125,7 @@ def _dump(rank: int, ranks: int, entries: int, stacks: list[list[dict[str, Any]]
 
 
 def _entry(number: int, name: str, desc: str, seq: int, kind: int, stack: list[dict[str, Any]]) -> dict[str, Any]:
-    op = ("all_reduce", "_allgather_base", "_reduce_scatter_base")[kind % 3]
+    op = ("all_reduce", "broadcast", "all_reduce")[kind % 3]  # names that torch's own tool knows
     sizes = [[64 * (kind + 1), 4096]]
     at = 1_794_751_894_000_000_000 + number * 1_000_003
     return {

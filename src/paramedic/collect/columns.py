@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 MOST_ENTRIES = 1 << 20
-IN_FULL = 512
+IN_FULL = 256
 """Of so many last calls of a rank it is kept where in the program they were made, and what came out: a rank that is
 stuck stands among them, and stacks cost more than all the rest."""
 _MOST_WEIGHT = 1 << 25
@@ -167,11 +167,11 @@ def _columns(entries: Sequence[Any]) -> Columns:
     if len(entries) > MOST_ENTRIES or not {*map(type, entries)} <= {dict}:
         raise ValueError
     older, newer = entries[:-IN_FULL], entries[-IN_FULL:]
+    states, retired, seqs, groups, *calls = _columns_of(entries, {**_STATE, **_BRIEF})
     keys = _Numbers()
-    rows = [*map(keys.__getitem__, _in_brief(older))]
+    rows = [*map(keys.__getitem__, _in_brief([column[: len(older)] for column in calls]))]
     stacks = _stacks(newer)
     rows += map(keys.__getitem__, _in_full(newer, stacks))
-    states, retired, seqs, groups = _columns_of(entries, _STATE)
     if entries and "collective_seq_id" not in entries[0]:  # up to version 2.1 there was one number for everything
         seqs = [entry.get("seq_id", 0) for entry in entries]
     if entries and "process_group" not in entries[0]:
@@ -205,8 +205,8 @@ def _columns_of(entries: Sequence[dict[str, Any]], names: Mapping[str, Any]) -> 
         return [[entry.get(name, default) for entry in entries] for name, default in names.items()]
 
 
-def _in_brief(entries: Sequence[dict[str, Any]]) -> Iterator[tuple[Any, ...]]:
-    names, ins, in_types = _columns_of(entries, _BRIEF)
+def _in_brief(columns: Sequence[Sequence[Any]]) -> Iterator[tuple[Any, ...]]:
+    names, ins, in_types = columns
     _must_be_text(names)
     return zip(names, *_sizes(ins), _types(in_types), strict=False)
 

@@ -12,9 +12,11 @@ from typing import Any, NamedTuple
 from paramedic.model import Event, Run
 
 _MOST = 1 << 21
-_REDUCED = ("all_reduce", "allreduce", "reduce", "allreduce_coalesced", "all_reduce_barrier")
-_SAME_INPUT = frozenset([*_REDUCED, "reduce_scatter", "_reduce_scatter_base", "reduce_scatter_tensor_coalesced"])
-_SAME_OUTPUT = frozenset(["all_gather", "_allgather_base", "_all_gather_base", "all_gather_into_tensor_coalesced"])
+_REDUCED = ("all_reduce", "allreduce", "reduce", "_reduce_oop", "allreduce_coalesced", "all_reduce_barrier")
+_SCATTERED = ("reduce_scatter", "_reduce_scatter_base", "reduce_scatter_single", "reduce_scatter_tensor_coalesced")
+_SAME_INPUT = frozenset([*_REDUCED, *_SCATTERED])
+_GATHERED = ("all_gather", "_allgather_base", "_all_gather_base", "all_gather_single")
+_SAME_OUTPUT = frozenset([*_GATHERED, "all_gather_into_tensor_coalesced"])
 UNKNOWN = "?"
 """What came out of older calls is not kept."""
 _ROOTED = {"gather": "outs", "scatter": "ins"}
@@ -121,18 +123,19 @@ class Group:
 def groups(run: Run) -> list[Group]:
     """Every process group that somebody recorded; of one name there may be several, with other members."""
     facts = dict(_stated(run))
-    found: dict[tuple[str, tuple[int, ...]], Group] = {}
+    found: dict[tuple[str, str | tuple[int, ...]], Group] = {}
     decoded: dict[tuple[str, ...], Any] = {}
     for event in run.events:
         if event.kind != "trace" or event.rank is None or "group" not in event.fields:
             continue
-        name = str(event.fields["group"])
-        members = next(
-            (ranks for ranks in facts.get(name, ()) if event.rank in ranks), _numbers_in(_text(event, "members"))
-        )
-        group = found.setdefault((name, members), Group(name, _text(event, "desc"), members))
+        name, told = str(event.fields["group"]), _text(event, "members")
+        stated = next((ranks for ranks in facts.get(name, ()) if event.rank in ranks), None)
+        group = found.get((name, stated or told))
+        if group is None:
+            group = Group(name, _text(event, "desc"), stated or _numbers_in(told))
+            found[name, stated or told] = group
         group.parts[event.rank] = _part(event, decoded)
-    return [_with_members(group, run) for _, group in sorted(found.items())]
+    return [_with_members(group, run) for group in sorted(found.values(), key=lambda one: (one.name, one.members))]
 
 
 def _stated(run: Run) -> Iterator[tuple[str, list[tuple[int, ...]]]]:
