@@ -17,6 +17,7 @@ from paramedic.collect.inputs import Input, Names, open_inputs
 from paramedic.collect.layouts import place_of, ranks_of_places
 from paramedic.collect.logs import LITERALS, MAX_TRACE, BinaryInput, LogRead, kept_parts, read_log
 from paramedic.collect.prose import as_described, told_in
+from paramedic.collect.ras import is_ras, read_ras
 from paramedic.collect.readers import Read, read_ahead
 from paramedic.collect.tracebacks import Traceback
 from paramedic.collect.watched import MAX_WATCHED, is_watched, read_watched
@@ -117,6 +118,8 @@ def _read(item: Input, shown: str, prefilter: Prefilter) -> Read:
         head = head_of(item)
         if is_dump(item.name, head):
             return Read(place, read_dump(item, replace(source, rank=place.rank)))
+        if is_ras(head):
+            return Read(place, read_ras(item, source))
         if stacks.may_be_json(head):
             return Read(place, _read_stacks(item, replace(source, kind="stacks")))
         if item.name.endswith(processes.NAME):

@@ -12,6 +12,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO
 
@@ -24,6 +25,7 @@ MAX_SKIPPED = 200
 _MAX_ZIP_LIST = 64 << 20
 _MAX_NAME = 500
 _CHUNK = 1 << 16
+_HEAD = 512
 _MAX_SUFFIX = 40
 _MAX_KINDS = 40  # of files that are no logs, named in one line
 
@@ -49,6 +51,15 @@ def is_log(name: str) -> bool:
     if other and _METRICS.fullmatch(name):
         return True
     return not other and not name.startswith(".")
+
+
+_MAY_BE_DUMP = (".pkl", ".pickle", ".json")
+_OF_DUMPS = (b"pg_config", b"pg_status", b"comm_lib_version", b"profiling_name", b'"communicators"')
+
+
+def may_be_dump(name: str, head: bytes) -> bool:
+    """A file that is no log by its name, but whose first bytes look like a recording of collectives."""
+    return name.lower().endswith(_MAY_BE_DUMP) and head[:1] in b"\x80{" and any(word in head for word in _OF_DUMPS)
 
 
 Wanted = Callable[[str], bool]
@@ -81,9 +92,10 @@ class Chosen:
     def __post_init__(self) -> None:
         self._said = len(self.skipped)
 
-    def wants(self, name: str) -> bool:
+    def wants(self, name: str, head: Callable[[], bytes] = bytes) -> bool:
+        """By its name; else, where the head can be looked at, by what it is."""
         base = name.replace("\\", "/").rsplit("/", 1)[-1]
-        if not self.wanted(base):
+        if not self.wanted(base) and not (base.lower().endswith(_MAY_BE_DUMP) and may_be_dump(base, head())):
             suffix = PurePosixPath(base).suffix.lower()[:_MAX_SUFFIX]
             self._passed_over["hidden" if base.startswith(".") else suffix] += 1
             return False
@@ -189,7 +201,7 @@ def _zip(name: str, raw: Any, chosen: Chosen) -> Iterator[Input]:
                 if (
                     info.filename.endswith("/")
                     or _leads_out(shown, info.filename, skipped)
-                    or not chosen.wants(info.filename)
+                    or not chosen.wants(info.filename, partial(_head_in, archive, info))
                 ):
                     continue
                 try:
@@ -199,6 +211,14 @@ def _zip(name: str, raw: Any, chosen: Chosen) -> Iterator[Input]:
                 else:
                     yield from _member(shown, inner, budget, skipped)
     chosen.done()
+
+
+def _head_in(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
+    try:
+        with archive.open(info) as member:
+            return member.read(_HEAD)
+    except (*BROKEN, RuntimeError, ValueError):
+        return b""
 
 
 def _refuse_endless_list(raw: Any) -> None:

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain, groupby, repeat
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 MOST_ENTRIES = 1 << 20
-WITH_SITES = 512
-"""Of so many last calls of a rank it is kept where in the program they were made."""
+IN_FULL = 256
+"""Of so many last calls of a rank it is kept where in the program they were made, and what came out: a rank that is
+stuck stands among them, and stacks cost more than all the rest."""
 _MOST_WEIGHT = 1 << 25
 """Items in all of a column's lists together: shared ones can be few bytes and yet endless to go through."""
 _MOST_FRAMES = 64
@@ -57,13 +58,24 @@ class Group:
     """`row@place` of sends and receives that are not finished."""
 
 
+class Row(NamedTuple):
+    """A distinct call; of older ones neither what comes out nor the stack is kept."""
+
+    name: str
+    ins: Sequence[Sequence[int]]
+    outs: Sequence[Sequence[int]] | None
+    in_types: str
+    out_types: str
+    frames: Sequence[Any]
+
+
 @dataclass(frozen=True, slots=True)
 class Columns:
+    entries: Sequence[Mapping[str, Any]]
     keys: Sequence[tuple[Any, ...]]
     frames: Mapping[int, Sequence[Any]]
     rows: Sequence[int]
     names: Sequence[str]
-    numbers: Sequence[Any]
     seqs: Sequence[int]
     done: Sequence[bool]
     peers: frozenset[int]
@@ -71,9 +83,12 @@ class Columns:
     """Rows that only end a coalesced group of calls."""
     wrapped: bool
 
-    def row(self, number: int) -> tuple[str, Any, Any, Any, Any, Sequence[Any]]:
-        name, ins, in_lengths, outs, out_lengths, in_types, out_types, _ = self.keys[number]
-        return name, _cut(ins, in_lengths), _cut(outs, out_lengths), in_types, out_types, self.frames.get(number, ())
+    def row(self, number: int) -> Row:
+        name, ins, in_lengths, in_types, *rest = self.keys[number]
+        if not rest:
+            return Row(name, _cut(ins, in_lengths), None, in_types, "", ())
+        outs, out_lengths, out_types, _ = rest
+        return Row(name, _cut(ins, in_lengths), _cut(outs, out_lengths), in_types, out_types, self.frames[number])
 
     def groups(self) -> Iterator[Group]:
         places: dict[str, list[int]] = defaultdict(list)
@@ -107,7 +122,7 @@ class Columns:
         first_open = [places[unfinished[0]]] if unfinished else []
         return Group(
             name=name,
-            number=str(self.numbers[(places or between or [0])[0]])[:20] if self.names else "",
+            number=self._number((places or between or [-1])[0]),
             rows=tuple(dict.fromkeys(_flat(table.values()))),
             table=tuple(table.values()),
             calls=" ".join(map(number_of.__getitem__, called)),
@@ -119,6 +134,10 @@ class Columns:
             peers=tuple(peers),
             peers_open=" ".join(f"{peer_number[rows[place]]}@{place}" for place in waiting[:1000]),
         )
+
+    def _number(self, place: int) -> str:
+        said = self.entries[place].get("pg_id") if place >= 0 else None
+        return str(said)[:20] if isinstance(said, int) else ""
 
     def _collectives(self, places: list[int]) -> list[int]:
         """Without sends and receives, and without the mark at the end of coalesced calls: its number is theirs."""
@@ -147,90 +166,96 @@ def columns(entries: Sequence[Any]) -> Columns:
 def _columns(entries: Sequence[Any]) -> Columns:
     if len(entries) > MOST_ENTRIES or not {*map(type, entries)} <= {dict}:
         raise ValueError
-    names = _column(entries, "profiling_name", "")
-    groups = _groups(entries)
-    frames = _stacks(entries)
-    if not {*map(type, names)} <= {str}:
-        raise TypeError
+    older, newer = entries[:-IN_FULL], entries[-IN_FULL:]
+    states, retired, seqs, groups, *calls = _columns_of(entries, {**_STATE, **_BRIEF})
     keys = _Numbers()
-    rows = [
-        *map(
-            keys.__getitem__,
-            zip(
-                names,
-                *_sizes(_column(entries, "input_sizes", [])),
-                *_sizes(_column(entries, "output_sizes", [])),
-                _joined(",", _column(entries, "input_dtypes", [])),
-                _joined(",", _column(entries, "output_dtypes", [])),
-                chain(repeat((), len(entries) - len(frames)), map(tuple, map(_identities, frames))),
-                strict=False,
-            ),
-        )
-    ]
+    rows = [*map(keys.__getitem__, _in_brief([column[: len(older)] for column in calls]))]
+    stacks = _stacks(newer)
+    rows += map(keys.__getitem__, _in_full(newer, stacks))
+    if entries and "collective_seq_id" not in entries[0]:  # up to version 2.1 there was one number for everything
+        seqs = [entry.get("seq_id", 0) for entry in entries]
+    if entries and "process_group" not in entries[0]:
+        groups = [(str(entry.get("pg_name", entry.get("pg_id", "")))[:200], "") for entry in entries]
     ops = {number: key[0].rpartition(":")[2].split(" ", 1)[0] for key, number in keys.items()}
     first = entries[0].get("record_id", 0) if entries else 0
     return Columns(
+        entries=entries,
         keys=tuple(keys),
-        frames=dict(zip(rows[len(entries) - len(frames) :], frames, strict=True)),
+        frames=dict(zip(rows[len(older) :], stacks, strict=True)),
         rows=rows,
         names=[*_joined("\t", groups)],
-        numbers=_column(entries, "pg_id", 0),
-        seqs=array("q", _sequence(entries)),
-        done=[state == "completed" or retired is True for state, retired in _ends(entries)],
+        seqs=array("q", seqs),
+        done=[state == "completed" or over is True for state, over in zip(states, retired, strict=True)],
         peers=frozenset(number for number, op in ops.items() if op in ("send", "recv")),
         hollow=frozenset(number for number, op in ops.items() if op == "coalesced"),
         wrapped=isinstance(first, int) and first > 0,
     )
 
 
-def _sizes(column: list[Any]) -> tuple[Iterable[Any], Iterable[Any]]:
-    """Each tensor's sizes in one row, and how many belong to each. Numbers only: what holds more could be endless."""
+_STATE: Mapping[str, Any] = {"state": "", "retired": False, "collective_seq_id": 0, "process_group": ("", "")}
+_BRIEF: Mapping[str, Any] = {"profiling_name": "", "input_sizes": (), "input_dtypes": ()}
+_FULL: Mapping[str, Any] = {**_BRIEF, "output_sizes": (), "output_dtypes": ()}
+
+
+def _columns_of(entries: Sequence[dict[str, Any]], names: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
+    """In one pass over the entries; old recorders lack some columns."""
+    try:
+        return [*zip(*map(itemgetter(*names), entries), strict=True)] or [()] * len(names)
+    except KeyError:
+        return [[entry.get(name, default) for entry in entries] for name, default in names.items()]
+
+
+def _in_brief(columns: Sequence[Sequence[Any]]) -> Iterator[tuple[Any, ...]]:
+    names, ins, in_types = columns
+    _must_be_text(names)
+    return zip(names, *_sizes(ins), _types(in_types), strict=False)
+
+
+def _in_full(entries: Sequence[dict[str, Any]], stacks: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+    names, ins, in_types, outs, out_types = _columns_of(entries, _FULL)
+    _must_be_text(names)
+    seen = map(tuple, map(_identities, stacks))
+    return zip(names, *_sizes(ins), _types(in_types), *_sizes(outs), _types(out_types), seen, strict=False)
+
+
+def _must_be_text(column: Iterable[Any]) -> None:
+    if not {*map(type, column)} <= {str}:
+        raise TypeError
+
+
+def _sizes(column: Sequence[Any]) -> tuple[Iterable[Any], Iterable[Any]]:
+    """Each call's sizes in one row, and how many belong to each tensor. Only numbers: all else could be endless."""
     single = {*map(len, column)} == {1}
-    _weigh(column)
-    flat = [*map(tuple, map(itemgetter(0), column) if single else map(_flat, column))]
+    if single:
+        column = [*map(itemgetter(0), column)]
+    _weigh(column, inner=not single)
+    flat = [*map(tuple, column if single else map(_flat, column))]
     sum(map(sum, flat))
     return flat, repeat(None) if single else map(tuple, map(_lengths, column))
 
 
-def _joined(by: str, column: list[Any]) -> Iterator[str]:
+def _types(column: Sequence[Any]) -> Iterable[str]:
+    if {*map(len, column)} != {1}:
+        return _joined(",", column)
+    single = [*map(itemgetter(0), column)]
+    _must_be_text(single)
+    return single
+
+
+def _joined(by: str, column: Sequence[Any]) -> Iterator[str]:
     _weigh(column)
     return map(by.join, column)
 
 
 def _stacks(entries: Sequence[dict[str, Any]]) -> list[Any]:
-    """Of the last calls only: where a rank is stuck it stands among them, and stacks cost more than all the rest."""
-    stacks = [stack[:_MOST_FRAMES] for stack in _column(entries[-WITH_SITES:], "frames", [])]
+    stacks = [entry.get("frames", ())[:_MOST_FRAMES] for entry in entries]
     if not {*map(type, stacks)} <= {list, tuple}:
         raise TypeError
     return stacks
 
 
-def _column(entries: Sequence[dict[str, Any]], key: str, default: Any) -> list[Any]:
-    try:
-        return [*map(itemgetter(key), entries)]
-    except KeyError:
-        return [entry.get(key, default) for entry in entries]
-
-
-def _groups(entries: Sequence[dict[str, Any]]) -> list[Any]:
-    """Name and description; old recorders give only a name, or only the group's number on this rank."""
-    if not entries or "process_group" in entries[0]:
-        return _column(entries, "process_group", ("", ""))
-    named = "pg_name" if "pg_name" in entries[0] else "pg_id"
-    return [(str(name)[:200], "") for name in _column(entries, named, "")]
-
-
-def _sequence(entries: Sequence[dict[str, Any]]) -> list[Any]:
-    """Up to version 2.1 there was one number for everything."""
-    return _column(entries, "collective_seq_id" if entries and "collective_seq_id" in entries[0] else "seq_id", 0)
-
-
-def _ends(entries: Sequence[dict[str, Any]]) -> Iterable[tuple[Any, Any]]:
-    return zip(_column(entries, "state", ""), _column(entries, "retired", False), strict=True)
-
-
-def _weigh(column: Sequence[Any]) -> None:
-    if sum(map(len, column)) > _MOST_WEIGHT or sum(map(len, _flat(column))) > _MOST_WEIGHT:
+def _weigh(column: Sequence[Any], inner: bool = True) -> None:
+    if sum(map(len, column)) > _MOST_WEIGHT or (inner and sum(map(len, _flat(column))) > _MOST_WEIGHT):
         raise ValueError
 
 

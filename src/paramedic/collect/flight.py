@@ -11,21 +11,24 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, BinaryIO
 
 from paramedic.collect.archives import Input
-from paramedic.collect.columns import Columns, NotADump, columns, ranges
+from paramedic.collect.columns import Columns, NotADump, Row, columns, ranges
 from paramedic.collect.logs import LogRead
 from paramedic.collect.plain_pickle import NotPlain, load
+from paramedic.collect.readers import no_collections
 from paramedic.collect.streams import SafeStream
 from paramedic.model import Event, Fact, Skipped, Source, is_own
 from paramedic.redact import clipped
 
 MOST_BYTES = 256 << 20
 HEAD = 2048
+_PIECE = 1 << 20
 _MOST_RANKS_IN_FILE = 4096
 _MAX_TEXT = 200
 _MAX_SITE = 500
+_OWN_FRAMES = 2
 _WORDS = (b"pg_config", b"pg_status", b"nccl_version", b"comm_lib_version", b"profiling_name", b"record_id")
 _NAMED = re.compile(r"(?:trace|dump|flight|recorder)\w{0,40}$|(?:^|[._-])fr_", re.I)
 _NUMBER = re.compile(r"(?:^|[._-])(?P<rank>\d{1,6})(?:\.(?:pkl|pickle|json|bin|trace|dump))?$")
@@ -44,7 +47,7 @@ def head_of(item: Input) -> bytes:
 
 def is_dump(name: str, head: bytes) -> bool:
     """By its content; a pickle without the usual words is looked at if it is called like a dump."""
-    if head[:1] == b"\x80" and b"\x02" <= head[1:2] <= b"\x05":
+    if head[:1] == b"\x80" and (len(head) == 1 or b"\x02" <= head[1:2] <= b"\x05"):
         return any(word in head for word in _WORDS) or bool(_NAMED.search(name.rsplit("/", 1)[-1]))
     return head.lstrip()[:1] == b"{" and sum(b'"%b"' % word in head for word in (*_WORDS, b"entries")) >= 2
 
@@ -53,17 +56,26 @@ def read_dump(item: Input, source: Source) -> LogRead:
     """One rank's dump; or several in one file, one JSON object a line, each with its `rank`."""
     source = replace(source, kind="trace", rank=_rank_in_name(item.name) if source.rank is None else source.rank)
     whose = f"the recording of rank {source.rank}" if source.rank is not None else "a recording"
-    data = item.stream.read(MOST_BYTES + 1)
+    data = b"".join(_pieces(item.stream))
     try:
         if len(data) > MOST_BYTES:
             raise NotADump(f"is larger than {MOST_BYTES >> 20} MiB")
-        dumps = [load(data)] if data[:1] == b"\x80" else list(_from_json(data))
         log = LogRead(replace(source, bytes=len(data)))
-        for dump in dumps[:_MOST_RANKS_IN_FILE]:
-            _add(log, dump, alone=len(dumps) == 1)
+        with no_collections():
+            dumps = [load(data)] if data[:1] == b"\x80" else list(_from_json(data))
+            for dump in dumps[:_MOST_RANKS_IN_FILE]:
+                _add(log, dump, alone=len(dumps) == 1)
+            del dump, dumps
     except (NotPlain, NotADump) as why:
         return LogRead(source, skipped=[Skipped(item.name, f"{whose} {why}; nothing of it was used")])
     return log
+
+
+def _pieces(stream: BinaryIO) -> Iterator[bytes]:
+    left = MOST_BYTES + 1
+    while left > 0 and (piece := stream.read(min(_PIECE, left))):
+        left -= len(piece)
+        yield piece
 
 
 def _rank_in_name(name: str) -> int | None:
@@ -151,13 +163,12 @@ def _groups(recorded: Columns, config: _Config, status: Mapping[str, int]) -> It
         used.add(name := _short(name))
         _, known_desc, members = config.get(name, (name, "", ()))
         rows = {row: _row(recorded.row(row)) for row in group.rows}
-        last = max(group.last_seq, status.get(group.number, -1))
+        last = group.last_seq if group.calls or group.peers else status.get(group.number, -1)  # it counts sends, too
         yield {
             **_head(name, desc or known_desc, members, recorded.wrapped, last),
             "backend": next(iter(rows.values()), ("",))[0],
             "seqs": group.seqs,
-            "calls": group.calls,
-            "table": "\n".join("\t".join(rows[row][1] for row in together) for together in group.table),
+            **_table(group.calls, ["\t".join([rows[row][1] for row in together]) for together in group.table]),
             "open": group.open,
             "open_at": group.open_at,
             "last_at": group.last_at,
@@ -171,6 +182,14 @@ def _groups(recorded: Columns, config: _Config, status: Mapping[str, int]) -> It
         yield _head("", "", (), recorded.wrapped, -1)
 
 
+def _table(calls: str, lines: list[str]) -> dict[str, str]:
+    """Stacks that are alike but not one in the file come as several lines: they are made one here."""
+    distinct = {line: str(number) for number, line in enumerate(dict.fromkeys(lines))}
+    if len(distinct) < len(lines):
+        calls = " ".join([distinct[lines[int(number)]] for number in calls.split(" ")])
+    return {"calls": calls, "table": "\n".join(distinct)}
+
+
 def _head(name: str, desc: str, members: Iterable[int], wrapped: bool, last: int) -> dict[str, Any]:
     listed = ranges(members)
     return {"group": name, "desc": _short(desc), "members": listed, "wrapped": wrapped, "last": last}
@@ -179,17 +198,17 @@ def _head(name: str, desc: str, members: Iterable[int], wrapped: bool, last: int
 # -- calls ---------------------------------------------------------------------------------------------------------
 
 
-def _row(call: tuple[str, Any, Any, Any, Any, Sequence[Any]]) -> tuple[str, str]:
-    """(backend, `all_reduce|4x2|4x2|Float|Float|train.py:3 in step`)."""
-    profiled, ins, outs, in_types, out_types, frames = call
-    backend, _, op = profiled.rpartition(":")
-    parts = (op, _sizes(ins), _sizes(outs), in_types, out_types)
-    row = "|".join(_clean(part, _MAX_TEXT) for part in parts)
-    return _clean(backend, 40), f"{row}|{_clean(_site(frames), _MAX_SITE)}"
+def _row(call: Row) -> tuple[str, str]:
+    """(backend, `all_reduce|4x2|4x2|Float|Float|train.py:3 in step`); a `?` where older calls were not kept in full."""
+    backend, _, op = call.name.rpartition(":")
+    outs = "?" if call.outs is None else _sizes(call.outs)
+    parts = (op, _sizes(call.ins), outs, call.in_types, call.out_types)
+    row = "|".join([_clean(part, _MAX_TEXT) for part in parts])
+    return _clean(backend, 40), f"{row}|{_clean(_site(call.frames), _MAX_SITE)}"
 
 
 def _sizes(sizes: Iterable[Iterable[Any]]) -> str:
-    return ",".join("x".join(map(str, one)) or "-" for one in sizes)
+    return ",".join(["x".join(map(str, one)) or "-" for one in sizes])
 
 
 @lru_cache(maxsize=4096)
@@ -203,16 +222,17 @@ def _short(said: Any) -> str:
 
 def _site(frames: Sequence[Any]) -> str:
     """Where the user's own code calls, and who calls that; else the innermost frame."""
-    shown = []
-    own = []
+    shown: list[str] = []
+    own: list[str] = []
     for frame in frames:  # the innermost comes first
-        if not isinstance(frame, dict):
-            continue
-        file, line, name = frame.get("filename"), frame.get("line"), frame.get("name")
-        if isinstance(file, str) and isinstance(line, int) and isinstance(name, str):
-            shown.append(f"{file[:400]}:{line} in {name[:80]}")
-            own += shown[-1:] if is_own(file) else []
-    return " ← ".join((own or shown)[: 2 if own else 1])
+        if isinstance(frame, dict) and len(own) < _OWN_FRAMES:
+            file, line, name = frame.get("filename"), frame.get("line"), frame.get("name")
+            if isinstance(file, str) and isinstance(line, int) and isinstance(name, str):
+                mine = is_own(file) or not file.startswith(("/", "<frozen"))  # started as `python train.py`
+                if mine or not shown:
+                    shown.append(f"{file[:400]}:{line} in {name[:80]}")
+                own += shown[-1:] if mine else []
+    return " ← ".join(own or shown[:1])
 
 
 def _told(fields: Mapping[str, Any]) -> str:

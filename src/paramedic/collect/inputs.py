@@ -9,6 +9,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any, BinaryIO, cast
 
 from paramedic.collect.archives import Chosen, Input, Wanted, is_log, unpack
@@ -119,7 +120,7 @@ def _folder(folder: str, seen: _Seen, skipped: list[Skipped], wanted: Wanted) ->
         for linked in (f for f in folders if os.path.islink(os.path.join(root, f))):
             skipped.append(Skipped(os.path.join(root, linked), "a link to a folder is not followed"))
         for name in sorted(files):
-            if chosen.wants(name):
+            if chosen.wants(name, partial(_head_of, os.path.join(root, name))):
                 chosen.trim()
                 yield from _found(os.path.join(root, name).removeprefix("./"), seen, skipped, wanted)
             if chosen.full:
@@ -128,6 +129,16 @@ def _folder(folder: str, seen: _Seen, skipped: list[Skipped], wanted: Wanted) ->
         if chosen.full:
             break
     chosen.done()
+
+
+def _head_of(path: str) -> bytes:
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return b""
+        with open(path, "rb", buffering=0) as raw:
+            return raw.read(512)
+    except OSError:
+        return b""
 
 
 def _found(path: str, seen: _Seen, skipped: list[Skipped], wanted: Wanted) -> Iterator[Input]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import io
 import pickle
 import sys
@@ -32,7 +31,7 @@ def load(data: bytes) -> Any:
     """Raises NotPlain for whatever is not whole and plain."""
     try:
         with _bounded(len(data)):
-            return _Plain(io.BytesIO(data)).load()
+            return _Plain(io.BufferedReader(io.BytesIO(data), max(len(data), 1))).load()
     except NotPlain:
         raise
     except MemoryError:
@@ -44,17 +43,13 @@ def load(data: bytes) -> Any:
 
 @contextmanager
 def _bounded(size: int) -> Iterator[None]:
-    """A few bytes can ask for gigabytes, so memory is limited meanwhile. And no cycles can arise: no collections."""
-    enabled = gc.isenabled()
-    gc.disable()
+    """A few bytes can ask for gigabytes, so memory is limited meanwhile."""
     before = _limit(size)
     try:
         yield
     finally:
         if before is not None:
             _set_limit(before)
-        if enabled:
-            gc.enable()
 
 
 def _limit(size: int) -> tuple[int, int] | None:

@@ -47,12 +47,12 @@ def read_ahead(paths: Sequence[str], read: ReadFile) -> Iterator[Take]:
     if count < 2 or sum(size for _, size in files) < WORTH_IT:
         yield lambda path: None
         return
-    with closing(_Pool([path for path, _ in files], count, read)) as pool, _no_collections():
+    with closing(_Pool([path for path, _ in files], count, read)) as pool, no_collections():
         yield pool.take
 
 
 @contextmanager
-def _no_collections() -> Iterator[None]:
+def no_collections() -> Iterator[None]:
     """What is read has no cycles and stays: collecting garbage would look at all of it again and again, for nothing."""
     enabled = gc.isenabled()
     gc.disable()
@@ -80,8 +80,17 @@ def _large_files(paths: Iterable[str]) -> Iterator[tuple[str, int]]:
                 about = os.stat(file)
             except (OSError, ValueError):
                 continue
-            if stat.S_ISREG(about.st_mode) and about.st_size >= _SMALL:
+            if stat.S_ISREG(about.st_mode) and about.st_size >= _SMALL and not _is_pickle(file):
                 yield file, about.st_size
+
+
+def _is_pickle(file: str) -> bool:
+    """Reading dumps is mostly making objects: two processes beside each other take more of the processor for it."""
+    try:
+        with open(file, "rb", buffering=0) as raw:
+            return raw.read(1) == b"\x80"
+    except OSError:
+        return False
 
 
 def _below(folder: str) -> Iterator[str]:

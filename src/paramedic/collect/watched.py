@@ -42,12 +42,26 @@ def read_watched(data: bytes, source: Source) -> LogRead:
         return _refused(source)
     source = replace(source, rank=rank, host=_text(state.get("host")) or None, attempt=_attempt(state), lines=1)
     event = Event(
-        source.id, 1, "watch", _said(state), 1, rank, source.host, source.attempt, _nanoseconds(state), fields=state
+        source.id,
+        1,
+        "watch",
+        _said(state),
+        1,
+        rank,
+        source.host,
+        source.attempt,
+        _nanoseconds(state),
+        fields=_kept(state),
     )
     facts = [Fact(name, value, source.id, 1, rank, source.host) for name, value in _facts(state)]
     if _is_rank(size):
         facts.append(Fact("world_size", size, source.id, 1, rank, source.host))
     return LogRead(source, [event], facts=facts, rank_is_sure=True)
+
+
+def _kept(state: dict[str, Any]) -> dict[str, str]:
+    """As one text: a Run's fields are plain values."""
+    return {"said": json.dumps(state)}
 
 
 def _refused(source: Source) -> LogRead:
@@ -61,14 +75,16 @@ def _job(state: dict[str, Any], source: Source) -> LogRead:
         f"the watcher: {why} for {suspected.get('quiet_s')} s" if isinstance(suspected, dict) else "the watcher's notes"
     )
     source = replace(source, rank=None, lines=1)
-    return LogRead(source, [Event(source.id, 1, "watch", text, 1, host=_text(state.get("host")) or None, fields=state)])
+    return LogRead(
+        source, [Event(source.id, 1, "watch", text, 1, host=_text(state.get("host")) or None, fields=_kept(state))]
+    )
 
 
 def _facts(state: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     groups, versions = state.get("groups"), state.get("versions")
     for group in groups if isinstance(groups, list) else ():
         if isinstance(group, dict) and isinstance(group.get("ranks"), list):
-            yield "group", group
+            yield "group", json.dumps(group)
     for name, value in versions.items() if isinstance(versions, dict) else ():
         yield f"version {name}", value
 
@@ -99,8 +115,8 @@ def _box(data: bytes, source: Source) -> LogRead:
         return LogRead(replace(source, bytes=len(data)), skipped=[Skipped(source.id, why)])
     source = replace(source, lines=len(calls), bytes=len(data))
     text = clipped(calls[-1][1].replace("\t", " "), _MAX_TEXT)
-    fields = {"calls": [clipped(said, _MAX_TEXT) for _, said, _ in calls], "done": [done for *_, done in calls]}
-    return LogRead(source, [Event(source.id, 1, "calls", text, len(calls), source.rank, fields=fields)])
+    made = "\n".join(("D\t" if done else "B\t") + clipped(said, _MAX_TEXT) for _, said, done in calls)
+    return LogRead(source, [Event(source.id, 1, "calls", text, len(calls), source.rank, fields={"made": made})])
 
 
 def _slots(data: bytes) -> list[bytes]:

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise
 
-from paramedic.model import Event, Run
+from paramedic.model import Run
 
 _SAME_SIZES = frozenset({"all_reduce", "reduce", "broadcast", "reduce_scatter_tensor", "all_gather_into_tensor"})
 _ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter", "broadcast_object_list", "gather_object"})
 _TO_A_PEER = frozenset({"send", "isend", "recv", "irecv", "send_object_list", "recv_object_list"})
-_COLUMNS = 7
+_COLUMNS = 8
 _MOST_RANKS = 4096
 
 
@@ -58,23 +58,18 @@ def calls_of(run: Run) -> dict[int, list[Call]]:
     found: dict[int, list[Call]] = {}
     for event in run.events:
         if event.kind == "calls" and event.rank is not None and len(found) < _MOST_RANKS:
-            calls = [call for call in map(_call, _list(event, "calls"), _list(event, "done")) if call]
+            calls = [call for call in map(_call, str(event.fields.get("made", "")).split("\n")) if call]
             if calls:
                 found[event.rank] = calls
     return found
 
 
-def _list(event: Event, name: str) -> list[object]:
-    value = event.fields.get(name)
-    return value if isinstance(value, list) else []
-
-
-def _call(said: object, done: object) -> Call | None:
-    columns = str(said).split("\t")
-    if len(columns) != _COLUMNS or not columns[1].isdigit() or len(columns[1]) > 15:
+def _call(said: str) -> Call | None:
+    columns = said.split("\t")
+    if len(columns) != _COLUMNS or not columns[2].isdigit() or len(columns[2]) > 15:
         return None
-    group, number, op, sizes, dtype, peer, place = columns
-    return Call(group, int(number), op, sizes, dtype, peer, place, done is True)
+    done, group, number, op, sizes, dtype, peer, place = columns
+    return Call(group, int(number), op, sizes, dtype, peer, place, done == "D")
 
 
 def unlike(calls: Mapping[int, Sequence[Call]]) -> Odd | None:

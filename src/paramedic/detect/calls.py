@@ -12,9 +12,13 @@ from typing import Any, NamedTuple
 from paramedic.model import Event, Run
 
 _MOST = 1 << 21
-_FULL = frozenset(["all_reduce", "allreduce", "reduce", "allreduce_coalesced", "barrier", "all_reduce_barrier"])
-_SAME_INPUT = frozenset(["reduce_scatter", "_reduce_scatter_base", "reduce_scatter_tensor_coalesced"])
-_SAME_OUTPUT = frozenset(["all_gather", "_allgather_base", "_all_gather_base", "all_gather_into_tensor_coalesced"])
+_REDUCED = ("all_reduce", "allreduce", "reduce", "_reduce_oop", "allreduce_coalesced", "all_reduce_barrier")
+_SCATTERED = ("reduce_scatter", "_reduce_scatter_base", "reduce_scatter_single", "reduce_scatter_tensor_coalesced")
+_SAME_INPUT = frozenset([*_REDUCED, *_SCATTERED])
+_GATHERED = ("all_gather", "_allgather_base", "_all_gather_base", "all_gather_single")
+_SAME_OUTPUT = frozenset([*_GATHERED, "all_gather_into_tensor_coalesced"])
+UNKNOWN = "?"
+"""What came out of older calls is not kept."""
 _ROOTED = {"gather": "outs", "scatter": "ins"}
 
 
@@ -30,31 +34,33 @@ class Call(NamedTuple):
 
     @property
     def told(self) -> str:
-        sizes = self.ins or self.outs
+        sizes = self.ins or self.outs.strip(UNKNOWN)
         return f"{self.op} of {_short(sizes)} {_types(self.in_types or self.out_types)}" if sizes else self.op
 
     @property
     def types(self) -> str:
         """What must be alike: of a scatter the root alone has inputs, of a gather the root alone has outputs."""
-        told = (self.in_types if self.op != "scatter" else "", self.out_types if self.op != "gather" else "")
-        return "/".join(_types(one) for one in told)
+        return _types(self.in_types if self.op != "scatter" else self.out_types)
 
     @property
     def sizes(self) -> str:
         """What must be alike, in elements: all of it, one side of it, or nothing where ranks may differ."""
-        if self.op in _FULL:
-            return _elements(self.ins)
         if self.op in _SAME_INPUT:
             return _elements(self.ins)
         if self.op in _SAME_OUTPUT:
-            return str(sum(map(int, _elements(self.outs).split(",")))) if self.outs else ""
+            return str(sum(map(int, _elements(self.outs).split(",")))) if self.outs not in ("", UNKNOWN) else ""
         return _elements(self.ins) if self.op == "broadcast" and "Byte" not in self.in_types else ""
+
+    @property
+    def bulk(self) -> tuple[str, str]:
+        """What a send and its receive must have in common."""
+        return _elements(self.ins or self.outs), _types(self.in_types or self.out_types)
 
     @property
     def has_root_side(self) -> bool | None:
         """Whether this rank takes itself for the root; None where the record does not tell."""
         side = _ROOTED.get(self.op)
-        return bool(getattr(self, side)) if side else None
+        return bool(getattr(self, side)) if side and self.outs != UNKNOWN else None
 
 
 class Signature(NamedTuple):
@@ -117,18 +123,19 @@ class Group:
 def groups(run: Run) -> list[Group]:
     """Every process group that somebody recorded; of one name there may be several, with other members."""
     facts = dict(_stated(run))
-    found: dict[tuple[str, tuple[int, ...]], Group] = {}
+    found: dict[tuple[str, str | tuple[int, ...]], Group] = {}
     decoded: dict[tuple[str, ...], Any] = {}
     for event in run.events:
         if event.kind != "trace" or event.rank is None or "group" not in event.fields:
             continue
-        name = str(event.fields["group"])
-        members = next(
-            (ranks for ranks in facts.get(name, ()) if event.rank in ranks), _numbers_in(_text(event, "members"))
-        )
-        group = found.setdefault((name, members), Group(name, _text(event, "desc"), members))
+        name, told = str(event.fields["group"]), _text(event, "members")
+        stated = next((ranks for ranks in facts.get(name, ()) if event.rank in ranks), None)
+        group = found.get((name, stated or told))
+        if group is None:
+            group = Group(name, _text(event, "desc"), stated or _numbers_in(told))
+            found[name, stated or told] = group
         group.parts[event.rank] = _part(event, decoded)
-    return [_with_members(group, run) for group in found.values()]
+    return [_with_members(group, run) for group in sorted(found.values(), key=lambda one: (one.name, one.members))]
 
 
 def _stated(run: Run) -> Iterator[tuple[str, list[tuple[int, ...]]]]:
@@ -195,7 +202,7 @@ def signature(calls: tuple[Call, ...]) -> Signature:
 
 
 def _calls(line: str) -> tuple[Call, ...]:
-    return tuple(Call(*(f"{one}|||||".split("|", 5)[:5]), site=one.split("|", 5)[-1]) for one in line.split("\t"))
+    return tuple(Call._make(f"{one}|||||".split("|", 6)[:6]) for one in line.split("\t"))
 
 
 def _seqs(text: str) -> list[int]:

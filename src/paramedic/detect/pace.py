@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from paramedic.detect.match import on_events
-from paramedic.detect.watched import seen_ranks
+from paramedic.detect.watched import said_by, seen_ranks
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 
@@ -53,7 +53,7 @@ def paces(run: Run) -> list[Pace]:
 
 
 def _pace(rank: int, event: Event) -> Pace | None:
-    names, rows = event.fields.get("parts"), event.fields.get("times_ms")
+    names, rows = said_by(event).get("parts"), said_by(event).get("times_ms")
     if not isinstance(names, list) or not isinstance(rows, list):
         return None
     rows = [row for row in rows if isinstance(row, list) and len(row) == len(names) + 1 and all(map(_is_number, row))]
@@ -135,7 +135,7 @@ def slow_link(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
 
 def _edges(event: Event) -> list[tuple[int, int, int, int, int]]:
     """Own port, peer's port, bytes sent lately, microseconds busy, and of those waiting for the peer."""
-    found = event.fields.get("connections")
+    found = said_by(event).get("connections")
     edges = []
     for one in found if isinstance(found, list) else ():
         values: list[Any] = [one.get(name) for name in _EDGE] if isinstance(one, dict) else []

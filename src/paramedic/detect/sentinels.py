@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from paramedic.detect.match import on_events
-from paramedic.detect.watched import seen_ranks, watcher_of
+from paramedic.detect.watched import said_by, seen_ranks, watcher_of
 from paramedic.knowledge import Rule
 from paramedic.model import Finding, Run
 
@@ -25,7 +25,7 @@ def replicas_differ(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[
     ranks = seen_ranks(run)
     at: dict[tuple[str, int], dict[int, str]] = defaultdict(dict)
     for rank, one in ranks.items():
-        for digest in _list(one.event.fields.get("digests")):
+        for digest in _list(said_by(one.event).get("digests")):
             if isinstance(digest, Mapping) and isinstance(digest.get("step"), int):
                 at[str(digest.get("what")), digest["step"]][rank] = str(digest.get("digest"))
     apart = [(step, here) for (_, step), here in sorted(at.items()) if len(here) > 1 and len(set(here.values())) > 1]
@@ -45,7 +45,7 @@ def loss_is_no_number(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterato
     ranks = seen_ranks(run)
     lost: dict[int, tuple[int, str]] = {}
     for rank, one in ranks.items():
-        values = _values(one.event.fields, "loss")
+        values = _values(said_by(one.event), "loss")
         bad = [(step, str(value)) for step, value in values if isinstance(value, str)]
         if len(values) >= _PERSISTS and all(isinstance(value, str) for _, value in values[-_PERSISTS:]):
             lost[rank] = bad[0]
@@ -60,7 +60,7 @@ def memory_grows(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
     """Host or device memory that rises from third to third of the run; with the step at which it will be full."""
     job = watcher_of(run)
     ranks = seen_ranks(run)
-    told = job.fields.get("memory") if job else None
+    told = said_by(job).get("memory") if job else None
     growing: dict[str, list[tuple[int, float, int]]] = defaultdict(list)
     for rank, points in told.items() if isinstance(told, Mapping) else ():
         for place, column in (("host", 1), ("device", 2)):
@@ -71,7 +71,7 @@ def memory_grows(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
         who = sorted(rank for rank, *_ in grown_ranks)
         slope, now = max((slope, now) for _, slope, now in grown_ranks)
         limit = _limit(run, place, who[0]) / (len(ranks) if place == "host" else 1)
-        last = max(_int(ranks[rank].event.fields.get("steps")) for rank in who)
+        last = max(_int(said_by(ranks[rank].event).get("steps")) for rank in who)
         forecast = f"; at this rate it is full at step {last + int((limit - now) / slope):,}" if limit > now else ""
         fields = {"place": place, "slope": f"{slope / 1e6:.2f}", "now": f"{now / 1e9:.1f}", "forecast": forecast}
         events = [ranks[rank].event for rank in who[:3]]
@@ -97,10 +97,10 @@ def _growth(points: Sequence[Any], column: int) -> tuple[float, int] | None:
 
 
 def _limit(run: Run, place: str, rank: int) -> float:
-    one = seen_ranks(run)[rank].event.fields
+    one = said_by(seen_ranks(run)[rank].event)
     job = watcher_of(run)
     if place == "host":
-        return float(_int(job.fields.get("host_limit"))) if job else 0.0
+        return float(_int(said_by(job).get("host_limit"))) if job else 0.0
     values = one.get("values")
     return float(_int(values.get("device_total"))) if isinstance(values, Mapping) else 0.0
 

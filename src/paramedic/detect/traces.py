@@ -1,13 +1,13 @@
-"""Where the ranks' recorded collectives differ, and who is to blame: by majority, and backwards along who waits for whom.
+"""Where the ranks' recorded collectives differ, and who is to blame.
 
-Nobody is accused where neither decides.
+By majority, and backwards along who waits for whom. Nobody is accused where neither decides.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from paramedic.detect.calls import Call, Group, Part, Signature, groups
@@ -89,7 +89,7 @@ def _kind(group: Group, seq: int, votes: Mapping[Signature, list[int]]) -> str:
     """What differs; nothing where all have finished it although it could not have been right."""
     if len({one.op for one in votes}) > 1:
         return "order" if _comes_near(group, seq, votes) else "type"
-    if len({one.types for one in votes if one.types.strip("/")}) > 1:
+    if len({one.types for one in votes if one.types}) > 1:
         return "dtype"
     if len({one.sizes for one in votes}) == 1:
         return ""
@@ -104,11 +104,11 @@ def _is_open(group: Group, seq: int) -> bool:
 
 
 def _comes_near(group: Group, seq: int, votes: Mapping[Signature, list[int]]) -> bool:
-    """What one side calls here, the other calls soon before or after: it was left out, put in or swapped."""
+    """What one side calls here, another calls soon after: it was left out, put in or swapped."""
     sides = [group.parts[ranks[0]] for ranks in votes.values()]
     for one, other in [*pairwise(sides), *pairwise(sides[::-1])]:
         here = one.signatures[one.calls[seq]]
-        near = (other.calls.get(at) for at in range(seq - 2, seq + _NEAR) if at != seq)
+        near = (other.calls.get(at) for at in range(seq + 1, seq + _NEAR))
         if any(number is not None and other.signatures[number] == here for number in near):
             return True
     return False
@@ -164,18 +164,17 @@ def _expected(part: Part, seq: int) -> Signature | None:
 
 def _root_differs(group: Group, classes: Sequence[tuple[Part, list[int]]]) -> Difference | None:
     """Of a gather or scatter exactly one rank has the whole; who it was before tells which of two is wrong."""
-    rooted = sorted({seq for part, _ in classes for seq, number in part.calls.items() if _is_rooted(part, number)})
+    some = [part for part, _ in classes if any(_is_rooted(part, number) for number in range(len(part.table)))]
+    rooted = sorted({seq for part in some for seq, number in part.calls.items() if _is_rooted(part, number)})
     before: int | None = None
     for seq in rooted:
         calls = {rank: part.call(seq) for rank, part in group.parts.items()}
-        if len(calls) < len(group.members) or any(
-            call is None or call.has_root_side is None for call in calls.values()
-        ):
-            continue
         roots = sorted(rank for rank, call in calls.items() if call and call.has_root_side)
+        if any(call is None or call.has_root_side is None for call in calls.values()):
+            continue
         if len(roots) == 1:
             before = roots[0]
-        elif len(roots) < len(calls) and (_is_open(group, seq)):
+        elif (len(roots) > 1 or len(calls) == len(group.members)) and len(roots) < len(calls) and _is_open(group, seq):
             return _two_roots(group, seq, roots, before)
     return None
 
@@ -215,7 +214,7 @@ def _sizes_of_peers(found: Sequence[Group]) -> Iterator[Difference]:
             for at, told, call in part.peers:
                 ends = ends_of(told, group)
                 theirs = counterpart(group, ends[1], told) if ends and ends[0] == rank else None
-                if ends is None or theirs is None or _bulk(call) == _bulk(theirs):
+                if ends is None or theirs is None or call.bulk == theirs.bulk:
                     continue
                 peer = ends[1]
                 known = f"{call.op} {theirs.outs or theirs.ins}" in part.known_peers
@@ -239,12 +238,6 @@ def _sizes_of_peers(found: Sequence[Group]) -> Iterator[Difference]:
                 return
 
 
-def _bulk(call: Call) -> tuple[str, str]:
-    from paramedic.detect.calls import _elements, _types
-
-    return _elements(call.ins or call.outs), _types(call.in_types or call.out_types)
-
-
 # -- who is waited for ---------------------------------------------------------------------------------------------
 
 
@@ -258,8 +251,14 @@ def _held_up(found: Waits) -> Iterator[Difference]:
         yield _in_a_ring(found, ring)
     else:
         unheard = {rank for some in found.unheard.values() for rank in some}
-        if len(unheard) == 1 and len(found.at) > 1:
-            yield _from(found, "unheard", frozenset(unheard), frozenset(found.at), 0.7)
+        if len(unheard) == 1 and len(found.at) > 1 and not any(_may_differ(found, op) for op in found.at.values()):
+            yield _from(found, "unheard", frozenset(unheard), frozenset(found.at), sure=0.7)
+
+
+def _may_differ(found: Waits, op: Op) -> bool:
+    """A gather or scatter may also hang because ranks disagree on its root, which one lost record can hide."""
+    call = _call(found.groups[op[0]], min(found.standing(op)), op[1])
+    return call.has_root_side is not None
 
 
 def _crossed(found: Waits) -> Difference | None:
@@ -270,8 +269,8 @@ def _crossed(found: Waits) -> Difference | None:
     odd = wrong.pop()
     mine, _ = found.unanswered[odd]
     rank, (theirs, _) = next((rank, said) for rank, said in found.unanswered.items() if said[1] == odd)
-    one = _from(found, "p2p", frozenset([odd]), found.held_by(frozenset([odd])), 0.85, found.at[rank])
-    return _replaced(one, odd=mine.op, odd_site=mine.site, usual=theirs.op, usual_site=theirs.site)
+    one = _from(found, "p2p", frozenset([odd]), found.held_by(frozenset([odd])), sure=0.85, op=found.at[rank])
+    return replace(one, odd=mine.op, odd_site=mine.site, usual=theirs.op, usual_site=theirs.site)
 
 
 def _missing(found: Waits, idle: frozenset[int]) -> Difference:
@@ -281,15 +280,15 @@ def _missing(found: Waits, idle: frozenset[int]) -> Difference:
     op = min(direct, key=lambda one: (-direct[one], one))
     if len(idle) < len(held) or len(idle) == len(held) == 1:
         kind = "p2p" if unanswered and op[1] < 0 else "missing"
-        return _from(found, kind, idle, held, 0.9 if len(idle) < len(held) else 0.8, op)
+        return _from(found, kind, idle, held, sure=0.9 if len(idle) < len(held) else 0.8, op=op)
     if op[1] >= 0 and len(held) * _ALONE <= len(idle):
         group = found.groups[op[0]]
         stood = {group.parts[rank].last if rank in group.parts else -1 for rank in idle.intersection(group.members)}
         if len(stood) == 1:
             site = _call(group, min(found.standing(op)), op[1]).site
             known = any(call.site == site for rank in idle if rank in group.parts for call in _calls(group.parts[rank]))
-            return _from(found, "ahead", held, idle, 0.65 if known or not site else 0.85, op)
-    return _from(found, "missing", frozenset(), held, 0.6, op)
+            return _from(found, "ahead", held, idle, sure=0.65 if known or not site else 0.85, op=op)
+    return _from(found, "missing", frozenset(), held, sure=0.6, op=op)
 
 
 def _calls(part: Part) -> Iterator[Call]:
@@ -303,17 +302,16 @@ def _in_a_ring(found: Waits, ring: frozenset[int]) -> Difference:
     (usual, most), *rest = stand.most_common()
     odd = frozenset(rank for rank in ring if found.at[rank] != usual)
     clear = most > len(ring) - most and bool(rest)
-    one = _from(
-        found, "groups", odd if clear else frozenset(), ring - odd if clear else ring, 0.85 if clear else 0.7, usual
-    )
+    blamed = odd if clear else frozenset[int]()
+    one = _from(found, "groups", blamed, ring - blamed, sure=0.85 if clear else 0.7, op=usual)
     strayed = min(odd, default=min(ring))
     number, seq = found.at[strayed]
     call = _call(found.groups[number], strayed, seq)
-    return _replaced(one, odd=f"{call.told} of {found.groups[number].told}", odd_site=call.site)
+    return replace(one, odd=f"{call.told} of {found.groups[number].told}", odd_site=call.site)
 
 
 def _from(
-    found: Waits, kind: str, ranks: frozenset[int], waiting: frozenset[int], confidence: float, op: Op | None = None
+    found: Waits, kind: str, ranks: frozenset[int], waiting: frozenset[int], *, sure: float, op: Op | None = None
 ) -> Difference:
     """With where the waiting stand, and the last that those at fault did in that group, or anywhere."""
     number, seq = op or Counter(found.at.values()).most_common(1)[0][0]
@@ -333,7 +331,7 @@ def _from(
         usual=call.told,
         odd_site=last.site if last else "",
         usual_site=call.site,
-        confidence=confidence,
+        confidence=sure,
         events=tuple(_shown(group, rank, seq) for rank in shown if rank in group.parts),
     )
 
@@ -342,12 +340,6 @@ def _last_call(found: Waits, rank: int) -> Call | None:
     theirs = [group.parts[rank] for group in found.groups if rank in group.parts and group.parts[rank].calls]
     part = max(theirs, key=lambda one: one.last_at, default=None)
     return part.call(max(part.calls)) if part else None
-
-
-def _replaced(one: Difference, odd: str, odd_site: str, usual: str = "", usual_site: str = "") -> Difference:
-    from dataclasses import replace
-
-    return replace(one, odd=odd, odd_site=odd_site, usual=usual or one.usual, usual_site=usual_site or one.usual_site)
 
 
 # -- how it is shown -----------------------------------------------------------------------------------------------

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from paramedic.detect import boxes
@@ -26,9 +28,23 @@ class Seen:
     still_s: float
 
 
+def said_by(event: Event) -> Mapping[str, Any]:
+    """What an agent or the watcher wrote, as it was read."""
+    return _parsed(str(event.fields.get("said", "")))
+
+
+@lru_cache(maxsize=8192)
+def _parsed(text: str) -> Mapping[str, Any]:
+    try:
+        said = json.loads(text)
+    except (ValueError, RecursionError):  # a recording is a stranger's file
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
 def seen_ranks(run: Run) -> dict[int, Seen]:
     job = watcher_of(run)
-    told = _dict(job.fields.get("ranks")) if job else {}
+    told = _dict(said_by(job).get("ranks")) if job else {}
     found: dict[int, Seen] = {}
     for event in run.events:
         if event.kind == "watch" and event.rank is not None:
@@ -37,7 +53,7 @@ def seen_ranks(run: Run) -> dict[int, Seen]:
                 event.rank,
                 event,
                 str(about.get("condition") or ""),
-                str(_dict(event.fields.get("now")).get("phase") or ""),
+                str(_dict(said_by(event).get("now")).get("phase") or ""),
                 _float(about.get("beat_age_s")),
                 _float(about.get("still_s")),
             )
@@ -45,12 +61,12 @@ def seen_ranks(run: Run) -> dict[int, Seen]:
 
 
 def watcher_of(run: Run) -> Event | None:
-    return next((e for e in run.events if e.kind == "watch" and "paramedic_job" in e.fields), None)
+    return next((e for e in run.events if e.kind == "watch" and e.rank is None), None)
 
 
 def is_suspected(run: Run) -> bool:
     job = watcher_of(run)
-    return job is not None and isinstance(job.fields.get("suspected"), dict)
+    return job is not None and isinstance(said_by(job).get("suspected"), dict)
 
 
 def frozen(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -109,7 +125,7 @@ def nobody_moves(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
     if job is None or not is_suspected(run) or _decided(found):
         return
     ranks = seen_ranks(run)
-    suspected = _dict(job.fields.get("suspected"))
+    suspected = _dict(said_by(job).get("suspected"))
     fields = {
         "seconds": f"{_float(suspected.get('quiet_s')):.0f}",
         "longest": f"{_float(suspected.get('usual_s')):.0f}",
@@ -121,9 +137,9 @@ def nobody_moves(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
 def groups_of(run: Run) -> dict[str, Set[int]]:
     found: dict[str, Set[int]] = {}
     for fact in run.facts:
-        group = _dict(fact.value)
+        group = _parsed(str(fact.value)) if fact.name == "group" else {}
         ranks = group.get("ranks")
-        if fact.name == "group" and isinstance(ranks, list):
+        if isinstance(ranks, list):
             found[str(group.get("name"))] = frozenset(rank for rank in ranks if isinstance(rank, int))
     return found
 
@@ -143,7 +159,7 @@ def _decided(found: Sequence[Finding]) -> bool:
 
 def _failed(run: Run) -> bool:
     job = watcher_of(run)
-    return job is not None and job.fields.get("exit") not in (None, 0)
+    return job is not None and said_by(job).get("exit") not in (None, 0)
 
 
 def _others(ranks: Mapping[int, Seen], who: Sequence[Seen]) -> list[Event]:
