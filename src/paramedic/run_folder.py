@@ -360,7 +360,8 @@ def _checked(kind: Callable[..., object], item: Any) -> dict[str, Any]:
 _MOST = {
     "text": 16_000, "traceback": 16_000, "frames": 750, "own": 750, "native": 120, "code": 400, "types": 750,
     "before": 400, "after": 400, "what": 16_000, "why": 16_000, "steps": 16_000, "calls": 1 << 20, "table": 1 << 20,
-    "seqs": 1 << 18, "open": 1 << 18, "peers": 1 << 18, "peers_open": 1 << 15, "members": 1 << 16, "said": 1 << 20, "made": 1 << 18,
+    "seqs": 1 << 18, "open": 1 << 18, "peers": 1 << 18, "peers_open": 1 << 15, "members": 1 << 16,
+    "said": 1 << 20, "made": 1 << 18,
 }  # fmt: skip
 _MOST_TEXT = 4_000
 _MOST_ITEMS = {"frames": 60, "own": 60, "native": 8, "code": 3, "types": 60, "before": 8, "after": 8, "at": 64}

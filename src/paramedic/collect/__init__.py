@@ -14,7 +14,7 @@ from paramedic.collect.elastic import read_error_file
 from paramedic.collect.flight import head_of, is_dump, read_dump
 from paramedic.collect.identity import MAX_WORLD_SIZE, frameworks_in, world_size
 from paramedic.collect.inputs import Input, Names, open_inputs
-from paramedic.collect.layouts import place_of, ranks_of_places
+from paramedic.collect.layouts import Place, place_of, ranks_of_places
 from paramedic.collect.logs import LITERALS, MAX_TRACE, BinaryInput, LogRead, kept_parts, read_log
 from paramedic.collect.prose import as_described, told_in
 from paramedic.collect.ras import is_ras, read_ras
@@ -111,19 +111,9 @@ def _read(item: Input, shown: str, prefilter: Prefilter) -> Read:
     place = place_of(item.name)
     source = Source(shown, "log", None if place.group else place.rank, place.host, place.attempt)
     try:
-        if item.name.rsplit("/", 1)[-1] == "error.json":
-            return Read(place, _read_error_file(item, replace(source, kind="error-file")))
-        if is_watched(item.name):
-            return Read(place, read_watched(item.stream.read(MAX_WATCHED), source))
         head = head_of(item)
-        if is_dump(item.name, head):
-            return Read(place, read_dump(item, replace(source, rank=place.rank)))
-        if is_ras(head):
-            return Read(place, read_ras(item, source))
-        if stacks.may_be_json(head):
-            return Read(place, _read_stacks(item, replace(source, kind="stacks")))
-        if item.name.endswith(processes.NAME):
-            return Read(place, _read_process(item, replace(source, kind="process")))
+        if (other := _no_log(item, head, source, place)) is not None:
+            return Read(place, other)
         told = told_in(item, ranked=place.rank is not None)
         log = read_log(item.stream, source, prefilter)
         if stacks.is_dump(head):
@@ -131,6 +121,24 @@ def _read(item: Input, shown: str, prefilter: Prefilter) -> Read:
         return Read(place, as_described(log, told) if told else log)
     except BinaryInput as why:
         return Read(place, LogRead(source, skipped=[Skipped(item.name, str(why))]))
+
+
+def _no_log(item: Input, head: bytes, source: Source, place: Place) -> LogRead | None:
+    """What is not made of lines, known by its name or its first bytes."""
+    found: LogRead | None = None
+    if item.name.rsplit("/", 1)[-1] == "error.json":
+        found = _read_error_file(item, replace(source, kind="error-file"))
+    elif is_watched(item.name):
+        found = read_watched(item.stream.read(MAX_WATCHED), source)
+    elif is_dump(item.name, head):
+        found = read_dump(item, replace(source, rank=place.rank))
+    elif is_ras(head):
+        found = read_ras(item, source)
+    elif stacks.may_be_json(head):
+        found = _read_stacks(item, replace(source, kind="stacks"))
+    elif item.name.endswith(processes.NAME):
+        found = _read_process(item, replace(source, kind="process"))
+    return found
 
 
 def _read_stacks(item: Input, source: Source) -> LogRead:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from paramedic.detect.match import on_events, own_frames
@@ -19,6 +19,7 @@ ASIDE = re.compile(
     re.I,
 )
 """Frames of work beside the training step, which people put under `if rank == 0`."""
+_SAVING_FRAME = re.compile(r" in \w*(?:sav(?:e|ing)|checkpoint)\w*$", re.I)
 _CLOSING = (" in barrier", " in monitored_barrier", " in destroy_process_group")
 _SAVING = re.compile(r"\b(?:sav(?:e|ing)|writ(?:e|ing)|checkpoint|flush|upload)", re.I)
 _SETTING_UP = re.compile(
@@ -121,6 +122,12 @@ def missed(run: Run, errors: Sequence[Finding]) -> Set[int]:
     waiting = {rank for one in victims for rank in one.ranks}
     missing = run.expected_ranks - waiting
     return missing if few(missing, waiting) else frozenset()
+
+
+def while_saving(run: Run, ranks: Collection[int]) -> bool:
+    """Whoever is not where the others are stands in the saving of a checkpoint, as the stacks have it."""
+    stood = [e for e in run.events if e.kind == "stack" and e.rank in ranks and e.fields.get("main")]
+    return any(_SAVING_FRAME.search(frame) for event in stood for frame in event.fields.get("frames", ()))
 
 
 def odd_ones(errors: Sequence[Finding]) -> frozenset[int]:

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from paramedic.detect.calls import listed
+from paramedic.detect.hang import while_saving
 from paramedic.detect.match import on_events
+from paramedic.detect.stacks import PLACES, standing
 from paramedic.detect.traces import Difference, differences
-from paramedic.knowledge import Rule
-from paramedic.model import Finding, Run
+from paramedic.knowledge import Rule, load_taxonomy
+from paramedic.model import Evidence, Finding, Run
 
 _WEIGHTS: Mapping[str, Mapping[str, float]] = {
     "order": {"collective-order-divergence": 6.0},
@@ -26,12 +28,13 @@ def missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]
     nobody = any(one.severity == "error" and one.consequence == "never" and not one.ranks for one in found)
     for one in _of(run, "missing", "unheard"):
         if not nobody and not failed.intersection(one.ranks or one.waiting):
-            yield _finding(run, rule, one)
+            yield _with_place(run, _finding(run, rule, one))
 
 
 def order(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Ranks that call another collective than the others at the same point, or the same in another order."""
-    yield from (_finding(run, rule, one) for one in _of(run, "order", "type", "groups"))
+    for one in _of(run, "order", "type", "groups"):
+        yield saving_is_a_hang(run, _finding(run, rule, one))
 
 
 def sizes(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -52,6 +55,21 @@ def peers(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
 def ahead(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """A rank that waits in a collective to which nobody else has come."""
     yield from (_finding(run, rule, one) for one in _of(run, "ahead"))
+
+
+def saving_is_a_hang(run: Run, one: Finding) -> Finding:
+    """That a checkpoint is saved by some ranks only is a hang first, by the symptom's own boundary."""
+    return replace(one, symptom=load_taxonomy().symptom("collective-hang")) if while_saving(run, one.ranks) else one
+
+
+def _with_place(run: Run, one: Finding) -> Finding:
+    """Where the missing rank stands now, if somebody has looked."""
+    stood = standing(run)
+    here = next((stood[rank] for rank in one.ranks if rank in stood), None)
+    said = f" It {here.does} now, at {here.shown}." if here else ""
+    evidence = (*one.evidence[:1], *([Evidence(here.event)] if here else []), *one.evidence[1:])
+    weights = {**one.weights, **(PLACES.get(here.waits, {}) if here else {})}
+    return replace(one, fields={**one.fields, "stands": said}, evidence=evidence, weights=weights)
 
 
 def _of(run: Run, *kinds: str) -> list[Difference]:

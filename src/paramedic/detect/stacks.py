@@ -21,7 +21,7 @@ from paramedic.model import Event, Finding, Run
 _STOPPED, _ENDED = "T", ("Z", "X", "gone")
 _BUSY = 0.5  # of a core
 _SAYS = {"T": "is stopped", "Z": "has ended", "X": "has ended", "gone": "is gone"}
-_REASONS: Mapping[str, Mapping[str, float]] = {
+PLACES: Mapping[str, Mapping[str, float]] = {
     "data": {"storage-or-external-service-fault": 4.0, "uneven-work-across-ranks": 3.0},
     "checkpoint": {"storage-or-external-service-fault": 12.0},
     "io": {"storage-or-external-service-fault": 8.0},
@@ -170,7 +170,7 @@ def lock_file(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
     met = any(scene.stood[rank].waits != "rendezvous" for rank in scene.waiting)
     if not met and not any(event.kind == "progress" for event in run.events):
         one = replace(one, symptom=load_taxonomy().symptom("rendezvous-setup-hang"))
-    yield replace(one, weights=_REASONS["lock"])
+    yield replace(one, weights=PLACES["lock"])
 
 
 def process_stopped(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -262,9 +262,9 @@ def _outliers(rule: Rule, scene: _Scene | None, kind: str) -> Iterator[Finding]:
     first = scene.stood[scene.culprits[0]]
     fields = {**_told(scene, first.rank, scene.waiting), **_accused(scene.culprits)}
     one = on_events(rule, _evidence(scene, [*scene.culprits, *scene.waiting]), _known(scene.culprits), fields)
-    weights = dict(_REASONS.get(first.waits, {}))
+    weights = dict(PLACES.get(first.waits, {}))
     if first.process is not None and first.process.fields.get("state") == "D":
-        weights = dict(_REASONS["io"])
+        weights = dict(PLACES["io"])
     one = replace(one, weights=weights)
     alive = any(scene.stood[rank].moved or scene.stood[rank].busy for rank in scene.culprits)
     yield replace(one, severity="warning", fields={**fields, "does": "is still at work"}) if alive else one

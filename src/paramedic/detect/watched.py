@@ -10,6 +10,7 @@ from typing import Any
 
 from paramedic.detect import boxes
 from paramedic.detect.match import on_events, own_frame
+from paramedic.detect.recorded import saving_is_a_hang
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 
@@ -116,7 +117,8 @@ def elsewhere(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
         return
     events = [ranks[rank].event for rank in odd.ranks[:3]] or [one.event for one in ranks.values()][:4]
     fields = {"odd": odd.odd, "usual": odd.usual}
-    yield _accused(on_events(rule, [*events, *_others(ranks, [ranks[r] for r in odd.ranks])], odd.ranks, fields))
+    one = on_events(rule, [*events, *_others(ranks, [ranks[r] for r in odd.ranks])], odd.ranks, fields)
+    yield saving_is_a_hang(run, _accused(one))
 
 
 def nobody_moves(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
