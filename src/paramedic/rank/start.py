@@ -6,6 +6,8 @@ from __future__ import annotations
 import os
 import sys
 
+from .agent import Agent
+
 FOLDER, RANK_PID = "PARAMEDIC_WATCH", "PARAMEDIC_RANK_PID"
 _SURE = (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"))
 _LAUNCHERS = frozenset({
@@ -15,13 +17,16 @@ _LAUNCHERS = frozenset({
 })  # fmt: skip
 
 
+agent: Agent | None = None
+
+
 def start() -> None:
     """Watches a rank from its first line on; any other process only once it becomes one by `init_process_group`."""
     if os.environ.get(RANK_PID, "") not in ("", str(os.getpid())) or _is_launcher(_arguments()):
         return
     from . import hooks
-    from .agent import Agent
 
+    global agent  # noqa: PLW0603
     agent = Agent(os.environ[FOLDER])
     hooks.install(agent)
     os.register_at_fork(after_in_child=agent.forget)
