@@ -143,6 +143,15 @@ def _awaited(process: subprocess.Popen[bytes], trial: Trial, place: Path, timing
     return process.returncode
 
 
+def stopped(place: Path, struck: float) -> float:
+    """When the last rank stopped: the fault, or what a rank still did after it, by the ranks' own last signs of life."""
+    verdict = _json(place / "watched" / "verdict.json")
+    if verdict.get("kind") != "hang":
+        return struck
+    states = [_json(path) for path in (place / "watched" / "ranks").glob("rank-*.watch.json")]
+    return max([struck, *(float(one["at"]) - float(one["idle_s"]) for one in states if one.get("idle_s") is not None)])
+
+
 def marked(place: Path) -> float | None:
     try:
         return float((place / "mark").read_text("ascii"))
@@ -188,7 +197,7 @@ def judged(trial: Trial, place: Path, code: int | None) -> Outcome:
         planted=struck is not None or trial.rank is None,
         symptom=answer["symptom"] if answer else None,
         ranks=tuple(sorted(answer["ranks"])) if answer else (),
-        seconds=max(0.0, said - struck) if answer and said and struck else None,
+        seconds=max(0.0, said - stopped(place, struck)) if answer and said and struck else None,
         warnings=tuple(sorted({finding["symptom"] for finding in findings})),
         summary=answer["summary"] if answer else _last_line(place / "output.txt"),
     )

@@ -13,7 +13,7 @@ from paramedic.model import Event, Finding, Run
 
 _SUBGROUP = re.compile(r"\bPG (?:ID )?[1-9]\d{0,6}\b")
 """A process group that is not the default one: who belongs to it, the message does not say."""
-ASIDE = re.compile(
+_ASIDE = re.compile(
     r" in \w*(?:sav(?:e|ing)|checkpoint|eval|valid|infer|generat|report|log_metric|log_dict|barrier"
     r"|broadcast_object|gather_object|finali[sz]e|destroy|teardown|shutdown|upload|export|callback)\w*$",
     re.I,
@@ -179,7 +179,7 @@ def _waits(victims: Sequence[Finding]) -> list[_Wait]:
 
 def _wait(rank: int, place: str, event: Event) -> _Wait:
     frames = event.fields.get("frames", ())
-    aside = any(ASIDE.search(frame) for frame in frames if not frame.endswith(" in barrier"))
+    aside = any(_ASIDE.search(frame) for frame in frames if not frame.endswith(" in barrier"))
     return _Wait(rank, place, aside, any(frame.endswith(_CLOSING) for frame in frames), event)
 
 

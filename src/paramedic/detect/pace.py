@@ -8,11 +8,12 @@ from statistics import median
 from typing import Any
 
 from paramedic.detect.match import on_events
-from paramedic.detect.watched import said_by, seen_ranks
+from paramedic.detect.watched import is_suspected, said_by, seen_ranks
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 
-_STEPS, _LATELY = 8, 16
+_STEPS, _WINDOWS = 12, 3
+"""On a crowded machine any rank is slow for some steps; who holds the others up is so in every window."""
 _EXCESS = 0.25
 """Of a step: so much more of its own time than the others a slow rank needs."""
 _WAITS = ("backward", "collective")
@@ -28,8 +29,9 @@ _REASONS: Mapping[str, Mapping[str, float]] = {
     "optimizer": {"hardware-fault": 3.0, "uneven-work-across-ranks": 2.0},
     "checkpoint": {"storage-or-external-service-fault": 6.0},
 }
-_SENT, _BUSY_US = 1 << 20, 100_000  # less tells nothing about a link
-_SLOWER = 3.0
+_AT_LEAST_MS, _WAITED, _TIMES, _WITH_BACKWARD = 2.0, 0.6, 1.7, 3.0
+_SENT, _BUSY_US = 1 << 23, 100_000  # less tells nothing about a link
+_SLOWER = 8.0  # a crowded processor alone makes it four times
 _EDGE = ("port", "peer_port", "lately_sent", "lately_busy_us", "lately_by_peer_us")
 _COMMUNICATION = 0.3  # of a step is spent waiting before a link is blamed for it
 
@@ -48,28 +50,29 @@ class Pace:
         return sum(value for part, value in self.parts.items() if part not in _WAITS)
 
 
-def paces(run: Run) -> list[Pace]:
-    return [pace for one in seen_ranks(run).values() if (pace := _pace(one.rank, one.event))]
+def paces(run: Run, window: int = 0) -> list[Pace]:
+    """Window 0 are each rank's last steps, 1 those before them."""
+    return [pace for one in seen_ranks(run).values() if (pace := _pace(one.rank, one.event, window))]
 
 
-def _pace(rank: int, event: Event) -> Pace | None:
+def _pace(rank: int, event: Event, window: int) -> Pace | None:
     names, rows = said_by(event).get("parts"), said_by(event).get("times_ms")
     if not isinstance(names, list) or not isinstance(rows, list):
         return None
     rows = [row for row in rows if isinstance(row, list) and len(row) == len(names) + 1 and all(map(_is_number, row))]
+    rows = rows[: len(rows) - window * _STEPS][-_STEPS:]
     if len(rows) < _STEPS:
         return None
-    columns = [median(column) for column in zip(*rows[-_LATELY:], strict=True)]
+    columns = [median(column) for column in zip(*rows, strict=True)]
     return Pace(rank, event, columns[0], dict(zip(map(str, names), columns[1:], strict=True)))
 
 
 def slow_rank(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """A rank whose own part of the step is longer than everybody else's: the others wait for it."""
     all_paces = paces(run)
-    if len(all_paces) < 2:
-        return
     slow = _slow(all_paces)
-    if not slow:
+    windows = [paces(run, window) for window in range(1, _WINDOWS)]
+    if not slow or any({one.rank for one in _slow(there)} != {one.rank for one in slow} for there in windows):
         return
     others = [one for one in all_paces if one not in slow]
     part, excess = max(
@@ -92,6 +95,8 @@ def slow_rank(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
 
 def _slow(all_paces: Sequence[Pace]) -> list[Pace]:
     """The largest gap between neighbours, if what is above it are few and far enough from the rest."""
+    if len(all_paces) < 2:
+        return []
     ordered = sorted(all_paces, key=lambda one: one.own)
     half = len(ordered) // 2
     step = median([one.total for one in ordered])
@@ -100,7 +105,11 @@ def _slow(all_paces: Sequence[Pace]) -> list[Pace]:
         gap = top[0].own - rest[-1].own
         spread = rest[-1].own - rest[0].own if len(rest) > 1 else 0.0
         waits = median([sum(one.parts.get(part, 0.0) for part in _WAITS) for one in rest])
-        if gap > max(_EXCESS * step, spread) and waits > 0.5 * gap and len(rest) >= max(half, 1):
+        if gap <= max(spread, _AT_LEAST_MS) or waits < 0.5 * gap or len(rest) < max(half, 1):
+            continue
+        # Who computes slowly is slow in the backward pass, too, where its time cannot be told from waiting.
+        everywhere = waits > _WAITED * step and top[0].own > _TIMES * rest[-1].own
+        if gap * (_WITH_BACKWARD if everywhere else 1.0) > _EXCESS * step:
             return top
     return []
 
@@ -109,7 +118,7 @@ def slow_link(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
     """A rank whose connections move far fewer bytes in the time they are busy than everybody else's."""
     ranks = seen_ranks(run)
     all_paces = paces(run)
-    if len(all_paces) < 3 or any(one.rule in ("PERF014",) for one in found):
+    if len(all_paces) < 3 or is_suspected(run) or any(one.rule in ("PERF014",) for one in found):
         return
     step = median([one.total for one in all_paces])
     waits = median([sum(one.parts.get(part, 0.0) for part in _WAITS) for one in all_paces])

@@ -34,6 +34,8 @@ def missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]
 def order(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Ranks that call another collective than the others at the same point, or the same in another order."""
     for one in _of(run, "order", "type", "groups"):
+        if one.kind == "groups" and len(one.ranks) > 1:  # they wait for each other, and only one of them began it
+            one = replace(one, ranks=())  # noqa: PLW2901
         yield saving_is_a_hang(run, _finding(run, rule, one))
 
 

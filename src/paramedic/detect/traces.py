@@ -59,10 +59,8 @@ def differences(run: Run) -> list[Difference]:
 def _unlike(group: Group) -> Iterator[tuple[int, Difference]]:
     """(how early, the first difference of the group)."""
     classes = _alike(group)
-    first = min((seq for part, _ in classes for seq in part.calls), default=0)
-    last = max((seq for part, _ in classes for seq in part.calls), default=-1)
     root = _root_differs(group, classes)
-    for seq in range(first, last + 1) if len(classes) > 1 else ():
+    for seq in sorted({seq for part, _ in classes for seq in part.calls}) if len(classes) > 1 else ():
         votes: dict[Signature, list[int]] = {}
         for part, ranks in classes:
             if (number := part.calls.get(seq)) is not None:
@@ -151,7 +149,7 @@ def _usual(group: Group, seq: int, votes: Mapping[Signature, list[int]]) -> tupl
 
 def _expected(part: Part, seq: int) -> Signature | None:
     """What came next when the calls before were the same."""
-    before = [part.signatures[part.calls[at]] for at in range(min(part.calls), seq) if at in part.calls]
+    before = [part.signatures[part.calls[at]] for at in sorted(part.calls) if at < seq]
     for length in _CONTEXTS:
         if len(before) <= length:
             continue

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from paramedic.detect.hang import ASIDE
 from paramedic.model import Event, Finding, Run
 from paramedic.watch.pulse import STILL, Pulse
 
@@ -17,6 +17,7 @@ LATER, MUCH_LATER = 120.0, 600.0
 _NEVER_CAME = 180.0
 _MOST = 1800.0
 FIRST_BATCH = "first batch"
+_LONG = re.compile(r" in \w*(?:sav(?:e|ing)|checkpoint|eval|valid|infer|generat)\w*$", re.I)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,4 +80,4 @@ def is_settled(found: Finding, run: Run, pulses: Mapping[int, Pulse]) -> bool:
 def takes_its_time(stack: Event) -> bool:
     """Evaluation, saving and compiling."""
     frames = stack.fields.get("frames") or ()
-    return stack.fields.get("waits") in ("checkpoint", "compile") or any(ASIDE.search(str(frame)) for frame in frames)
+    return stack.fields.get("waits") in ("checkpoint", "compile") or any(_LONG.search(str(frame)) for frame in frames)

@@ -30,7 +30,7 @@ from paramedic.watch.pulse import Pulse
 AGENT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "rank", "site")
 _LOOK_EVERY, _POLL = 1.0, 0.1
 _ANSWER_S, _AGAIN_S, _BETWEEN_S = 4.0, 2.0, 1.5
-_SLOW_EVERY = 5.0
+_SLOW_EVERY, _SLOWLY = 5.0, 30.0  # seconds at first, then ever more seldom
 _CLOCK_S = 2.0  # by so much the kernel may correct the time of its start
 _PATIENCE_AT_END = 5.0
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
@@ -64,6 +64,7 @@ class Watcher:
     _child: subprocess.Popen[bytes] | None = None
     _asked: int = 0
     _looked_at: tuple[float, ...] = ()
+    _suspected: judge.Suspicion | None = None
     _slow_next: float = 0.0
     _told: set[str] = field(default_factory=set)
     _killed: bool = False
@@ -130,7 +131,7 @@ class Watcher:
             if suspected is not None:
                 self._suspect(suspected)
         if now >= self._slow_next and self.verdict is None:
-            self._slow_next = now + _SLOW_EVERY
+            self._slow_next = now + max(_SLOW_EVERY, (now - self.started) / _SLOWLY)
             self._warn()
 
     @property
@@ -143,17 +144,19 @@ class Watcher:
         marks = self._marks()
         if suspected.level == "look" and marks == self._looked_at:
             return
-        self._looked_at = marks
+        self._looked_at, self._suspected = marks, suspected
         for pause in (0.0, _BETWEEN_S):
             time.sleep(pause)  # the pause is the measurement: who stands where he stood before?
             self._ask()
             if self._marks() != marks:
+                self._suspected = None
                 self._forget()
                 return
         self.write_job(suspected)
         report = self.diagnose(self.folder)
         found = stuck_in(report)
         if self._moved_since(marks):
+            self._suspected = None
             self._forget()
         elif found is not None and (suspected.level == "overdue" or judge.is_settled(found, report.run, self.pulses)):
             self._conclude(report, "hang")
@@ -198,7 +201,9 @@ class Watcher:
         """Slow ranks, replicas that part, memory that grows: said once, while the job goes on."""
         if not any(one.steps for one in self.pulses.values()):
             return
-        self.write_job(None)
+        if self._marks() != self._looked_at:
+            self._suspected = None
+        self.write_job(self._suspected)
         report = self.diagnose(os.path.join(self.folder, "ranks"))
         for one in report.findings:
             if one.rule in self._told:
