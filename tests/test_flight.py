@@ -8,6 +8,7 @@ import os
 import pickle
 import tarfile
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -162,3 +163,52 @@ def test_secrets_in_a_dump_are_taken_out(tmp_path: Path) -> None:
     rank.entries[0]["process_group"] = (secret, f"token={secret}")
     rank.entries[0]["frames"][1]["filename"] = f"/job/{secret}/train.py"
     assert secret not in repr(run_of(written([rank], tmp_path)).events)
+
+
+# -- a real one ----------------------------------------------------------------------------------------------------
+
+REAL = Path(__file__).parent / "flight" / "nccl_trace_rank_0"
+"""Written by the watchdog of torch 2.11 with NCCL 2.28 on an H200, made by bench/watching/watchdog.py."""
+
+
+def test_a_real_dump_of_the_nccl_watchdog_is_read() -> None:
+    by_group = {event.fields["group"]: event for event in run_of(REAL).events if event.kind == "trace"}
+    assert set(by_group) == {"0", "1"}
+    assert "number 6, broadcast of 1024 Float at /home/user/bench/watching/watchdog.py:21 in step" in by_group["0"].text
+    assert by_group["0"].text.endswith("not finished")
+    assert by_group["1"].text.endswith(", finished")
+
+
+@pytest.mark.parametrize("culprit", [0, 2, 3])
+@pytest.mark.parametrize("left_out", [None, 1])
+def test_four_ranks_of_the_real_shape_name_the_one_that_never_came(
+    culprit: int, left_out: int | None, tmp_path: Path
+) -> None:
+    for rank in {0, 1, 2, 3} - {left_out}:
+        dump: Any = load(REAL.read_bytes())
+        for group in dump["pg_config"].values():
+            group["ranks"] = "[0, 1, 2, 3]"
+        if rank == culprit:
+            dump["entries"] = dump["entries"][:-1]
+            dump["pg_status"]["0"]["last_enqueued_collective"] = 5
+        _trace(tmp_path, f"nccl_trace_rank_{rank}", dump)
+    verdict = judged(tmp_path).verdict
+    assert verdict is not None
+    assert (verdict.rule, verdict.ranks) == ("COL031", (culprit,))
+
+
+def test_numbers_in_a_strangers_recording_may_be_anything(tmp_path: Path) -> None:
+    run = run_of(written(job(3), tmp_path / "traces"))
+    for field in ("seqs", "calls", "members", "open", "peers_open", "table"):
+        for odd in (
+            "9" * 5000,
+            "x",
+            "²",
+            "-1",
+            "1+" + "9" * 30,
+            "3@" + "9" * 5000,
+            "a|" + "x".join(["9" * 15] * 999) + "|",
+        ):
+            events = [replace(e, fields={**e.fields, field: odd}) if e.kind == "trace" else e for e in run.events]
+            for group in groups(replace(run, events=tuple(events))):
+                assert group.parts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -17,6 +18,7 @@ _MAX_TEXT, _MAX_ITEMS, _MAX_DEPTH = 400, 512, 6
 _MAGIC = b"paramedic-box 1\n"
 _SLOT = 256
 _MAX_BOX = len(_MAGIC) + 4096 * _SLOT
+_NUMBER = re.compile(r"[0-9]{1,15}")
 _CALL = 8  # columns of a slot: number, group, number in the group, operation, sizes, type, peer, place
 
 
@@ -107,7 +109,7 @@ def _box(data: bytes, source: Source) -> LogRead:
     calls: list[tuple[int, str, bool]] = []
     for slot in _slots(data[len(_MAGIC) :]):
         state, columns = slot[:1], slot[1:].decode("utf-8", "replace").split("\t")
-        if state in (b"B", b"D") and len(columns) == _CALL and columns[0].isdigit() and len(columns[0]) < 19:
+        if state in (b"B", b"D") and len(columns) == _CALL and _NUMBER.fullmatch(columns[0]):
             calls.append((int(columns[0]), "\t".join(columns[1:]), state == b"D"))
     calls.sort()
     if not calls:

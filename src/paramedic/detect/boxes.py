@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise
 
+from paramedic.detect.calls import natural
 from paramedic.model import Run
 
 _SAME_SIZES = frozenset({"all_reduce", "reduce", "broadcast", "reduce_scatter_tensor", "all_gather_into_tensor"})
@@ -66,10 +67,10 @@ def calls_of(run: Run) -> dict[int, list[Call]]:
 
 def _call(said: str) -> Call | None:
     columns = said.split("\t")
-    if len(columns) != _COLUMNS or not columns[2].isdigit() or len(columns[2]) > 15:
+    if len(columns) != _COLUMNS or (number := natural(columns[2], -1)) < 0:
         return None
-    done, group, number, op, sizes, dtype, peer, place = columns
-    return Call(group, int(number), op, sizes, dtype, peer, place, done == "D")
+    done, group, _, op, sizes, dtype, peer, place = columns
+    return Call(group, number, op, sizes, dtype, peer, place, done == "D")
 
 
 def unlike(calls: Mapping[int, Sequence[Call]]) -> Odd | None:
@@ -119,8 +120,8 @@ def elsewhere(
 def _waits_for(
     rank: int, call: Call, calls: Mapping[int, Sequence[Call]], groups: Mapping[str, Set[int]], ranks: Set[int]
 ) -> Set[int]:
-    if call.op in _TO_A_PEER and call.peer.isdigit():
-        return {int(call.peer)} & ranks
+    if call.op in _TO_A_PEER and call.peer:
+        return {natural(call.peer, -1)} & ranks
     entered = {
         other for other, made in calls.items() if any(c.group == call.group and c.number >= call.number for c in made)
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,7 +12,9 @@ from typing import Any, NamedTuple
 
 from paramedic.model import Event, Run
 
+_NATURAL = re.compile(r"[0-9]{1,15}")
 _MOST = 1 << 21
+_DIMENSIONS = 16
 _REDUCED = ("all_reduce", "allreduce", "reduce", "_reduce_oop", "allreduce_coalesced", "all_reduce_barrier")
 _SCATTERED = ("reduce_scatter", "_reduce_scatter_base", "reduce_scatter_single", "reduce_scatter_tensor_coalesced")
 _SAME_INPUT = frozenset([*_REDUCED, *_SCATTERED])
@@ -167,9 +170,9 @@ def _part(event: Event, decoded: dict[tuple[str, ...], Any]) -> Part:
     texts = tuple(_text(event, name) for name in ("seqs", "calls", "table"))
     if texts not in decoded:
         table = tuple(_calls(line) for line in texts[2].split("\n")) if texts[2] else ()
-        order = [int(one) for one in texts[1].split(" ")[:_MOST]] if texts[1] else []
+        order = [natural(one, len(table)) for one in texts[1].split(" ")[:_MOST]] if texts[1] else []
         seqs = _seqs(texts[0])
-        decoded[texts] = dict(zip(seqs, (one for one in order if one < len(table)), strict=False)), table, seqs
+        decoded[texts] = {seq: row for seq, row in zip(seqs, order, strict=False) if row < len(table)}, table, seqs
     calls, table, seqs = decoded[texts]
     peers = [_calls(line)[0] for line in _text(event, "peers").split("\n") if line]
     return Part(
@@ -190,8 +193,8 @@ def _part(event: Event, decoded: dict[tuple[str, ...], Any]) -> Part:
 def _open_peers(text: str, peers: list[Call]) -> Iterator[tuple[int, str, Call]]:
     for one in text.split(" ") if text else ():
         row, _, at = one.partition("@")
-        if row.isdigit() and at.isdigit() and int(row) < len(peers):
-            yield int(at), peers[int(row)].op, peers[int(row)]
+        if (number := natural(row, len(peers))) < len(peers) and (when := natural(at, -1)) >= 0:
+            yield when, peers[number].op, peers[number]
 
 
 def signature(calls: tuple[Call, ...]) -> Signature:
@@ -205,12 +208,19 @@ def _calls(line: str) -> tuple[Call, ...]:
     return tuple(Call._make(f"{one}|||||".split("|", 6)[:6]) for one in line.split("\t"))
 
 
+def natural(text: str, otherwise: int) -> int:
+    """A recording is a stranger's file: what is no number of a usual length is taken for `otherwise`."""
+    return int(text) if _NATURAL.fullmatch(text) else otherwise
+
+
 def _seqs(text: str) -> list[int]:
     found: list[int] = []
     for run in text.split(" ") if text else ():
         first, _, count = run.partition("+")
-        if first.lstrip("-").isdigit() and count.isdigit() and len(count) < 8:
-            found += range(int(first), int(first) + min(int(count), _MOST - len(found)))
+        start = natural(first.removeprefix("-"), -1)
+        if start >= 0:
+            start = -start if first.startswith("-") else start
+            found += range(start, start + min(natural(count, 0), _MOST - len(found)))
     return found
 
 
@@ -219,8 +229,8 @@ def _numbers_in(text: str) -> tuple[int, ...]:
     found: list[int] = []
     for part in text.split(",") if text else ():
         first, _, last = part.partition("-")
-        if first.isdigit() and (last or first).isdigit() and len(last or first) < 10:
-            found += range(int(first), min(int(last or first) + 1, int(first) + _MOST - len(found)))
+        start, end = natural(first, 0), natural(last or first, -1)
+        found += range(start, min(end + 1, start + _MOST - len(found)))
     return tuple(found)
 
 
@@ -235,11 +245,11 @@ def _whole(event: Event, name: str) -> int:
 
 
 def _elements(sizes: str) -> str:
-    return ",".join(str(prod(map(_number, one.split("x")))) for one in sizes.split(",")) if sizes else ""
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isdigit() and len(text) < 20 else 1
+    return (
+        ",".join(str(prod(natural(size, 1) for size in one.split("x")[:_DIMENSIONS])) for one in sizes.split(","))
+        if sizes
+        else ""
+    )
 
 
 def _types(types: str) -> str:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
+from paramedic.detect.calls import natural
 from paramedic.detect.match import on_events
 from paramedic.detect.watched import said_by, seen_ranks, watcher_of
 from paramedic.knowledge import Rule
@@ -65,8 +66,8 @@ def memory_grows(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
     for rank, points in told.items() if isinstance(told, Mapping) else ():
         for place, column in (("host", 1), ("device", 2)):
             grown = _growth(_list(points), column)
-            if grown and rank.isdigit() and int(rank) in ranks:
-                growing[place].append((int(rank), *grown))
+            if grown and (number := natural(rank, -1)) in ranks:
+                growing[place].append((number, *grown))
     for place, grown_ranks in growing.items():
         who = sorted(rank for rank, *_ in grown_ranks)
         slope, now = max((slope, now) for _, slope, now in grown_ranks)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from paramedic.detect.calls import Call, Group, Part
+from paramedic.detect.calls import Call, Group, Part, natural
 
 Op = tuple[int, int]
 """Number of the group, and the sequence number; of a send or receive -1 - its place."""
@@ -162,7 +162,7 @@ def ends_of(told: str, group: Group) -> tuple[int, int] | None:
     """(source, destination) in ranks of the job, of `send 0->1` or `recv 1<-0`, which count within the group."""
     kind, _, pair = told.partition(" ")
     first, _, second = pair.replace("<-", "->").partition("->")
-    if not (first.isdigit() and second.isdigit()) or max(int(first[:7]), int(second[:7])) >= len(group.members):
+    if max(natural(first, len(group.members)), natural(second, len(group.members))) >= len(group.members):
         return None
     source, destination = (first, second) if kind == "send" else (second, first)
     return group.members[int(source)], group.members[int(destination)]
