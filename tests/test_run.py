@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -262,3 +263,42 @@ def test_other_launchers_are_watched_as_well(
     assert code == 0, err
     assert len(said(out)) == 2
     assert {state["steps"] for state in states(tmp_path / "d").values()} == {24}
+
+
+# -- several nodes -------------------------------------------------------------------------------------------------
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def test_nodes_that_share_a_folder_get_one_verdict_and_end_together(
+    tmp_path: Path, start: Callable[..., subprocess.Popen[str]]
+) -> None:
+    where = ["--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", str(free_port()), "--nproc-per-node", "1"]
+    jobs = []
+    for node in (0, 1):
+        watch = [
+            *PARAMEDIC,
+            "run",
+            "--on-hang",
+            "kill",
+            "--dir",
+            str(tmp_path / "d"),
+            *(["--join"] if node else []),
+            "--",
+        ]
+        launch = [sys.executable, "-m", "torch.distributed.run", *where, "--node-rank", str(node), str(PROGRAM)]
+        jobs.append(start([*watch, *launch], STOP=1))
+    (first, _, err), (second, _, joined) = (ended(job) for job in jobs)
+    assert (first, second) == (124, 124), err
+    verdict = json.loads((tmp_path / "d/report.json").read_text())["verdict"]
+    assert (verdict["symptom"], verdict["ranks"]) == ("collective-hang", [1])
+    assert "rank 1" in err
+    assert "collective hang" not in joined
+
+
+def test_who_joins_names_the_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--join", "--", "true"]) == 2
+    assert "--join needs --dir" in capsys.readouterr().err

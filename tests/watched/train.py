@@ -1,6 +1,7 @@
 """A small real DDP job for the tests of `paramedic run`; environment variables say what it does."""
 
 import os
+import signal
 import sys
 
 import torch
@@ -31,6 +32,8 @@ while done < steps:
         if os.environ.get("PART") == str(rank) and done == 5:
             with torch.no_grad():
                 model.module[0].weight += 1e-3
+        if os.environ.get("STOP") == str(rank) and done == 12:
+            os.kill(os.getpid(), signal.SIGSTOP)
         if os.environ.get("GATE") and done == 12:  # waits until the test lets it go on
             while not os.path.exists(os.environ["GATE"]):
                 dist.barrier()

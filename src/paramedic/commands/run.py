@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from paramedic.watch.watcher import View, Watcher
 
 
+_SHARED = ("ranks", "stacks", "traces")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "command", metavar="COMMAND", nargs=argparse.REMAINDER, help="the job's own launch command, after --"
@@ -40,6 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("report", "kill"),
         default="report",
         help="only say it, or end the job, too (default: report)",
+    )
+    group.add_argument(
+        "--join", action="store_true", help="DIR is shared with the node that was started without this flag and judges"
     )
     group.add_argument("--no-live", action="store_true", help="no live view, also on a terminal")
     group.add_argument("--metrics", metavar="FILE", help="keep a Prometheus text file there")
@@ -64,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     config = flags.settings(args)
     if args.webhook:
         outputs.check_address(args.webhook)
-    folder = _folder(args.dir)
+    folder = _joined(args.dir) if args.join else _folder(args.dir)
     diagnosis = _Diagnosis(args)
     live = (
         not args.no_live
@@ -74,7 +80,12 @@ def run(args: argparse.Namespace) -> int:
         and sys.stdout.isatty()
     )
     view, close = _view(live, folder)
-    watcher = Watcher(folder, command, diagnosis, view, args.on_hang, after=outputs.after(args.metrics, args.webhook))
+
+    def told(watcher: Watcher) -> None:
+        _write(watcher, view, args, config.format)
+
+    after = outputs.after(args.metrics, args.webhook)
+    watcher = Watcher(folder, command, diagnosis, view, args.on_hang, after, told, leads=not args.join)
     try:
         code = watcher.run(shown_by_us=live)
     except CannotStartError as error:
@@ -82,9 +93,8 @@ def run(args: argparse.Namespace) -> int:
         return error.code
     finally:
         close()
-    report = watcher.verdict
-    if report is not None:
-        _write(watcher, report, args, config.format)
+    if not args.quiet:
+        flags.say(f"paramedic: recorded in {watcher.folder}; `paramedic diagnose {watcher.folder}` says it again")
     return code
 
 
@@ -106,17 +116,28 @@ class _Diagnosis:
 
 
 def _folder(wanted: str | None) -> str:
-    """A folder of its own: two jobs in one would be taken for one."""
+    """A folder of its own: two jobs in one would be taken for one. Nodes that join may have come first."""
     folder = wanted or f"paramedic-run-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     try:
         os.makedirs(folder, exist_ok=True)
-        taken = bool(os.listdir(folder))
+        os.makedirs(os.path.join(folder, "ranks"), exist_ok=True)
+        others = [name for name in os.listdir(folder) if name not in _SHARED and not name.startswith("console-")]
+        taken = others or os.path.exists(os.path.join(folder, "ranks", "job.watch.json"))
     except OSError as error:
         raise ParamedicError(f"{folder}: cannot be used: {error.strerror or error}") from None
     if taken:
         raise ParamedicError(f"{folder}: is not empty; each watched job needs a folder of its own (--dir)")
-    os.makedirs(os.path.join(folder, "ranks"))
     return folder
+
+
+def _joined(wanted: str | None) -> str:
+    if wanted is None:
+        raise ParamedicError("--join needs --dir: the folder that the nodes share")
+    try:
+        os.makedirs(os.path.join(wanted, "ranks"), exist_ok=True)
+    except OSError as error:
+        raise ParamedicError(f"{wanted}: cannot be used: {error.strerror or error}") from None
+    return wanted
 
 
 def _view(live: bool, folder: str) -> tuple[View, Callable[[], None]]:
@@ -139,10 +160,18 @@ class _Plain:
 
         flags.say(f"paramedic: {printable(text)}")
 
+    def print(self, text: str) -> None:
+        if sys.stderr is not None:
+            sys.stderr.write(text)
+            sys.stderr.flush()
 
-def _write(watcher: Watcher, report: ShownReport, args: argparse.Namespace, format: str) -> None:
+
+def _write(watcher: Watcher, view: View, args: argparse.Namespace, format: str) -> None:
     from paramedic.report import render
 
+    report = watcher.verdict
+    if report is None:
+        return
     for name in ("json", "html", "text"):
         path = os.path.join(watcher.folder, f"report.{'txt' if name == 'text' else name}")
         try:
@@ -151,7 +180,5 @@ def _write(watcher: Watcher, report: ShownReport, args: argparse.Namespace, form
             flags.say(f"paramedic: {path}: not written: {error.strerror or error}")
     if args.output:
         flags.write_file(args.output, render(report, format, verbose=args.verbose))
-    if watcher.kind != "end" and not args.quiet and sys.stderr is not None:
-        sys.stderr.write(render(report, "text", verbose=args.verbose))
-    if not args.quiet:
-        flags.say(f"paramedic: recorded in {watcher.folder}; `paramedic diagnose {watcher.folder}` says it again")
+    if watcher.kind != "end" and not args.quiet:
+        view.print(render(report, "text", verbose=args.verbose))

@@ -43,6 +43,9 @@ class Live:
     def say(self, text: str) -> None:
         self._console.print(Text(f"paramedic: {printable(text)}", style="yellow"))
 
+    def print(self, text: str) -> None:
+        self._console.print(Text(text), soft_wrap=True)
+
     def close(self) -> None:
         self._follow(last=True)
         self._live.stop()

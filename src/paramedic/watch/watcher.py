@@ -42,6 +42,7 @@ class View(Protocol):
 
     def show(self, watcher: Watcher) -> None: ...
     def say(self, text: str) -> None: ...
+    def print(self, text: str) -> None: ...
 
 
 @dataclass(slots=True)
@@ -54,6 +55,10 @@ class Watcher:
     view: View
     on_hang: str = "report"
     after: Callable[[Watcher], None] = lambda _: None
+    told: Callable[[Watcher], None] = lambda _: None
+    """Called with a verdict as soon as there is one: a job that hangs may never end."""
+    leads: bool = True
+    """Of several nodes that share the folder, one judges; the others look at their own processes for it."""
     pulses: dict[int, Pulse] = field(default_factory=dict)
     verdict: ShownReport | None = None
     kind: str = ""
@@ -73,7 +78,8 @@ class Watcher:
 
     def run(self, shown_by_us: bool) -> int:
         """The exit code is the command's own; 124 when a hang was ended, 127 and 126 when it cannot be started."""
-        kept = keeper.start(os.path.join(self.folder, "console.log"), shown_by_us)
+        console = "console.log" if self.leads else f"console-{self.host}-{os.getpid()}.log"
+        kept = keeper.start(os.path.join(self.folder, console), shown_by_us)
         try:
             self._child = subprocess.Popen(
                 list(self.command), stdout=kept.out, stderr=kept.err, env=environment(self.folder)
@@ -126,6 +132,11 @@ class Watcher:
             one = self.pulses.setdefault(rank, Pulse(rank, moved=now, beat=now))
             pulse.look(one, state, self.host, now)
         self.memory.look(self.pulses)
+        if not self.leads:
+            self._serve()
+            return
+        if self.verdict is not None and self.kind == "hang" and self._marks() != self._looked_at:
+            self._take_back()
         if self.verdict is None:
             suspected = judge.suspicion(self.pulses, self.size, now, self.started)
             if suspected is not None:
@@ -170,6 +181,32 @@ class Watcher:
                 if name != "ranks" or file.endswith(NAME):
                     with contextlib.suppress(OSError):
                         os.unlink(os.path.join(self.folder, name, file))
+
+    def _serve(self) -> None:
+        """On a node that does not lead: says how its own processes are when it is asked, and ends with the others."""
+        try:
+            with open(os.path.join(self.folder, "ask"), "rb") as file:
+                asked = int(file.read(16) or 0)
+        except (OSError, ValueError):
+            return
+        if asked > self._asked:
+            self._asked = asked
+            self._write_processes()
+        if self.on_hang == "kill" and not self._killed and self._ended_elsewhere():
+            self._end()
+
+    def _ended_elsewhere(self) -> bool:
+        try:
+            with open(os.path.join(self.folder, "verdict.json"), "rb") as file:
+                return bool(json.loads(file.read(1 << 12)).get("kind") == "hang")
+        except (OSError, ValueError, AttributeError):
+            return False
+
+    def _take_back(self) -> None:
+        """Whoever was said to hang has come back."""
+        self.tell("the ranks make progress again: it only took long")
+        self.verdict, self.kind, self._suspected = None, "", None
+        self._forget()
 
     def _ask(self) -> None:
         self._asked += 1
@@ -221,7 +258,7 @@ class Watcher:
 
     def _finish(self, code: int) -> None:
         self.look()
-        if self.verdict is None:
+        if self.verdict is None and self.leads:
             if code == 0:
                 self._forget()
             self.write_job(None, code)
@@ -232,6 +269,7 @@ class Watcher:
         self.verdict, self.kind = report, kind
         if kind != "end":
             self._mark(kind)
+        self.told(self)
 
     def _mark(self, kind: str) -> None:
         said = {"at": time.time(), "kind": kind}
@@ -280,8 +318,15 @@ class Watcher:
             }
         with contextlib.suppress(OSError):
             _write(os.path.join(self.folder, "ranks", "job.watch.json"), json.dumps(said).encode())
-            for rank, one in self.pulses.items() if suspected is not None else ():
-                _write(os.path.join(self.folder, "ranks", f"rank-{rank}{NAME}"), _process_state(one).written())
+        if suspected is not None:
+            self._write_processes()
+
+    def _write_processes(self) -> None:
+        """Each node knows its own; of a rank elsewhere that node says it."""
+        for rank, one in self.pulses.items():
+            if one.process is not None:
+                with contextlib.suppress(OSError):
+                    _write(os.path.join(self.folder, "ranks", f"rank-{rank}{NAME}"), _process_state(one).written())
 
 
 class CannotStartError(ParamedicError):
@@ -320,7 +365,7 @@ def _told(one: Pulse) -> dict[str, Any]:
 
 
 def _process_state(one: Pulse) -> ProcessState:
-    """As the kernel shows it; of a rank on another node only what its agent said."""
+    """As the kernel shows it."""
     state = one.process.letter or GONE if one.process else "S"
     pid = one.state.get("pid")
     return ProcessState(
