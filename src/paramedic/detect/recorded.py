@@ -68,9 +68,10 @@ def _with_place(run: Run, one: Finding) -> Finding:
     """Where the missing rank stands now, if somebody has looked."""
     stood = standing(run)
     here = next((stood[rank] for rank in one.ranks if rank in stood), None)
-    said = f" It {here.does} now, at {here.shown}." if here else ""
+    said = f"{here.does} at {here.shown}: it " if here else ""
     evidence = (*one.evidence[:1], *([Evidence(here.event)] if here else []), *one.evidence[1:])
-    weights = {**one.weights, **(PLACES.get(here.waits, {}) if here else {})}
+    own = {"collective-order-divergence": 0.3} if here and not here.for_peers else {}  # it is in no other collective
+    weights = {**one.weights, **own, **(PLACES.get(here.waits, {}) if here else {})}
     return replace(one, fields={**one.fields, "stands": said}, evidence=evidence, weights=weights)
 
 

@@ -22,6 +22,7 @@ _TRAFFIC = 1 << 14  # bytes over its connections
 _INPUT = 1 << 18  # bytes a second of files
 _MAX_STATE = 4 << 20
 _CHILDREN = 64
+_LATELY = 5.0
 
 
 @dataclass(slots=True)
@@ -34,6 +35,7 @@ class Process:
     wanted_s: float = 0.0
     """Processor time of its main thread and its children, with the time for which they waited to get any."""
     io: int = 0
+    wchan: str = ""
 
 
 @dataclass(slots=True)
@@ -47,8 +49,8 @@ class Pulse:
     moved: float = 0.0
     """When, by the watcher's clock, it last showed progress."""
     wanted: float = 0.0
-    """Of a processor, since it last moved."""
-    wanted_s: float = 0.0
+    """Of a processor, in the last seconds."""
+    demands: list[tuple[float, float]] = field(default_factory=list)
     beat: float = 0.0
     marks: tuple[float, ...] = ()
     looked: float = 0.0
@@ -91,7 +93,7 @@ def process(pid: int) -> Process:
     if found is None or found.state in "ZX":
         return Process()
     wanted = sum(_wanted(one) for one in (pid, *_children(pid)))
-    return Process(found.state, found.started, found.cpu, wanted or found.cpu, _io(pid))
+    return Process(found.state, found.started, found.cpu, wanted or found.cpu, _io(pid), found.wchan)
 
 
 def _wanted(pid: int) -> float:
@@ -133,15 +135,21 @@ def look(pulse: Pulse, state: Mapping[str, Any], host: str, now: float | None = 
     moved = marks[:4] != before[:4] or marks[4] - before[4] > _TRAFFIC
     here = state.get("host") == host and isinstance(state.get("pid"), int)
     pulse.process = process(state["pid"]) if here else None
-    wanted_s = pulse.process.wanted_s if pulse.process else 0.0
     if moved:
-        pulse.moved, pulse.marks, pulse.wanted_s = now, marks, wanted_s
-    pulse.wanted = max(wanted_s - pulse.wanted_s, 0.0) / max(now - pulse.moved, 1.0)
+        pulse.moved, pulse.marks = now, marks
+    pulse.wanted = _wanted_lately(pulse, now)
     span = now - pulse.looked
     if pulse.process and was and span > 0.2:
         pulse.flowing = (pulse.process.io - was.io) / span > _INPUT
     pulse.looked = now
     pulse.condition = _condition(pulse, now)
+
+
+def _wanted_lately(pulse: Pulse, now: float) -> float:
+    pulse.demands = [one for one in pulse.demands if one[0] > now - _LATELY][-32:]
+    pulse.demands.append((now, pulse.process.wanted_s if pulse.process else 0.0))
+    (first, before), (_, wanted) = pulse.demands[0], pulse.demands[-1]
+    return max(wanted - before, 0.0) / max(now - first, 1.0)
 
 
 def _traffic(state: Mapping[str, Any]) -> float:

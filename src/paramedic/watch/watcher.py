@@ -224,7 +224,8 @@ class Watcher:
         able = [
             rank for rank, one in self.pulses.items() if one.condition not in ("gone", "stopped", "frozen", "ended")
         ]
-        traced = all(os.path.exists(os.path.join(self.folder, "traces", f"rank_{rank}")) for rank in able)
+        met = [rank for rank in able if self.pulses[rank].state.get("groups")]  # the others have recorded nothing
+        traced = all(os.path.exists(os.path.join(self.folder, "traces", f"rank_{rank}")) for rank in met)
         return traced and all((states.get(rank) or {}).get("answered", 0) >= self._asked for rank in able)
 
     def _marks(self) -> tuple[float, ...]:
@@ -373,6 +374,7 @@ def _process_state(one: Pulse) -> ProcessState:
         "T" if state == "t" else state,
         pid if isinstance(pid, int) else None,
         str(one.state.get("host") or ""),
+        wchan=one.process.wchan if one.process else "",
         cpu=one.process.cpu_s if one.process else 0.0,
         used=round(one.wanted, 2) if one.process else None,
     )
