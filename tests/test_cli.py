@@ -34,6 +34,8 @@ RULE_FLAGS = ["--select", "--ignore", "--rules", "--setting"]
 SURFACE = {
     "demo": ["--output"],
     "diagnose": ["PATH", "--format", "--output", "--quiet", "-v", "--verbose", "--fail-on", *RULE_FLAGS],
+    "run": ["COMMAND", "--dir", "--on-hang", "--join", "--no-live", "--metrics", "--webhook", "--format", "--output",
+            "--quiet", "-v", "--verbose", *RULE_FLAGS],
     "attach": ["PATH", "--pid", "--dir", "--nonblocking", "--via", "--collect", "--listen", "--nodes", "--wait",
                "--gather", "--token-file", "--format", "--output", "--quiet", "-v", "--verbose", "--fail-on", *RULE_FLAGS],
     "diff": ["RUN_OK", "RUN_BAD", "--format", "--output", "--quiet", "-v", "--verbose", "--rules", "--setting"],
