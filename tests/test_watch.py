@@ -361,3 +361,16 @@ def test_metrics_are_prometheus_text(tmp_path: Path) -> None:
     lines = list(outputs.metric_lines(watcher(tmp_path, [Pulse(0, state(0), condition="idle")])))
     assert 'paramedic_rank_condition{rank="0",condition="idle"} 1' in lines
     assert 'paramedic_rank_steps{rank="0"} 3' in lines
+
+
+def test_what_fails_in_the_watcher_is_said_once_and_the_job_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PARAMEDIC_DEBUG")
+    heard: list[str] = []
+    one = watcher(tmp_path, [])
+    monkeypatch.setattr(one.view, "say", heard.append)
+    for _ in range(3):
+        one._guarded(lambda: int("x") and None)
+    assert len(heard) == 1
+    assert heard[0].startswith("watching failed: ValueError")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from paramedic.model import Event, Finding, Run
 from paramedic.watch.pulse import STILL, Pulse
@@ -28,6 +28,11 @@ class Suspicion:
     why: str
     quiet_s: float
     usual_s: float
+
+    @property
+    def told(self) -> dict[str, Any]:
+        pauses = {"quiet_s": round(self.quiet_s, 1), "usual_s": round(self.usual_s, 1)}
+        return {"kind": "hang", "level": self.level, "why": self.why, **pauses}
 
 
 def suspicion(pulses: Mapping[int, Pulse], size: int | None, now: float, since: float) -> Suspicion | None:

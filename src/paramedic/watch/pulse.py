@@ -57,6 +57,18 @@ class Pulse:
     flowing: bool = False
 
     @property
+    def told(self) -> dict[str, Any]:
+        """For whoever reads the job's folder."""
+        now = time.monotonic()
+        return {
+            "condition": self.condition,
+            "process": self.process.letter if self.process else None,
+            "wanted": round(self.wanted, 2),
+            "beat_age_s": round(now - self.beat, 1),
+            "still_s": round(now - self.moved, 1),
+        }
+
+    @property
     def steps(self) -> int:
         return int(self.state.get("steps") or 0)
 

@@ -8,7 +8,6 @@ dies they go on without it.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -18,11 +17,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from paramedic.collect.processes import GONE, NAME, ProcessState
 from paramedic.errors import ParamedicError
 from paramedic.model import Finding
 from paramedic.report import ShownReport
 from paramedic.watch import judge, keeper, pulse
+from paramedic.watch.folder import Folder
 from paramedic.watch.memory import Memory, host_limit
 from paramedic.watch.process import processes, tree_of
 from paramedic.watch.pulse import Pulse
@@ -66,6 +65,7 @@ class Watcher:
     started: float = field(default_factory=time.monotonic)
     host: str = field(default_factory=socket.gethostname)
     memory: Memory = field(default_factory=Memory)
+    files: Folder = field(init=False)
     _child: subprocess.Popen[bytes] | None = None
     _asked: int = 0
     _looked_at: tuple[float, ...] = ()
@@ -73,6 +73,9 @@ class Watcher:
     _slow_next: float = 0.0
     _told: set[str] = field(default_factory=set)
     _killed: bool = False
+
+    def __post_init__(self) -> None:
+        self.files = Folder(self.folder)
 
     # -- the job ---------------------------------------------------------------------------------------------------
 
@@ -92,7 +95,7 @@ class Watcher:
         with self._signals(self._child):
             code = self._watch(self._child)
         _await_end(kept.pid)
-        self._finish(code)
+        self._guarded(lambda: self._finish(code))
         return 124 if self._killed else 128 - code if code < 0 else code
 
     def _watch(self, child: subprocess.Popen[bytes]) -> int:
@@ -104,9 +107,21 @@ class Watcher:
                 pass
             if time.monotonic() >= following:
                 following = time.monotonic() + _LOOK_EVERY
-                self.look()
-                self.view.show(self)
-                self.after(self)
+                self._guarded(self.look)
+                self._guarded(lambda: self.view.show(self))
+                self._guarded(lambda: self.after(self))
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """Whatever goes wrong here, the job goes on, and its exit code is passed through."""
+        try:
+            work()
+        except Exception as error:
+            if os.environ.get("PARAMEDIC_DEBUG"):
+                raise
+            text = f"watching failed: {type(error).__name__}: {error}"
+            if text not in self._told:
+                self._told.add(text)
+                self.view.say(text)
 
     @contextlib.contextmanager
     def _signals(self, child: subprocess.Popen[bytes]) -> Any:
@@ -161,57 +176,37 @@ class Watcher:
             self._ask()
             if self._marks() != marks:
                 self._suspected = None
-                self._forget()
+                self.files.forget()
                 return
-        self.write_job(suspected)
+        self._write_job(suspected)
         report = self.diagnose(self.folder)
         found = stuck_in(report)
         if self._moved_since(marks):
             self._suspected = None
-            self._forget()
+            self.files.forget()
         elif found is not None and (suspected.level == "overdue" or judge.is_settled(found, report.run, self.pulses)):
             self._conclude(report, "hang")
             if self.on_hang == "kill":
                 self._end()
 
-    def _forget(self) -> None:
-        """It goes on: where the ranks stood a moment ago must not be taken for where they stand at the end."""
-        for name in ("stacks", "traces", "ranks"):
-            for file in _files(os.path.join(self.folder, name)):
-                if name != "ranks" or file.endswith(NAME):
-                    with contextlib.suppress(OSError):
-                        os.unlink(os.path.join(self.folder, name, file))
-
     def _serve(self) -> None:
         """On a node that does not lead: says how its own processes are when it is asked, and ends with the others."""
-        try:
-            with open(os.path.join(self.folder, "ask"), "rb") as file:
-                asked = int(file.read(16) or 0)
-        except (OSError, ValueError):
-            return
+        asked = self.files.asked()
         if asked > self._asked:
             self._asked = asked
-            self._write_processes()
-        if self.on_hang == "kill" and not self._killed and self._ended_elsewhere():
+            self.files.write_processes(self.pulses.values())
+        if self.on_hang == "kill" and not self._killed and self.files.marked() == "hang":
             self._end()
-
-    def _ended_elsewhere(self) -> bool:
-        try:
-            with open(os.path.join(self.folder, "verdict.json"), "rb") as file:
-                return bool(json.loads(file.read(1 << 12)).get("kind") == "hang")
-        except (OSError, ValueError, AttributeError):
-            return False
 
     def _take_back(self) -> None:
         """Whoever was said to hang has come back."""
         self.tell("the ranks make progress again: it only took long")
         self.verdict, self.kind, self._suspected = None, "", None
-        self._forget()
+        self.files.forget()
 
     def _ask(self) -> None:
         self._asked += 1
-        with contextlib.suppress(OSError):
-            _write(os.path.join(self.folder, "ask"), str(self._asked).encode())
+        self.files.ask(self._asked)
         until = time.monotonic() + (_ANSWER_S if self._asked == 1 else _AGAIN_S)
         while time.monotonic() < until and not self._answered():
             time.sleep(_POLL)
@@ -225,8 +220,9 @@ class Watcher:
             rank for rank, one in self.pulses.items() if one.condition not in ("gone", "stopped", "frozen", "ended")
         ]
         met = [rank for rank in able if self.pulses[rank].state.get("groups")]  # the others have recorded nothing
-        traced = all(os.path.exists(os.path.join(self.folder, "traces", f"rank_{rank}")) for rank in met)
-        return traced and all((states.get(rank) or {}).get("answered", 0) >= self._asked for rank in able)
+        return self.files.traced(met) and all(
+            (states.get(rank) or {}).get("answered", 0) >= self._asked for rank in able
+        )
 
     def _marks(self) -> tuple[float, ...]:
         states = pulse.read_states(self.folder)
@@ -241,7 +237,7 @@ class Watcher:
             return
         if self._marks() != self._looked_at:
             self._suspected = None
-        self.write_job(self._suspected)
+        self._write_job(self._suspected)
         report = self.diagnose(os.path.join(self.folder, "ranks"))
         for one in report.findings:
             if one.rule in self._told:
@@ -249,11 +245,28 @@ class Watcher:
             self._told.add(one.rule)
             self.tell(one.summary)
             if one.symptom == "straggler-or-imbalance":
-                self._mark("straggler")
+                self.files.mark("straggler")
 
     def tell(self, text: str) -> None:
         self.events.append(text)
         self.view.say(text)
+
+    def _write_job(self, suspected: judge.Suspicion | None, code: int | None = None) -> None:
+        """What the watcher itself saw, for whoever reads the folder."""
+        said = {
+            "paramedic_job": 1,
+            "command": list(self.command)[:64],
+            "host": self.host,
+            "watched_s": round(time.monotonic() - self.started, 1),
+            "exit": code,
+            "suspected": suspected.told if suspected else None,
+            "memory": self.memory.series(),
+            "host_limit": host_limit(),
+            "ranks": {str(rank): one.told for rank, one in self.pulses.items()},
+        }
+        self.files.write_job(said)
+        if suspected is not None:
+            self.files.write_processes(self.pulses.values())
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
@@ -261,21 +274,16 @@ class Watcher:
         self.look()
         if self.verdict is None and self.leads:
             if code == 0:
-                self._forget()
-            self.write_job(None, code)
+                self.files.forget()
+            self._write_job(None, code)
             self._conclude(self.diagnose(self.folder), "failure" if code else "end")
         self.after(self)
 
     def _conclude(self, report: ShownReport, kind: str) -> None:
         self.verdict, self.kind = report, kind
         if kind != "end":
-            self._mark(kind)
+            self.files.mark(kind)
         self.told(self)
-
-    def _mark(self, kind: str) -> None:
-        said = {"at": time.time(), "kind": kind}
-        with contextlib.suppress(OSError):
-            _write(os.path.join(self.folder, "verdict.json"), json.dumps(said).encode())
 
     def _end(self) -> None:
         """Ends the hanging job: SIGTERM to the launcher, which ends its ranks; then SIGKILL to all that are left."""
@@ -295,39 +303,6 @@ class Watcher:
             child.wait(_PATIENCE_AT_END)
         if child.poll() is None:
             child.kill()
-
-    def write_job(self, suspected: judge.Suspicion | None, code: int | None = None) -> None:
-        """What the watcher itself saw, for whoever reads the folder."""
-        said: dict[str, Any] = {
-            "paramedic_job": 1,
-            "command": list(self.command)[:64],
-            "host": self.host,
-            "watched_s": round(time.monotonic() - self.started, 1),
-            "exit": code,
-            "suspected": None,
-            "memory": self.memory.series(),
-            "host_limit": host_limit(),
-            "ranks": {str(rank): _told(one) for rank, one in self.pulses.items()},
-        }
-        if suspected is not None:
-            said["suspected"] = {
-                "kind": "hang",
-                "level": suspected.level,
-                "why": suspected.why,
-                "quiet_s": round(suspected.quiet_s, 1),
-                "usual_s": round(suspected.usual_s, 1),
-            }
-        with contextlib.suppress(OSError):
-            _write(os.path.join(self.folder, "ranks", "job.watch.json"), json.dumps(said).encode())
-        if suspected is not None:
-            self._write_processes()
-
-    def _write_processes(self) -> None:
-        """Each node knows its own; of a rank elsewhere that node says it."""
-        for rank, one in self.pulses.items():
-            if one.process is not None:
-                with contextlib.suppress(OSError):
-                    _write(os.path.join(self.folder, "ranks", f"rank-{rank}{NAME}"), _process_state(one).written())
 
 
 class CannotStartError(ParamedicError):
@@ -352,32 +327,6 @@ def environment(folder: str) -> dict[str, str]:
 def stuck_in(report: ShownReport) -> Finding | None:
     """The verdict, if it explains why nothing moves."""
     return report.verdict if report.verdict is not None and report.verdict.severity == "error" else None
-
-
-def _told(one: Pulse) -> dict[str, Any]:
-    now = time.monotonic()
-    return {
-        "condition": one.condition,
-        "process": one.process.letter if one.process else None,
-        "wanted": round(one.wanted, 2),
-        "beat_age_s": round(now - one.beat, 1),
-        "still_s": round(now - one.moved, 1),
-    }
-
-
-def _process_state(one: Pulse) -> ProcessState:
-    """As the kernel shows it."""
-    state = one.process.letter or GONE if one.process else "S"
-    pid = one.state.get("pid")
-    return ProcessState(
-        one.rank,
-        "T" if state == "t" else state,
-        pid if isinstance(pid, int) else None,
-        str(one.state.get("host") or ""),
-        wchan=one.process.wchan if one.process else "",
-        cpu=one.process.cpu_s if one.process else 0.0,
-        used=round(one.wanted, 2) if one.process else None,
-    )
 
 
 def _signal_for_stack(one: Pulse) -> None:
@@ -407,17 +356,3 @@ def _below(pid: int) -> dict[int, float]:
     """All that it has started, each with its time of start: a number alone may be somebody else's when it is used."""
     found = processes()
     return {one: found[one].started for one in tree_of(pid, found) if one != pid and one in found}
-
-
-def _files(folder: str) -> list[str]:
-    """None where no rank has come so far as to make it. What the signal handler writes to stays: it is held open."""
-    try:
-        return [name for name in os.listdir(folder) if not name.endswith(".signal.txt")]
-    except OSError:
-        return []
-
-
-def _write(path: str, data: bytes) -> None:
-    with open(path + ".part", "wb") as file:
-        file.write(data)
-    os.replace(path + ".part", path)
