@@ -370,7 +370,11 @@ def test_what_fails_in_the_watcher_is_said_once_and_the_job_goes_on(
     heard: list[str] = []
     one = watcher(tmp_path, [])
     monkeypatch.setattr(one.view, "say", heard.append)
+
+    def fails() -> None:
+        raise ValueError("of its own")
+
     for _ in range(3):
-        one._guarded(lambda: int("x") and None)
+        one._guarded(fails)
     assert len(heard) == 1
     assert heard[0].startswith("watching failed: ValueError")
