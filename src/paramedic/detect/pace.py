@@ -71,8 +71,7 @@ def slow_rank(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
     """A rank whose own part of the step is longer than everybody else's: the others wait for it."""
     all_paces = paces(run)
     slow = _slow(all_paces)
-    windows = [paces(run, window) for window in range(1, _WINDOWS)]
-    if not slow or any({one.rank for one in _slow(there)} != {one.rank for one in slow} for there in windows):
+    if not slow or not _stays(run, {one.rank for one in slow}):
         return
     others = [one for one in all_paces if one not in slow]
     part, excess = max(
@@ -91,6 +90,15 @@ def slow_rank(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
     }
     events = [one.event for one in (*slow[:3], *others[:1])]
     yield replace(on_events(rule, events, sorted(one.rank for one in slow), fields), weights=_REASONS[part])
+
+
+def _stays(run: Run, ranks: set[int]) -> bool:
+    """In every window they need longest for themselves, and in most of them by far."""
+    windows = [paces(run, window) for window in range(_WINDOWS)]
+    far = sum({one.rank for one in _slow(there)} == ranks for there in windows)
+    return 2 * far > _WINDOWS and all(
+        {one.rank for one in sorted(there, key=lambda one: -one.own)[: len(ranks)]} == ranks for there in windows
+    )
 
 
 def _slow(all_paces: Sequence[Pace]) -> list[Pace]:

@@ -116,7 +116,7 @@ def elsewhere(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
     if odd is None:
         return
     events = [ranks[rank].event for rank in odd.ranks[:3]] or [one.event for one in ranks.values()][:4]
-    fields = {"odd": odd.odd, "usual": odd.usual}
+    fields = {"odd": odd.odd, "usual": odd.usual} if odd.ranks else {}
     one = on_events(rule, [*events, *_others(ranks, [ranks[r] for r in odd.ranks])], odd.ranks, fields)
     yield saving_is_a_hang(run, _accused(one))
 
