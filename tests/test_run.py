@@ -223,25 +223,34 @@ def test_a_full_disk_does_not_reach_the_job(tmp_path: Path, start: Callable[...,
     assert len(said(out)) == 2
 
 
-HOSTILE = """
+KIND = """
 import builtins, sys
 builtins.mine = "was here"
 sys.setswitchinterval(0.004)
-raise ValueError("as it always does")
 """
+HOSTILE = KIND + 'raise ValueError("as it always does")'
 
 
-def test_a_sitecustomize_of_the_users_own_is_run_as_before(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("theirs", "program"),
+    [
+        (KIND, "import sys, sitecustomize; print(mine, sys.getswitchinterval(), sitecustomize.__file__)"),
+        (HOSTILE, "import sys; print(mine, sys.getswitchinterval(), 'sitecustomize' in sys.modules)"),
+        (HOSTILE, "import sitecustomize"),
+    ],
+    ids=["kind", "hostile", "imported again"],
+)
+def test_a_sitecustomize_of_the_users_own_is_run_as_before(theirs: str, program: str, tmp_path: Path) -> None:
     (tmp_path / "site").mkdir()
-    (tmp_path / "site/sitecustomize.py").write_text(HOSTILE)
-    program = "import sys, sitecustomize; print(mine, sys.getswitchinterval(), sitecustomize.__file__)"
+    (tmp_path / "site/sitecustomize.py").write_text(theirs)
     env = environment(PYTHONPATH=tmp_path / "site")
     bare = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, env=env)
     run = [*PARAMEDIC, "run", "--dir", str(tmp_path / "d"), "--quiet", "--", sys.executable, "-c", program]
     done = subprocess.run(run, capture_output=True, text=True, check=False, env=env, timeout=_PATIENCE)
     assert (done.returncode, done.stdout) == (bare.returncode, bare.stdout)
-    assert "as it always does" in done.stderr
-    assert bare.stdout.startswith("was here 0.004")
+    assert ("as it always does" in done.stderr) == ("as it always does" in bare.stderr) == (theirs == HOSTILE)
+    if bare.returncode == 0:
+        assert bare.stdout.startswith("was here 0.004")
 
 
 @pytest.mark.slow

@@ -16,7 +16,11 @@ def _theirs(here: str) -> None:
         return
     module = module_from_spec(spec)
     sys.modules["sitecustomize"] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop("sitecustomize", None)  # as Python leaves it
+        raise
 
 
 def _ours(here: str) -> None:
