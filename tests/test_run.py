@@ -257,15 +257,27 @@ def test_a_sitecustomize_of_the_users_own_is_run_as_before(theirs: str, program:
 @pytest.mark.parametrize(
     ("name", "launch"),
     [
-        ("hf", ["accelerate", "launch", "--multi_gpu", "--num_processes", "2", "--cpu"]),
-        ("deepspeed", ["deepspeed", "--num_gpus", "2", "--no_local_rank"]),
+        (
+            "hf",
+            [
+                "accelerate",
+                "launch",
+                "--multi_gpu",
+                "--num_processes",
+                "2",
+                "--num_machines",
+                "1",
+                "--main_process_port",
+            ],
+        ),
+        ("deepspeed", ["deepspeed", "--num_gpus", "2", "--no_local_rank", "--master_port"]),
     ],
 )
 def test_other_launchers_are_watched_as_well(
     name: str, launch: list[str], tmp_path: Path, start: Callable[..., subprocess.Popen[str]]
 ) -> None:
     folder = environments.build(name)
-    command = [str(folder / "bin" / launch[0]), *launch[1:], str(PROGRAM)]
+    command = [str(folder / "bin" / launch[0]), *launch[1:], str(free_port()), str(PROGRAM)]
     path = f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
     job = start([*PARAMEDIC, "run", "--dir", str(tmp_path / "d"), "--", *command], PATH=path)
     code, out, err = ended(job)
