@@ -22,6 +22,7 @@ _STYLES: dict[Condition, str] = {
 }  # fmt: skip
 _CELLS = 256
 _EVENTS = 4
+_APART_S = 1.5
 _CHUNK = 1 << 16
 
 
@@ -77,10 +78,14 @@ def headline(watcher: Watcher, ranks: Sequence[Pulse]) -> str:
         return f"paramedic · no rank has reported yet · {watched} s"
     steps = [one.steps for one in ranks]
     times = [float(row[0]) for one in ranks for row in (one.state.get("times_ms") or [])[-8:]]
-    rate = f" · {1e3 / median(times):.1f} steps/s" if times and median(times) > 0 else ""
+    each_s = median(times) / 1e3 if times else 0.0
+    rate = f" · {1 / each_s:.1f} steps/s" if each_s else ""
+    late = 1 + (_APART_S / each_s if each_s else 0)  # ranks report at different moments
     slowest = min(ranks, key=lambda one: (one.steps, one.moved))
     behind = (
-        f" · rank {slowest.rank} is {max(steps) - slowest.steps} steps behind" if max(steps) > slowest.steps + 1 else ""
+        f" · rank {slowest.rank} is {max(steps) - slowest.steps} steps behind"
+        if max(steps) > slowest.steps + late
+        else ""
     )
     memory = max(int(one.state.get("host_memory") or 0) for one in ranks)
     device = max((((one.state.get("values") or {}).get("device_memory") or [0])[0] for one in ranks), default=0)
