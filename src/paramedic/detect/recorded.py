@@ -69,10 +69,11 @@ def _with_place(run: Run, one: Finding) -> Finding:
     stood = standing(run)
     here = next((stood[rank] for rank in one.ranks if rank in stood), None)
     said = f"{here.does} at {here.shown}: it " if here else ""
+    last = "" if here else f"; the last that it called is {one.fields['odd']}{one.fields['odd_at']}"
     evidence = (*one.evidence[:1], *([Evidence(here.event)] if here else []), *one.evidence[1:])
     own = {"collective-order-divergence": 0.3} if here and not here.for_peers else {}  # it is in no other collective
     weights = {**one.weights, **own, **(PLACES.get(here.waits, {}) if here else {})}
-    return replace(one, fields={**one.fields, "stands": said}, evidence=evidence, weights=weights)
+    return replace(one, fields={**one.fields, "stands": said, "last": last}, evidence=evidence, weights=weights)
 
 
 def _of(run: Run, *kinds: str) -> list[Difference]:
