@@ -22,29 +22,29 @@ pytestmark = pytest.mark.usefixtures("rules_loaded_once")
 
 TORCH = "/opt/venv/lib/python3.11/site-packages/torch/"
 Frames = Sequence[tuple[str, int, str]]
-MAIN: Frames = [("/work/train.py", 43, "main"), ("/work/train.py", 51, "<module>")]
+MAIN: Frames = [("/srv/train.py", 43, "main"), ("/srv/train.py", 51, "<module>")]
 BACKWARD: Frames = [
     (TORCH + "autograd/graph.py", 979, "_engine_run_backward"),
     (TORCH + "autograd/__init__.py", 395, "backward"),
     (TORCH + "_tensor.py", 623, "Tensor.backward"),
-    ("/work/train.py", 27, "step"),
+    ("/srv/train.py", 27, "step"),
     *MAIN,
 ]
 REDUCE: Frames = [
     (TORCH + "distributed/distributed_c10d.py", 3020, "all_reduce"),
     (TORCH + "distributed/c10d_logger.py", 83, "_exception_logger.<locals>.wrapper"),
-    ("/work/train.py", 29, "step"),
+    ("/srv/train.py", 29, "step"),
     *MAIN,
 ]
 BARRIER: Frames = [
     (TORCH + "distributed/distributed_c10d.py", 5356, "barrier"),
-    ("/work/train.py", 48, "finish"),
+    ("/srv/train.py", 48, "finish"),
     *MAIN,
 ]
 SAVE_BARRIER: Frames = [
-    (TORCH + "distributed/distributed_c10d.py", 5356, "barrier"), ("/work/train.py", 60, "save_checkpoint"), *MAIN,
+    (TORCH + "distributed/distributed_c10d.py", 5356, "barrier"), ("/srv/train.py", 60, "save_checkpoint"), *MAIN,
 ]  # fmt: skip
-OWN: Frames = [("/work/data.py", 12, "next_batch"), *MAIN]
+OWN: Frames = [("/srv/data.py", 12, "next_batch"), *MAIN]
 LOADER: Frames = [
     ("/root/python/lib/python3.11/threading.py", 331, "wait"),
     ("/root/python/lib/python3.11/queue.py", 180, "get"),
@@ -52,10 +52,10 @@ LOADER: Frames = [
     (TORCH + "utils/data/dataloader.py", 1500, "_next_data"),
     *MAIN,
 ]
-DATASET: Frames = [("/work/data.py", 33, "__getitem__"), (TORCH + "utils/data/_utils/fetch.py", 52, "fetch"), *MAIN]
+DATASET: Frames = [("/srv/data.py", 33, "__getitem__"), (TORCH + "utils/data/_utils/fetch.py", 52, "fetch"), *MAIN]
 SAVE: Frames = [(TORCH + "serialization.py", 828, "__init__"), (TORCH + "serialization.py", 1002, "save"), *MAIN]
-LOCK: Frames = [(TORCH + "utils/file_baton.py", 50, "FileBaton.wait"), ("/work/ops.py", 8, "load_ops"), *MAIN]
-NINJA: Frames = [(TORCH + "utils/cpp_extension.py", 2500, "_run_ninja_build"), ("/work/ops.py", 8, "load_ops"), *MAIN]
+LOCK: Frames = [(TORCH + "utils/file_baton.py", 50, "FileBaton.wait"), ("/srv/ops.py", 8, "load_ops"), *MAIN]
+NINJA: Frames = [(TORCH + "utils/cpp_extension.py", 2500, "_run_ninja_build"), ("/srv/ops.py", 8, "load_ops"), *MAIN]
 INIT: Frames = [
     (TORCH + "distributed/rendezvous.py", 278, "_env_rendezvous_handler"),
     (TORCH + "distributed/distributed_c10d.py", 1778, "init_process_group"),
@@ -138,11 +138,11 @@ def test_every_form_says_the_same(read: ReadLog, tmp_path: Path) -> None:
     for event in [*events, *by_json]:
         assert event.rank == 0
         assert event.fields["waits"] == "collective"
-        assert event.fields["frames"][0] == "/work/train.py:51 in <module>"
+        assert event.fields["frames"][0] == "/srv/train.py:51 in <module>"
         assert event.fields["frames"][-1] == f"{TORCH}distributed/distributed_c10d.py:3020 in all_reduce"
         assert event.fields["frames"][-2].endswith(" in wrapper")
-        assert event.fields["own"][-1] == "/work/train.py:29 in step"
-        assert event.text == "MainThread waits in a collective: /work/train.py:29 in step (in all_reduce)"
+        assert event.fields["own"][-1] == "/srv/train.py:29 in step"
+        assert event.text == "MainThread waits in a collective: /srv/train.py:29 in step (in all_reduce)"
         assert "secret" not in str(event)
 
 
@@ -157,7 +157,7 @@ def test_the_main_thread_is_found_among_many(read: ReadLog) -> None:
     timer = "Timeout (0:00:30)!\n" + dumped(THREAD, 1) + "\n" + dumped(THREAD, 2) + "\n" + dumped(OWN, 3)
     twice = timer + "some line of the log\n" + timer
     events = read(twice, rank=1).events
-    assert [event.fields["own"][-1] for event in mains(events)] == ["/work/data.py:12 in next_batch"]
+    assert [event.fields["own"][-1] for event in mains(events)] == ["/srv/data.py:12 in next_batch"]
     assert mains(events)[0].fields["dumps"] == 2
     assert len([event for event in events if event.kind == "stack"]) == 3
 
@@ -221,7 +221,7 @@ def test_ranks_below_their_launcher_are_ranks(read: ReadLog) -> None:
         (OWN, (), ""), (OWN, ("clock_nanosleep", "time_sleep"), "sleep"), (OWN, ("pthread_cond_wait", "c10d::Work::wait"), "collective"),
         (OWN, ("take_gil",), "gil"), (BACKWARD, ("c10d::Reducer::finalize_backward",), "collective"),
         ([("/root/python/lib/python3.11/socket.py", 718, "readinto"), *OWN], (), "io"),
-        ([("/work/train.py", 80, "all_reduce"), *MAIN], (), ""),
+        ([("/srv/train.py", 80, "all_reduce"), *MAIN], (), ""),
     ],
 )  # fmt: skip
 def test_what_a_thread_waits_for(frames: Frames, native: Sequence[str], kind: str) -> None:
@@ -229,7 +229,7 @@ def test_what_a_thread_waits_for(frames: Frames, native: Sequence[str], kind: st
     assert waits_in(outermost_first, native) == kind
     assert kind == "" or kind in load_waits()
     short = [
-        frame.replace(TORCH, "torch/").replace("/work/", "").replace("/root/python/lib/python3.11/", "")
+        frame.replace(TORCH, "torch/").replace("/srv/", "").replace("/root/python/lib/python3.11/", "")
         for frame in outermost_first
     ]
     assert waits_in(short, native) == kind
@@ -237,7 +237,7 @@ def test_what_a_thread_waits_for(frames: Frames, native: Sequence[str], kind: st
 
 def test_own_code_is_known_by_short_paths_too() -> None:
     assert is_own_frame("train.py:3 in main")
-    assert is_own_frame("/work/train.py:3 in main")
+    assert is_own_frame("/srv/train.py:3 in main")
     assert not any(
         map(
             is_own_frame,
@@ -266,7 +266,7 @@ def test_the_odd_one_is_named(odd: Frames, usual: Frames, expected: str, rank: i
     report = judged(tmp_path, {r: twice(100 + r, odd if r == rank else usual) for r in range(4)})
     assert verdict(report) == (expected, (rank,))
     assert report.verdict is not None
-    assert "at /work/" in report.verdict.summary
+    assert "at /srv/" in report.verdict.summary
 
 
 def test_one_dump_of_each_is_enough_and_faulthandler_will_do(tmp_path: Path) -> None:
@@ -275,7 +275,7 @@ def test_one_dump_of_each_is_enough_and_faulthandler_will_do(tmp_path: Path) -> 
 
 def test_a_rank_at_work_is_shown_but_not_blamed(tmp_path: Path) -> None:
     """An evaluation that rank 0 does alone."""
-    other: Frames = [("/work/eval.py", 9, "score"), *MAIN]
+    other: Frames = [("/srv/eval.py", 9, "score"), *MAIN]
     for number, text in enumerate(
         [
             spied(1, OWN, state="active") + spied(1, other, state="active"),
@@ -303,7 +303,7 @@ def test_a_job_that_goes_on_is_left_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "ranks",
     [
-        [OWN, DATASET, [("/work/model.py", 3, "forward"), *MAIN]], [REDUCE, REDUCE, REDUCE], [INIT, INIT], [REDUCE], [OWN],
+        [OWN, DATASET, [("/srv/model.py", 3, "forward"), *MAIN]], [REDUCE, REDUCE, REDUCE], [INIT, INIT], [REDUCE], [OWN],
         [BACKWARD, OWN], [OWN, OWN, REDUCE], [NINJA, LOCK, LOCK], [REDUCE, BARRIER, BACKWARD],
     ],
     ids=["computing", "same", "set-up", "one", "one computing", "two", "most compute", "building", "three places"],
@@ -317,7 +317,7 @@ def test_of_two_camps_of_equals_nobody_is_named(tmp_path: Path) -> None:
     ranks = [
         REDUCE,
         REDUCE,
-        [(TORCH + "distributed/distributed_c10d.py", 1, "broadcast"), ("/work/train.py", 7, "step"), *MAIN],
+        [(TORCH + "distributed/distributed_c10d.py", 1, "broadcast"), ("/srv/train.py", 7, "step"), *MAIN],
     ]
     report = judged(tmp_path, {rank: twice(rank + 1, ranks[1 + rank // 2]) for rank in range(4)})
     assert verdict(report) == ("COL042", ())
@@ -331,7 +331,7 @@ def test_all_wait_for_a_lock(tmp_path: Path) -> None:
 
 
 def test_an_exception_is_surer_than_stacks(tmp_path: Path) -> None:
-    error = 'Traceback (most recent call last):\n  File "/work/train.py", line 3, in <module>\nValueError: bad\n'
+    error = 'Traceback (most recent call last):\n  File "/srv/train.py", line 3, in <module>\nValueError: bad\n'
     (tmp_path / "logs").mkdir()
     ranks = {r: twice(100 + r, OWN if r == 1 else REDUCE) for r in range(3)}
     report = judged(tmp_path, ranks, **{"logs__rank-2.log": error})
@@ -443,7 +443,7 @@ def test_any_piece_of_a_dump_is_survived(read: ReadLog) -> None:
 
 
 def test_many_threads_and_frames_stay_in_bounds(read: ReadLog) -> None:
-    deep = [("/work/a.py", n, "f") for n in range(1, 3_000)]
+    deep = [("/srv/a.py", n, "f") for n in range(1, 3_000)]
     text = "".join(dumped(THREAD, n) for n in range(300)) + dumped(deep, 999)
     events = [event for event in read(text, rank=0).events if event.kind == "stack"]
     assert len(events) <= stacks.MAX_THREADS
@@ -451,5 +451,5 @@ def test_many_threads_and_frames_stay_in_bounds(read: ReadLog) -> None:
 
 
 def test_secrets_in_paths_are_taken_out(read: ReadLog) -> None:
-    (event,) = mains(read(dumped([("/work/AKIAIOSFODNN7EXAMPLE/train.py", 3, "x"), *MAIN]), rank=0).events)
+    (event,) = mains(read(dumped([("/srv/AKIAIOSFODNN7EXAMPLE/train.py", 3, "x"), *MAIN]), rank=0).events)
     assert "AKIAIOSFODNN7EXAMPLE" not in str(event)

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import types
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from rich.console import Console
 
 from paramedic.collect.watched import read_watched
 from paramedic.detect.boxes import Call, elsewhere, unlike
+from paramedic.detect.once import once
 from paramedic.knowledge import Knowledge
 from paramedic.model import Event, Finding, Run, Source, Symptom
 from paramedic.pipeline import Options, diagnose
@@ -378,3 +380,19 @@ def test_what_fails_in_the_watcher_is_said_once_and_the_job_goes_on(
         one._guarded(fails)
     assert len(heard) == 1
     assert heard[0].startswith("watching failed: ValueError")
+
+
+def test_what_is_asked_of_a_run_twice_is_worked_out_once_and_does_not_keep_it() -> None:
+    asked: list[str] = []
+
+    @once
+    def size(run: Run) -> int:
+        asked.append(run.id)
+        return len(run.events)
+
+    first, second = Run("a"), Run("b")
+    assert (size(first), size(first), size(second), size(first)) == (0, 0, 0, 0)
+    assert asked == ["a", "b", "a"]
+    kept = weakref.ref(first)
+    del first
+    assert kept() is None

@@ -99,7 +99,7 @@ class Skipped:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Run:
     """The recording that all analysis reads."""
 

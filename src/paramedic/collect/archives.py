@@ -38,14 +38,12 @@ _NOT_LOGS = frozenset(f".{suffix}" for suffix in f"{_CODE} {_DATA} {_OTHER}".spl
 _METRICS = re.compile(r"(?:metrics|history|progress|results|train\w*[_-](?:log|loss|metrics|history)\w*)\.[ct]sv", re.I)
 """The tables that loggers of Lightning, Keras, RLlib, Ultralytics and DeepSpeed write beside or instead of lines."""
 
-_JSON = re.compile(r"error\.json|.+\.process\.json|(?:.*[._-])?(?:py-?spy|stacks?)(?:[._-].*)?\.json", re.I)
-"""What torchrun, `paramedic attach` and py-spy write."""
+_JSON = re.compile(r"error\.json|.+\.(?:process|watch)\.json|(?:.*[._-])?(?:py-?spy|stacks?)(?:[._-].*)?\.json", re.I)
+"""What torchrun, `paramedic attach`, `paramedic run` and py-spy write."""
 
 
 def is_log(name: str) -> bool:
     """By a file's name alone."""
-    if name.endswith(".watch.json"):
-        return True
     suffix = PurePosixPath(name).suffix.lower()
     other = suffix in _NOT_LOGS or ".tfevents." in name or (suffix == ".json" and not _JSON.fullmatch(name))
     if other and _METRICS.fullmatch(name):
@@ -57,9 +55,9 @@ _MAY_BE_DUMP = (".pkl", ".pickle", ".json")
 _OF_DUMPS = (b"pg_config", b"pg_status", b"comm_lib_version", b"profiling_name", b'"communicators"')
 
 
-def may_be_dump(name: str, head: bytes) -> bool:
-    """A file that is no log by its name, but whose first bytes look like a recording of collectives."""
-    return name.lower().endswith(_MAY_BE_DUMP) and head[:1] in b"\x80{" and any(word in head for word in _OF_DUMPS)
+def _may_be_dump(head: bytes) -> bool:
+    """The first bytes look like a recording of collectives."""
+    return head[:1] in b"\x80{" and any(word in head for word in _OF_DUMPS)
 
 
 Wanted = Callable[[str], bool]
@@ -95,7 +93,7 @@ class Chosen:
     def wants(self, name: str, head: Callable[[], bytes] = bytes) -> bool:
         """By its name; else, where the head can be looked at, by what it is."""
         base = name.replace("\\", "/").rsplit("/", 1)[-1]
-        if not self.wanted(base) and not (base.lower().endswith(_MAY_BE_DUMP) and may_be_dump(base, head())):
+        if not self.wanted(base) and not (base.lower().endswith(_MAY_BE_DUMP) and _may_be_dump(head())):
             suffix = PurePosixPath(base).suffix.lower()[:_MAX_SUFFIX]
             self._passed_over["hidden" if base.startswith(".") else suffix] += 1
             return False

@@ -25,6 +25,7 @@ from paramedic.errors import ParamedicError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from paramedic.pipeline import Options
     from paramedic.report import ShownReport
     from paramedic.watch.watcher import View, Watcher
 
@@ -71,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     if args.webhook:
         outputs.check_address(args.webhook)
     folder = _joined(args.dir) if args.join else _folder(args.dir)
-    diagnosis = _Diagnosis(args)
+    diagnosis = _Diagnosis(flags.options(config))
     live = (
         not args.no_live
         and sys.stderr is not None
@@ -101,12 +102,12 @@ def run(args: argparse.Namespace) -> int:
 class _Diagnosis:
     """The pipeline, with the rules compiled once."""
 
-    def __init__(self, args: argparse.Namespace) -> None:
+    def __init__(self, options: Options) -> None:
         from paramedic.knowledge import load
         from paramedic.pipeline import compile_prefilter
 
-        self._options = flags.options(flags.settings(args))
-        self._knowledge = load(self._options.rules)
+        self._options = options
+        self._knowledge = load(options.rules)
         self._prefilter = compile_prefilter(self._knowledge)
 
     def __call__(self, folder: str) -> ShownReport:

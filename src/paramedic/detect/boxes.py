@@ -51,8 +51,6 @@ class Odd:
     ranks: tuple[int, ...]
     odd: str
     usual: str
-    differs: bool
-    """The same call with other contents, and not merely another place."""
 
 
 def calls_of(run: Run) -> dict[int, list[Call]]:
@@ -80,7 +78,7 @@ def unlike(calls: Mapping[int, Sequence[Call]]) -> Odd | None:
         for call in made:
             if call.op not in _TO_A_PEER:
                 at[call.group, call.number][rank] = call
-    for (_, _), here in sorted(at.items(), key=lambda item: item[0][1]):
+    for _, here in sorted(at.items(), key=lambda item: item[0][1]):
         kinds = Counter(call.like for call in here.values())
         if len(kinds) < 2 or all(call.done for call in here.values()):
             continue
@@ -88,7 +86,7 @@ def unlike(calls: Mapping[int, Sequence[Call]]) -> Odd | None:
         odd = sorted(rank for rank, call in here.items() if call.like != most) if votes > len(here) / 2 else []
         usual = next(call for call in here.values() if call.like == most)
         other = next(call for call in here.values() if call.like != most)
-        return Odd(tuple(odd), other.shown, usual.shown, True)
+        return Odd(tuple(odd), other.shown, usual.shown)
     return None
 
 
@@ -114,7 +112,7 @@ def elsewhere(
     odd = odd if len(odd) < len(knot) else set()
     theirs = [standing[rank].shown if rank in standing else "the backward pass" for rank in sorted(odd)]
     others = [standing[rank].shown if rank in standing else "the backward pass" for rank in sorted(knot - odd)]
-    return Odd(tuple(sorted(odd)), " and ".join(dict.fromkeys(theirs)), " and ".join(dict.fromkeys(others)), False)
+    return Odd(tuple(sorted(odd)), " and ".join(dict.fromkeys(theirs)), " and ".join(dict.fromkeys(others)))
 
 
 def _waits_for(

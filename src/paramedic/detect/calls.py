@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -125,7 +125,7 @@ class Group:
 
 def groups(run: Run) -> list[Group]:
     """Every process group that somebody recorded; of one name there may be several, with other members."""
-    facts = dict(_stated(run))
+    facts = stated_groups(run)
     found: dict[tuple[str, str | tuple[int, ...]], Group] = {}
     decoded: dict[tuple[str, ...], Any] = {}
     for event in run.events:
@@ -141,7 +141,7 @@ def groups(run: Run) -> list[Group]:
     return [_with_members(group, run) for group in sorted(found.values(), key=lambda one: (one.name, one.members))]
 
 
-def _stated(run: Run) -> Iterator[tuple[str, list[tuple[int, ...]]]]:
+def stated_groups(run: Run) -> dict[str, list[tuple[int, ...]]]:
     """Who belongs to a group, where somebody who asked torch has said so."""
     by_name: dict[str, list[tuple[int, ...]]] = {}
     for fact in run.facts:
@@ -155,7 +155,7 @@ def _stated(run: Run) -> Iterator[tuple[str, list[tuple[int, ...]]]]:
             members = tuple(sorted({rank for rank in ranks if isinstance(rank, int)}))
             if members not in by_name.setdefault(str(said.get("name")), []):
                 by_name[str(said.get("name"))].append(members)
-    yield from by_name.items()
+    return by_name
 
 
 def _with_members(group: Group, run: Run) -> Group:
@@ -260,8 +260,3 @@ def _types(types: str) -> str:
 def _short(sizes: str) -> str:
     shown = sizes.split(",")
     return f"[{sizes}]" if len(shown) <= 4 else f"[{','.join(shown[:3])}, … {len(shown)} tensors]"
-
-
-def listed(ranks: Iterable[int]) -> str:
-    ranks = sorted(ranks)
-    return ", ".join(map(str, ranks[:16])) + (" …" if len(ranks) > 16 else "")

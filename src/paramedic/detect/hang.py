@@ -252,5 +252,5 @@ def few(missing: Set[int], waiting: Set[int | None]) -> bool:
     return bool(waiting) and (0 < len(missing) < len(waiting) or len(missing) == len(waiting) == 1)
 
 
-def listed(ranks: Set[int]) -> str:
+def listed(ranks: Collection[int]) -> str:
     return ", ".join(map(str, sorted(ranks)[:16])) + (" …" if len(ranks) > 16 else "")

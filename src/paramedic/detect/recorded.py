@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from paramedic.detect.calls import listed
-from paramedic.detect.hang import while_saving
+from paramedic.detect.hang import listed, while_saving
 from paramedic.detect.match import on_events
 from paramedic.detect.stacks import PLACES, standing
 from paramedic.detect.traces import Difference, differences
@@ -34,8 +33,6 @@ def missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]
 def order(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Ranks that call another collective than the others at the same point, or the same in another order."""
     for one in _of(run, "order", "type", "groups"):
-        if one.kind == "groups" and len(one.ranks) > 1:  # they wait for each other, and only one of them began it
-            one = replace(one, ranks=())  # noqa: PLW2901
         yield saving_is_a_hang(run, _finding(run, rule, one))
 
 

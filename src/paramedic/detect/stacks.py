@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from paramedic.detect import hang
 from paramedic.detect.hang import few, listed
 from paramedic.detect.match import on_events
+from paramedic.detect.once import once
 from paramedic.detect.where import places
 from paramedic.knowledge import Rule, load_taxonomy
 from paramedic.knowledge.waits import for_peers, load_waits
@@ -97,6 +98,7 @@ class _Scene:
     waiting: tuple[int, ...]
 
 
+@once
 def standing(run: Run) -> dict[int, Standing]:
     """Where each rank's main thread stood last; not those that trained on, crashed there, or are of an earlier try."""
     if not any(event.kind == "stack" for event in run.events):

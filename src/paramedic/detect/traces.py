@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from paramedic.detect.calls import Call, Group, Part, Signature, groups
+from paramedic.detect.once import once
 from paramedic.detect.waits import Op, Waits, counterpart, ends_of, waits
 from paramedic.model import Event, Run
 
@@ -41,6 +42,7 @@ class Difference:
     """What the record of some ranks shows, those at fault first."""
 
 
+@once
 def differences(run: Run) -> list[Difference]:
     """The first thing that went wrong, and what else differs that did not follow from it."""
     found = groups(run)
@@ -295,12 +297,13 @@ def _calls(part: Part) -> Iterator[Call]:
 
 
 def _in_a_ring(found: Waits, ring: frozenset[int]) -> Difference:
-    """Each waits in a group in which another is missing: whoever stands where the fewest stand went the wrong way."""
+    """Each waits in a group in which another is missing: who alone stands elsewhere than most went the wrong way. Of
+    several who do, only one began it."""
     stand = Counter(found.at[rank] for rank in ring)
     (usual, most), *rest = stand.most_common()
     odd = frozenset(rank for rank in ring if found.at[rank] != usual)
     clear = most > len(ring) - most and bool(rest)
-    blamed = odd if clear else frozenset[int]()
+    blamed = odd if clear and len(odd) == 1 else frozenset[int]()
     one = _from(found, "groups", blamed, ring - blamed, sure=0.85 if clear else 0.7, op=usual)
     strayed = min(odd, default=min(ring))
     number, seq = found.at[strayed]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 from paramedic.detect import boxes
+from paramedic.detect.calls import stated_groups
+from paramedic.detect.hang import listed
 from paramedic.detect.match import on_events, own_frame
+from paramedic.detect.once import once
 from paramedic.detect.recorded import saving_is_a_hang
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
@@ -43,6 +46,7 @@ def _parsed(text: str) -> Mapping[str, Any]:
     return said if isinstance(said, dict) else {}
 
 
+@once
 def seen_ranks(run: Run) -> dict[int, Seen]:
     job = watcher_of(run)
     told = _dict(said_by(job).get("ranks")) if job else {}
@@ -82,7 +86,7 @@ def frozen(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
         fields = {
             "place": own_frame(places[0]) if places else "code that cannot be seen",
             "seconds": f"{min(one.beat_age_s for one in who):.0f}",
-            "waiting": _listed(set(ranks) - {one.rank for one in who}),
+            "waiting": listed(set(ranks) - {one.rank for one in who}),
         }
         events = [*places[:2], *(one.event for one in who[:3]), *_others(ranks, who)]
         yield _accused(on_events(rule, events, [one.rank for one in who], fields))
@@ -112,7 +116,8 @@ def elsewhere(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
     if any(one.condition not in ("waiting", "ended") for one in ranks.values()):
         return
     backward = [one.rank for one in ranks.values() if one.phase == "backward"]
-    odd = boxes.elsewhere(boxes.calls_of(run), groups_of(run), backward, frozenset(ranks))
+    groups = {name: frozenset(members[-1]) for name, members in stated_groups(run).items()}
+    odd = boxes.elsewhere(boxes.calls_of(run), groups, backward, frozenset(ranks))
     if odd is None:
         return
     events = [ranks[rank].event for rank in odd.ranks[:3]] or [one.event for one in ranks.values()][:4]
@@ -136,23 +141,13 @@ def nobody_moves(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
     yield on_events(rule, [job, *(one.event for one in list(ranks.values())[:5])], missing, fields)
 
 
-def groups_of(run: Run) -> dict[str, Set[int]]:
-    found: dict[str, Set[int]] = {}
-    for fact in run.facts:
-        group = _parsed(str(fact.value)) if fact.name == "group" else {}
-        ranks = group.get("ranks")
-        if isinstance(ranks, list):
-            found[str(group.get("name"))] = frozenset(rank for rank in ranks if isinstance(rank, int))
-    return found
-
-
 def stacks_of(run: Run) -> dict[int, Event]:
     """The last stack of each rank's main thread."""
     return {e.rank: e for e in run.events if e.kind == "stack" and e.rank is not None and e.fields.get("main")}
 
 
 def _accused(one: Finding) -> Finding:
-    return replace(one, fields={**one.fields, "accused": _listed({*one.ranks})}) if one.ranks else one
+    return replace(one, fields={**one.fields, "accused": listed(one.ranks)}) if one.ranks else one
 
 
 def _decided(found: Sequence[Finding]) -> bool:
@@ -175,7 +170,3 @@ def _dict(value: Any) -> Mapping[str, Any]:
 
 def _float(value: Any) -> float:
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else 0.0
-
-
-def _listed(ranks: Set[int]) -> str:
-    return ", ".join(map(str, sorted(ranks)[:16])) + (" …" if len(ranks) > 16 else "")

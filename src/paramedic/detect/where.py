@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from paramedic.detect.once import once
 from paramedic.model import Event, Finding, Run
 
 _NCCL_PROCESS = re.compile(r"(?:\[[^\]\n]{1,60}\] ?)?([\w.-]{1,120}):(\d{1,10}):\d{1,10} \[-?\d{1,3}\] ")
@@ -38,6 +39,7 @@ class Places:
     """Two ranks on two hosts may have one number, which then is nobody's."""
 
 
+@once
 def places(run: Run) -> Places:
     hosts: dict[str, set[int]] = defaultdict(set)
     pids: dict[int, int | None] = {}

@@ -199,8 +199,6 @@ class Agent:
         reports.replace_file(self.path("ranks", f"rank-{self.rank}.watch.json"), data)
 
     def state(self) -> dict[str, Any]:
-        from .start import of_environment
-
         now = time.monotonic()
         return {
             "paramedic_watch": VERSION,
@@ -208,7 +206,6 @@ class Agent:
             "world_size": self.size,
             "local_rank": _number(os.environ.get("LOCAL_RANK")),
             "attempt": _number(os.environ.get("TORCHELASTIC_RESTART_COUNT")) or 0,
-            "launched_as": of_environment(os.environ)[0],
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "signal": self.values.get("signal"),

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from paramedic.collect.processes import GONE, NAME, ProcessState
-from paramedic.watch.pulse import Pulse
+from paramedic.errors import ParamedicError
+from paramedic.run_folder import whole
+from paramedic.watch.pulse import Process, Pulse
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class Folder:
         """Each node knows its own; of a rank elsewhere that node says it."""
         for one in ranks:
             if one.process is not None:
-                self._write(os.path.join("ranks", f"rank-{one.rank}{NAME}"), _state(one).written())
+                self._write(os.path.join("ranks", f"rank-{one.rank}{NAME}"), _state(one, one.process).written())
 
     def _files(self, name: str) -> list[str]:
         """None where no rank has come so far. What the signal handler writes to stays: it is held open."""
@@ -68,24 +70,20 @@ class Folder:
             return []
 
     def _write(self, name: str, data: bytes) -> None:
-        path = os.path.join(self.path, name)
-        with contextlib.suppress(OSError):
-            with open(path + ".part", "wb") as file:
-                file.write(data)
-            os.replace(path + ".part", path)
+        with contextlib.suppress(ParamedicError), whole(os.path.join(self.path, name)) as file:
+            file.write(data)
 
 
-def _state(one: Pulse) -> ProcessState:
+def _state(one: Pulse, seen: Process) -> ProcessState:
     """As the kernel shows it."""
-    seen = one.process
-    letter = seen.letter or GONE if seen else "S"
+    letter = seen.letter or GONE
     pid = one.state.get("pid")
     return ProcessState(
         one.rank,
         "T" if letter == "t" else letter,
         pid if isinstance(pid, int) else None,
         str(one.state.get("host") or ""),
-        wchan=seen.wchan if seen else "",
-        cpu=seen.cpu_s if seen else 0.0,
-        used=round(one.wanted, 2) if seen else None,
+        wchan=seen.wchan,
+        cpu=seen.cpu_s,
+        used=round(one.wanted, 2),
     )

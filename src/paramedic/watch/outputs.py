@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from paramedic.errors import ParamedicError
+from paramedic.run_folder import whole
 
 if TYPE_CHECKING:
     from paramedic.watch.watcher import Watcher
@@ -63,10 +64,8 @@ def send(url: str, data: bytes) -> None:
 
 
 def write_metrics(path: str, watcher: Watcher) -> None:
-    with contextlib.suppress(OSError):
-        with open(path + ".part", "w", encoding="utf-8") as file:
-            file.writelines(line + "\n" for line in metric_lines(watcher))
-        os.replace(path + ".part", path)
+    with contextlib.suppress(ParamedicError), whole(path) as file:
+        file.writelines(f"{line}\n".encode() for line in metric_lines(watcher))
 
 
 def metric_lines(watcher: Watcher) -> Iterator[str]:

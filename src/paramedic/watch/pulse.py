@@ -181,7 +181,7 @@ def _condition(pulse: Pulse, now: float) -> Condition:
         return "frozen"
     if now - pulse.moved < STILL:
         return "going"
-    computes = pulse.wanted >= _BUSY and not pulse.state.get("device_memory")  # who waits for a GPU may spin
+    computes = pulse.wanted >= _BUSY
     if pulse.phase == "collective" or (pulse.phase == "backward" and not computes):
         return "waiting"
     return "busy" if computes or pulse.flowing else "idle"

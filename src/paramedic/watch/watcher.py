@@ -13,12 +13,11 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from paramedic.errors import ParamedicError
-from paramedic.model import Finding
 from paramedic.report import ShownReport
 from paramedic.watch import judge, keeper, pulse
 from paramedic.watch.folder import Folder
@@ -143,44 +142,45 @@ class Watcher:
 
     def look(self) -> None:
         now = time.monotonic()
-        for rank, state in pulse.read_states(self.folder).items():
+        states = pulse.read_states(self.folder)
+        marks = _marks(states)
+        for rank, state in states.items():
             one = self.pulses.setdefault(rank, Pulse(rank, moved=now, beat=now))
             pulse.look(one, state, self.host, now)
         self.memory.look(self.pulses)
         if not self.leads:
             self._serve()
             return
-        if self.verdict is not None and self.kind == "hang" and self._marks() != self._looked_at:
+        if self.verdict is not None and self.kind == "hang" and marks != self._looked_at:
             self._take_back()
         if self.verdict is None:
             suspected = judge.suspicion(self.pulses, self.size, now, self.started)
             if suspected is not None:
-                self._suspect(suspected)
+                self._suspect(suspected, marks)
         if now >= self._slow_next and self.verdict is None:
             self._slow_next = now + max(_SLOW_EVERY, (now - self.started) / _SLOWLY)
-            self._warn()
+            self._warn(marks)
 
     @property
     def size(self) -> int | None:
         sizes = [int(one.state.get("world_size") or 0) for one in self.pulses.values()]
         return max(sizes, default=0) or None
 
-    def _suspect(self, suspected: judge.Suspicion) -> None:
+    def _suspect(self, suspected: judge.Suspicion, marks: tuple[float, ...]) -> None:
         """Asks every rank where it stands, twice: only who stands at the same place both times is stuck."""
-        marks = self._marks()
         if suspected.level == "look" and marks == self._looked_at:
             return
         self._looked_at, self._suspected = marks, suspected
         for pause in (0.0, _BETWEEN_S):
             time.sleep(pause)  # the pause is the measurement: who stands where he stood before?
             self._ask()
-            if self._marks() != marks:
+            if _marks(pulse.read_states(self.folder)) != marks:
                 self._suspected = None
                 self.files.forget()
                 return
         self._write_job(suspected)
         report = self.diagnose(self.folder)
-        found = stuck_in(report)
+        found = report.verdict
         if self._moved_since(marks):
             self._suspected = None
             self.files.forget()
@@ -224,18 +224,16 @@ class Watcher:
             (states.get(rank) or {}).get("answered", 0) >= self._asked for rank in able
         )
 
-    def _marks(self) -> tuple[float, ...]:
-        states = pulse.read_states(self.folder)
-        return tuple(float(states[rank].get("ticks") or 0) for rank in sorted(states))
-
     def _moved_since(self, marks: tuple[float, ...]) -> bool:
-        return self._marks() != marks or (self._child is not None and self._child.poll() is not None)
+        return _marks(pulse.read_states(self.folder)) != marks or (
+            self._child is not None and self._child.poll() is not None
+        )
 
-    def _warn(self) -> None:
+    def _warn(self, marks: tuple[float, ...]) -> None:
         """Slow ranks, replicas that part, memory that grows: said once, while the job goes on."""
         if not any(one.steps for one in self.pulses.values()):
             return
-        if self._marks() != self._looked_at:
+        if marks != self._looked_at:
             self._suspected = None
         self._write_job(self._suspected)
         report = self.diagnose(os.path.join(self.folder, "ranks"))
@@ -324,9 +322,9 @@ def environment(folder: str) -> dict[str, str]:
     }
 
 
-def stuck_in(report: ShownReport) -> Finding | None:
-    """The verdict, if it explains why nothing moves."""
-    return report.verdict if report.verdict is not None and report.verdict.severity == "error" else None
+def _marks(states: Mapping[int, Mapping[str, Any]]) -> tuple[float, ...]:
+    """How far each rank has come."""
+    return tuple(float(states[rank].get("ticks") or 0) for rank in sorted(states))
 
 
 def _signal_for_stack(one: Pulse) -> None:
