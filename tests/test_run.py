@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import http.server
 import json
 import os
@@ -14,9 +13,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "bench"))
+from hang_trial import end_all
 
 from paramedic.commands import main
 from paramedic.ward import environments
@@ -34,28 +37,38 @@ def environment(**more: object) -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", **{name: str(value) for name, value in more.items()}}
 
 
-@pytest.fixture
-def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts a command in a process group of its own; whatever of it is left at the end is killed."""
-    started: list[subprocess.Popen[str]] = []
+@dataclass
+class Job:
+    """Its output goes to files: a rank that outlives the job would keep a pipe open for ever."""
 
-    def begin(command: list[str], **more: object) -> subprocess.Popen[str]:
-        job = subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment(**more),
-            start_new_session=True,
-        )
-        started.append(job)
-        return job
+    process: subprocess.Popen[bytes]
+    folder: Path
+
+    def ended(self) -> tuple[int, str, str]:
+        code = self.process.wait(timeout=_PATIENCE)
+        return code, (self.folder / "out").read_text(), (self.folder / "err").read_text()
+
+
+@pytest.fixture
+def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Job]]:
+    """Starts a command; whatever of it is left at the end is killed, in whichever session it is."""
+    started: list[Job] = []
+    mark = f"{os.getpid()}-{time.monotonic_ns()}"
+
+    def begin(command: list[str], **more: object) -> Job:
+        folder = tmp_path_factory.mktemp("output")
+        with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
+            variables = environment(OF_TEST=mark, **more)
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=variables, start_new_session=True
+            )
+        started.append(Job(process, folder))
+        return started[-1]
 
     yield begin
+    end_all(f"OF_TEST={mark}")
     for job in started:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(job.pid, signal.SIGKILL)
-        job.communicate()
+        job.process.wait(timeout=_PATIENCE)
 
 
 def until(true: Callable[[], object], seconds: float = _PATIENCE) -> None:
@@ -63,11 +76,6 @@ def until(true: Callable[[], object], seconds: float = _PATIENCE) -> None:
     while not true():
         assert time.monotonic() < end, "it did not come to that"
         time.sleep(0.05)
-
-
-def ended(job: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, err = job.communicate(timeout=_PATIENCE)
-    return job.returncode, out, err
 
 
 def said(text: str) -> list[str]:
@@ -85,22 +93,23 @@ def states(folder: Path) -> dict[int, dict[str, object]]:
 # -- the command ---------------------------------------------------------------------------------------------------
 
 
-def test_the_exit_code_and_both_streams_are_passed_through(tmp_path: Path) -> None:
+def test_the_exit_code_and_both_streams_are_passed_through(tmp_path: Path, start: Callable[..., Job]) -> None:
     program = "import sys; print('to out'); print('to err', file=sys.stderr); sys.exit(7)"
     command = [*PARAMEDIC, "run", "--dir", str(tmp_path / "d"), "--quiet", "--", sys.executable, "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_PATIENCE)
-    assert (done.returncode, done.stdout, done.stderr) == (7, "to out\n", "to err\n")
+    assert start(command).ended() == (7, "to out\n", "to err\n")
     assert sorted((tmp_path / "d/console.log").read_text().splitlines()) == ["to err", "to out"]
     assert json.loads((tmp_path / "d/report.json").read_text())["schema_version"] == 1
 
 
 @pytest.mark.parametrize(("command", "code"), [(["/no/such/program"], 127), (["/etc/hostname"], 126)])
-def test_a_command_that_cannot_be_started_is_said_in_one_line(command: list[str], code: int, tmp_path: Path) -> None:
+def test_a_command_that_cannot_be_started_is_said_in_one_line(
+    command: list[str], code: int, tmp_path: Path, start: Callable[..., Job]
+) -> None:
     job = [*PARAMEDIC, "run", "--dir", str(tmp_path / "d"), "--", *command]
-    done = subprocess.run(job, capture_output=True, text=True, check=False, timeout=_PATIENCE)
-    assert (done.returncode, done.stdout) == (code, "")
-    assert done.stderr.startswith(f"paramedic: {command[0]}: cannot be started")
-    assert done.stderr.count("\n") == 1
+    returned, out, err = start(job).ended()
+    assert (returned, out) == (code, "")
+    assert err.startswith(f"paramedic: {command[0]}: cannot be started")
+    assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -123,7 +132,7 @@ def test_two_jobs_do_not_share_a_folder(tmp_path: Path, capsys: pytest.CaptureFi
     assert (tmp_path / "console.log").read_text() == "of another job"
 
 
-def test_a_signal_to_the_watcher_reaches_the_job(tmp_path: Path, start: Callable[..., subprocess.Popen[str]]) -> None:
+def test_a_signal_to_the_watcher_reaches_the_job(tmp_path: Path, start: Callable[..., Job]) -> None:
     program = (
         "import pathlib, signal, sys, time\n"
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(33))\n"
@@ -132,11 +141,11 @@ def test_a_signal_to_the_watcher_reaches_the_job(tmp_path: Path, start: Callable
     )
     job = start([*PARAMEDIC, "run", "--dir", str(tmp_path / "d"), "--quiet", "--", sys.executable, "-c", program])
     until((tmp_path / "ready").exists)
-    job.send_signal(signal.SIGTERM)
-    assert ended(job)[0] == 33
+    job.process.send_signal(signal.SIGTERM)
+    assert job.ended()[0] == 33
 
 
-def test_a_verdict_goes_to_a_webhook_and_a_metrics_file(tmp_path: Path) -> None:
+def test_a_verdict_goes_to_a_webhook_and_a_metrics_file(tmp_path: Path, start: Callable[..., Job]) -> None:
     posted: list[bytes] = []
 
     class Hook(http.server.BaseHTTPRequestHandler):
@@ -153,11 +162,9 @@ def test_a_verdict_goes_to_a_webhook_and_a_metrics_file(tmp_path: Path) -> None:
         hook = f"http://127.0.0.1:{server.server_port}/x"
         program = "raise RuntimeError('CUDA out of memory. Tried to allocate 20.00 GiB')"
         flags = ["--dir", str(tmp_path / "d"), "--quiet", "--webhook", hook, "--metrics", str(tmp_path / "m.prom")]
-        done = subprocess.run(
-            [*PARAMEDIC, "run", *flags, "--", sys.executable, "-c", program], check=False, timeout=_PATIENCE
-        )
+        code, _, _ = start([*PARAMEDIC, "run", *flags, "--", sys.executable, "-c", program]).ended()
         server.shutdown()
-    assert done.returncode == 1
+    assert code == 1
     assert json.loads(posted[0])["symptom"] == "device-out-of-memory"
     assert "paramedic_job_hung 0" in (tmp_path / "m.prom").read_text()
 
@@ -165,13 +172,11 @@ def test_a_verdict_goes_to_a_webhook_and_a_metrics_file(tmp_path: Path) -> None:
 # -- the same numbers ----------------------------------------------------------------------------------------------
 
 
-def test_training_is_the_same_bit_for_bit_with_and_without(
-    tmp_path: Path, start: Callable[..., subprocess.Popen[str]]
-) -> None:
-    code, bare, _ = ended(start(torchrun(), WORKERS=1))
+def test_training_is_the_same_bit_for_bit_with_and_without(tmp_path: Path, start: Callable[..., Job]) -> None:
+    code, bare, _ = start(torchrun(), WORKERS=1).ended()
     assert code == 0
     watched = start([*PARAMEDIC, "run", "--dir", str(tmp_path / "d"), "--", *torchrun()], WORKERS=1)
-    code, out, err = ended(watched)
+    code, out, err = watched.ended()
     assert (code, said(out)) == (0, said(bare))
     assert len(said(bare)) == 2
     for state in states(tmp_path / "d").values():
@@ -182,10 +187,10 @@ def test_training_is_the_same_bit_for_bit_with_and_without(
 
 
 def test_replicas_that_part_and_a_loss_that_is_no_number_are_said_though_the_job_ends_well(
-    tmp_path: Path, start: Callable[..., subprocess.Popen[str]]
+    tmp_path: Path, start: Callable[..., Job]
 ) -> None:
     job = start([*PARAMEDIC, "run", "--dir", str(tmp_path / "d"), "--", *torchrun(ranks=3)], PART=1, STEPS=40)
-    assert ended(job)[0] == 0
+    assert job.ended()[0] == 0
     found = {one["rule"]: one for one in json.loads((tmp_path / "d/report.json").read_text())["findings"]}
     assert found["NUM019"]["ranks"] == [1]
     assert "since step 8" in found["NUM019"]["summary"]
@@ -195,19 +200,17 @@ def test_replicas_that_part_and_a_loss_that_is_no_number_are_said_though_the_job
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
-def test_the_job_outlives_its_watcher(
-    number: signal.Signals, tmp_path: Path, start: Callable[..., subprocess.Popen[str]]
-) -> None:
+def test_the_job_outlives_its_watcher(number: signal.Signals, tmp_path: Path, start: Callable[..., Job]) -> None:
     gate, end = tmp_path / "gate", tmp_path / "end"
     job = start([*PARAMEDIC, "run", "--dir", str(tmp_path / "d"), "--", *torchrun()], GATE=gate, END=end)
     until(lambda: len(states(tmp_path / "d")) == 2 and all(s["steps"] for s in states(tmp_path / "d").values()))
-    job.send_signal(number)
+    job.process.send_signal(number)
     gate.touch()
     until(lambda: (tmp_path / "end-0").exists() and (tmp_path / "end-1").exists())
     until(lambda: len(said((tmp_path / "d/console.log").read_text())) == 2)  # what they print is still kept
 
 
-def test_a_full_disk_does_not_reach_the_job(tmp_path: Path, start: Callable[..., subprocess.Popen[str]]) -> None:
+def test_a_full_disk_does_not_reach_the_job(tmp_path: Path, start: Callable[..., Job]) -> None:
     small = tmp_path / "small"
     small.mkdir()
     mount = ["unshare", "--user", "--map-root-user", "--mount"] if shutil.which("unshare") else []
@@ -218,7 +221,7 @@ def test_a_full_disk_does_not_reach_the_job(tmp_path: Path, start: Callable[...,
         pytest.skip("needs a mount namespace")
     script = 'mount -t tmpfs -o size=64k none "$0" && mkdir "$0/d" && exec "$@"'
     run = [*PARAMEDIC, "run", "--dir", str(small / "d"), "--quiet", "--", *torchrun()]
-    code, out, _ = ended(start([*mount, "sh", "-c", script, str(small), *run]))
+    code, out, _ = start([*mount, "sh", "-c", script, str(small), *run]).ended()
     assert code == 0
     assert len(said(out)) == 2
 
@@ -240,17 +243,18 @@ HOSTILE = KIND + 'raise ValueError("as it always does")'
     ],
     ids=["kind", "hostile", "imported again"],
 )
-def test_a_sitecustomize_of_the_users_own_is_run_as_before(theirs: str, program: str, tmp_path: Path) -> None:
+def test_a_sitecustomize_of_the_users_own_is_run_as_before(
+    theirs: str, program: str, tmp_path: Path, start: Callable[..., Job]
+) -> None:
     (tmp_path / "site").mkdir()
     (tmp_path / "site/sitecustomize.py").write_text(theirs)
-    env = environment(PYTHONPATH=tmp_path / "site")
-    bare = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, env=env)
+    bare, plain, complaint = start([sys.executable, "-c", program], PYTHONPATH=tmp_path / "site").ended()
     run = [*PARAMEDIC, "run", "--dir", str(tmp_path / "d"), "--quiet", "--", sys.executable, "-c", program]
-    done = subprocess.run(run, capture_output=True, text=True, check=False, env=env, timeout=_PATIENCE)
-    assert (done.returncode, done.stdout) == (bare.returncode, bare.stdout)
-    assert ("as it always does" in done.stderr) == ("as it always does" in bare.stderr) == (theirs == HOSTILE)
-    if bare.returncode == 0:
-        assert bare.stdout.startswith("was here 0.004")
+    code, out, err = start(run, PYTHONPATH=tmp_path / "site").ended()
+    assert (code, out) == (bare, plain)
+    assert ("as it always does" in err) == ("as it always does" in complaint) == (theirs == HOSTILE)
+    if bare == 0:
+        assert plain.startswith("was here 0.004")
 
 
 @pytest.mark.slow
@@ -274,13 +278,13 @@ def test_a_sitecustomize_of_the_users_own_is_run_as_before(theirs: str, program:
     ],
 )
 def test_other_launchers_are_watched_as_well(
-    name: str, launch: list[str], tmp_path: Path, start: Callable[..., subprocess.Popen[str]]
+    name: str, launch: list[str], tmp_path: Path, start: Callable[..., Job]
 ) -> None:
     folder = environments.build(name)
     command = [str(folder / "bin" / launch[0]), *launch[1:], str(free_port()), str(PROGRAM)]
     path = f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
     job = start([*PARAMEDIC, "run", "--dir", str(tmp_path / "d"), "--", *command], PATH=path)
-    code, out, err = ended(job)
+    code, out, err = job.ended()
     assert code == 0, err
     assert len(said(out)) == 2
     assert {state["steps"] for state in states(tmp_path / "d").values()} == {24}
@@ -294,9 +298,7 @@ def free_port() -> int:
         return int(server.getsockname()[1])
 
 
-def test_nodes_that_share_a_folder_get_one_verdict_and_end_together(
-    tmp_path: Path, start: Callable[..., subprocess.Popen[str]]
-) -> None:
+def test_nodes_that_share_a_folder_get_one_verdict_and_end_together(tmp_path: Path, start: Callable[..., Job]) -> None:
     where = ["--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", str(free_port()), "--nproc-per-node", "1"]
     jobs = []
     for node in (0, 1):
@@ -312,7 +314,7 @@ def test_nodes_that_share_a_folder_get_one_verdict_and_end_together(
         ]
         launch = [sys.executable, "-m", "torch.distributed.run", *where, "--node-rank", str(node), str(PROGRAM)]
         jobs.append(start([*watch, *launch], STOP=1))
-    (first, _, err), (second, _, joined) = (ended(job) for job in jobs)
+    (first, _, err), (second, _, joined) = (job.ended() for job in jobs)
     assert (first, second) == (124, 124), err
     verdict = json.loads((tmp_path / "d/report.json").read_text())["verdict"]
     assert (verdict["symptom"], verdict["ranks"]) == ("collective-hang", [1])
