@@ -34,7 +34,7 @@ RULE_FLAGS = ["--select", "--ignore", "--rules", "--setting"]
 SURFACE = {
     "demo": ["--output"],
     "diagnose": ["PATH", "--format", "--output", "--quiet", "-v", "--verbose", "--fail-on", *RULE_FLAGS],
-    "run": ["COMMAND", "--dir", "--on-hang", "--join", "--no-live", "--metrics", "--webhook", "--format", "--output",
+    "run": ["COMMAND", "--dir", "--on-hang", "--no-live", "--metrics", "--webhook", "--join", "--listen", "--gather", "--token-file", "--format", "--output",
             "--quiet", "-v", "--verbose", *RULE_FLAGS],
     "attach": ["PATH", "--pid", "--dir", "--nonblocking", "--via", "--collect", "--listen", "--nodes", "--wait",
                "--gather", "--token-file", "--format", "--output", "--quiet", "-v", "--verbose", "--fail-on", *RULE_FLAGS],

@@ -298,22 +298,22 @@ def free_port() -> int:
         return int(server.getsockname()[1])
 
 
-def test_nodes_that_share_a_folder_get_one_verdict_and_end_together(tmp_path: Path, start: Callable[..., Job]) -> None:
+@pytest.mark.parametrize("way", ["folder", "address"])
+def test_nodes_get_one_verdict_and_end_together(way: str, tmp_path: Path, start: Callable[..., Job]) -> None:
     where = ["--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", str(free_port()), "--nproc-per-node", "1"]
+    (tmp_path / "token").write_text("a secret of both nodes")
+    tcp = [f"127.0.0.1:{free_port()}", "--token-file", str(tmp_path / "token")]
+    meet = {
+        "folder": [["--dir", str(tmp_path / "d")], ["--dir", str(tmp_path / "d"), "--join"]],
+        "address": [
+            ["--dir", str(tmp_path / "d"), "--listen", *tcp],
+            ["--dir", str(tmp_path / "e"), "--gather", *tcp],
+        ],
+    }[way]
     jobs = []
     for node in (0, 1):
-        watch = [
-            *PARAMEDIC,
-            "run",
-            "--on-hang",
-            "kill",
-            "--dir",
-            str(tmp_path / "d"),
-            *(["--join"] if node else []),
-            "--",
-        ]
         launch = [sys.executable, "-m", "torch.distributed.run", *where, "--node-rank", str(node), str(PROGRAM)]
-        jobs.append(start([*watch, *launch], STOP=1))
+        jobs.append(start([*PARAMEDIC, "run", "--on-hang", "kill", *meet[node], "--", *launch], STOP=1))
     (first, _, err), (second, _, joined) = (job.ended() for job in jobs)
     assert (first, second) == (124, 124), err
     verdict = json.loads((tmp_path / "d/report.json").read_text())["verdict"]

@@ -29,10 +29,10 @@ MAX_PATH = 400
 MIN_TOKEN = 16
 _MAX_DEPTH = 8
 _HELLO = b"paramedic-gather-1\n"
-_FRAME = struct.Struct("!HQ")
+FRAME = struct.Struct("!HQ")
 _NONCE = 32
 _CHUNK = 1 << 20
-_SILENCE = 60.0  # seconds in which a peer must say something
+SILENCE = 60.0  # seconds in which a peer must say something
 _MAX_CLIENTS = 4_096
 
 
@@ -90,11 +90,7 @@ class Collector:
     _lock: threading.Condition = field(default_factory=threading.Condition)
 
     def listen(self, host: str, port: int) -> socket.socket:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        try:
-            server = socket.create_server((host, port), family=family, backlog=128)
-        except OSError as error:
-            raise ParamedicError(f"{host}:{port}: cannot listen: {error.strerror or error}") from None
+        server = listening(host, port)
         self.address = server.getsockname()[:2]
         return server
 
@@ -109,7 +105,7 @@ class Collector:
                     peer, address = server.accept()
                 except TimeoutError:
                     continue
-                peer.settimeout(_SILENCE)
+                peer.settimeout(SILENCE)
                 threads.append(threading.Thread(target=self._take, args=(peer, address[0]), daemon=True))
                 threads[-1].start()
         for thread in threads:
@@ -127,7 +123,7 @@ class Collector:
         with closing(peer), peer.makefile("rwb") as both:
             stream = cast(BinaryIO, both)
             try:
-                _challenge(stream, self.token)
+                admit(stream, self.token)
                 self._receive(stream)
                 stream.write(b"\1")
                 stream.flush()
@@ -140,12 +136,12 @@ class Collector:
 
     def _receive(self, stream: BinaryIO) -> None:
         while True:
-            length, size = _FRAME.unpack(_exactly(stream, _FRAME.size))
+            length, size = FRAME.unpack(exactly(stream, FRAME.size))
             if length == 0:
                 return
             if length > MAX_PATH or size > MAX_FILE:
                 raise Refused("a file or its name is too large")
-            path = safe_path(_exactly(stream, length).decode("utf-8"))
+            path = safe_path(exactly(stream, length).decode("utf-8"))
             with self._lock:
                 self._bytes, self.files = self._bytes + size, self.files + 1
                 if self._bytes > MAX_ALL or self.files > MAX_FILES:
@@ -159,24 +155,42 @@ class Collector:
             raise Refused(f"the path {str(path)[:80]!r} leads out of the folder")
         with target.open("xb") as file:  # a second file of this name is somebody's mistake, or worse
             while size:
-                piece = _exactly(stream, min(size, _CHUNK))
+                piece = exactly(stream, min(size, _CHUNK))
                 file.write(piece)
                 size -= len(piece)
 
 
-def _challenge(stream: BinaryIO, token: bytes) -> None:
+def listening(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=128)
+    except OSError as error:
+        raise ParamedicError(f"{host}:{port}: cannot listen: {error.strerror or error}") from None
+
+
+def admit(stream: BinaryIO, token: bytes) -> None:
+    """Raises Refused for who does not know the token."""
     nonce = secrets.token_bytes(_NONCE)
     stream.write(_HELLO + nonce)
     stream.flush()
-    if not hmac.compare_digest(_exactly(stream, 32), _answer(token, nonce)):
+    if not hmac.compare_digest(exactly(stream, 32), _answer(token, nonce)):
         raise Refused("wrong token")
+
+
+def introduce(stream: BinaryIO, token: bytes) -> None:
+    """The other side of `admit`."""
+    hello = exactly(stream, len(_HELLO) + _NONCE)
+    if not hello.startswith(_HELLO):
+        raise Refused("no paramedic listens there")
+    stream.write(_answer(token, hello[len(_HELLO) :]))
+    stream.flush()
 
 
 def _answer(token: bytes, nonce: bytes) -> bytes:
     return hmac.digest(token, b"gather" + nonce, "sha256")
 
 
-def _exactly(stream: BinaryIO, size: int) -> bytes:
+def exactly(stream: BinaryIO, size: int) -> bytes:
     data = stream.read(size)
     if len(data) < size:
         raise EOFError("cut off before its end")
@@ -190,17 +204,13 @@ def send(folder: Path, to: tuple[str, int], token: bytes, under: str, say: Calla
     """Sends all files below `folder`, named below `under`; how many, or ParamedicError."""
     host, port = to
     try:
-        with closing(socket.create_connection(to, timeout=_SILENCE)) as peer, peer.makefile("rwb") as both:
+        with closing(socket.create_connection(to, timeout=SILENCE)) as peer, peer.makefile("rwb") as both:
             stream = cast(BinaryIO, both)
-            hello = _exactly(stream, len(_HELLO) + _NONCE)
-            if not hello.startswith(_HELLO):
-                raise Refused("no paramedic listens there")
-            stream.write(_answer(token, hello[len(_HELLO) :]))
-            stream.flush()
+            introduce(stream, token)
             count = len([file for file in _files(folder) if _send_file(stream, folder, file, under, say)])
-            stream.write(_FRAME.pack(0, 0))
+            stream.write(FRAME.pack(0, 0))
             stream.flush()
-            _exactly(stream, 1)
+            exactly(stream, 1)
             return count
     except (EOFError, BrokenPipeError, ConnectionResetError):
         raise ParamedicError(f"{host}:{port}: the collector refused what was sent; is the token the same?") from None
@@ -224,10 +234,10 @@ def _send_file(stream: BinaryIO, folder: Path, file: Path, under: str, say: Call
     if size > MAX_FILE or len(name) > MAX_PATH:
         say(f"{file}: too large to be sent")
         return False
-    stream.write(_FRAME.pack(len(name), size) + name)
+    stream.write(FRAME.pack(len(name), size) + name)
     with file.open("rb") as content:
         left = size
         while left:
-            stream.write(_exactly(content, min(left, _CHUNK)))
+            stream.write(exactly(content, min(left, _CHUNK)))
             left = max(left - _CHUNK, 0)
     return True

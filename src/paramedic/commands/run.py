@@ -6,6 +6,8 @@ where it stands into DIR; output goes to the terminal as ever, and into DIR/cons
   paramedic run -- torchrun --nproc-per-node 8 train.py
   paramedic run --on-hang kill -- deepspeed train.py --deepspeed_config ds.json
   paramedic run --dir /shared/job-4711 -- srun -N4 torchrun … train.py
+  paramedic run --listen :29400 --token-file t -- torchrun --node-rank 0 …        # and on the other nodes:
+  paramedic run --gather node0:29400 --token-file t -- torchrun --node-rank 1 …
 
 Exit codes: the command's; 124 when a hang was ended (--on-hang kill), 126 and 127 when the command cannot be started.
 """
@@ -45,12 +47,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="report",
         help="only say it, or end the job, too (default: report)",
     )
-    group.add_argument(
-        "--join", action="store_true", help="DIR is shared with the node that was started without this flag and judges"
-    )
     group.add_argument("--no-live", action="store_true", help="no live view, also on a terminal")
     group.add_argument("--metrics", metavar="FILE", help="keep a Prometheus text file there")
     group.add_argument("--webhook", metavar="URL", help="POST the verdict as JSON there")
+    nodes = parser.add_argument_group("several nodes")
+    nodes.add_argument(
+        "--join", action="store_true", help="DIR is shared with the node that was started without this flag and judges"
+    )
+    nodes.add_argument(
+        "--listen", metavar="HOST:PORT", help="judge, and take here what nodes send that share no folder"
+    )
+    nodes.add_argument("--gather", metavar="HOST:PORT", help="send there what this node shows, and be judged there")
+    nodes.add_argument("--token-file", metavar="FILE", help="a secret that sender and listener share")
     output = parser.add_argument_group("output")
     output.add_argument(
         "--format", choices=CHOICES["format"], help="how to write the report (default: as FILE is called)"
@@ -71,6 +79,7 @@ def run(args: argparse.Namespace) -> int:
     config = flags.settings(args)
     if args.webhook:
         outputs.check_address(args.webhook)
+    meeting = _meeting(args)
     folder = _joined(args.dir) if args.join else _folder(args.dir)
     diagnosis = _Diagnosis(flags.options(config))
     live = (
@@ -86,7 +95,9 @@ def run(args: argparse.Namespace) -> int:
         _write(watcher, view, args, config.format)
 
     after = outputs.after(args.metrics, args.webhook)
-    watcher = Watcher(folder, command, diagnosis, view, args.on_hang, after, told, leads=not args.join)
+    leads = not (args.join or args.gather)
+    ended = _meet(meeting, leads, folder, view)
+    watcher = Watcher(folder, command, diagnosis, view, args.on_hang, after, told, ended, leads)
     try:
         code = watcher.run(shown_by_us=live)
     except CannotStartError as error:
@@ -97,6 +108,37 @@ def run(args: argparse.Namespace) -> int:
     if not args.quiet:
         flags.say(f"paramedic: recorded in {watcher.folder}; `paramedic diagnose {watcher.folder}` says it again")
     return code
+
+
+def _meeting(args: argparse.Namespace) -> tuple[str, int, bytes] | None:
+    """Where nodes meet that share no folder, and their secret."""
+    from paramedic.collect import gather
+
+    ways = [name for name in ("join", "listen", "gather") if getattr(args, name)]
+    if len(ways) > 1:
+        raise ParamedicError(f"--{ways[0]} and --{ways[1]}: choose one")
+    if not (args.listen or args.gather):
+        return None
+    if not args.token_file:
+        raise ParamedicError(f"--{ways[0]}: needs --token-file, a secret that both sides have")
+    return *gather.address_of(args.listen or args.gather), gather.read_token(args.token_file)
+
+
+def _meet(meeting: tuple[str, int, bytes] | None, leads: bool, folder: str, view: View) -> Callable[[], None]:
+    """What is returned is to be called when the job has ended."""
+    if meeting is None:
+        return lambda: None
+    from paramedic.watch.folder import Folder
+    from paramedic.watch.mirror import Follower, Leader
+
+    host, port, token = meeting
+    if leads:
+        leader = Leader(Folder(folder), token, view.say)
+        leader.listen(host, port)
+        return leader.close
+    follower = Follower(Folder(folder), (host, port), token, view.say)
+    follower.start()
+    return follower.close
 
 
 class _Diagnosis:

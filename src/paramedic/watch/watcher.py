@@ -55,6 +55,8 @@ class Watcher:
     after: Callable[[Watcher], None] = lambda _: None
     told: Callable[[Watcher], None] = lambda _: None
     """Called with a verdict as soon as there is one: a job that hangs may never end."""
+    ended: Callable[[], None] = lambda: None
+    """Called once the job has ended, before it is judged: what other nodes still have to say."""
     leads: bool = True
     """Of several nodes that share the folder, one judges; the others look at their own processes for it."""
     pulses: dict[int, Pulse] = field(default_factory=dict)
@@ -94,6 +96,7 @@ class Watcher:
         with self._signals(self._child):
             code = self._watch(self._child)
         _await_end(kept.pid)
+        self._guarded(self.ended)
         self._guarded(lambda: self._finish(code))
         return 124 if self._killed else 128 - code if code < 0 else code
 
