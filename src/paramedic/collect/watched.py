@@ -39,6 +39,8 @@ def read_watched(data: bytes, source: Source) -> LogRead:
         return _refused(source)
     if "paramedic_job" in state:
         return _job(state, source)
+    if "paramedic_gpus" in state:
+        return _gpus(state, source)
     rank, size = state.get("rank"), state.get("world_size")
     if "paramedic_watch" not in state or not _is_rank(rank):
         return _refused(source)
@@ -80,6 +82,13 @@ def _job(state: dict[str, Any], source: Source) -> LogRead:
     return LogRead(
         source, [Event(source.id, 1, "watch", text, 1, host=_text(state.get("host")) or None, fields=_kept(state))]
     )
+
+
+def _gpus(state: dict[str, Any], source: Source) -> LogRead:
+    found = state.get("gpus")
+    source = replace(source, rank=None, host=_text(state.get("host")) or None, lines=1)
+    text = f"{len(found) if isinstance(found, list) else 0} GPUs of {source.host or 'a node'}, as their driver saw them"
+    return LogRead(source, [Event(source.id, 1, "gpus", text, 1, host=source.host, fields=_kept(state))])
 
 
 def _facts(state: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -183,7 +183,9 @@ class Agent:
             return
         device = torch.cuda.current_device()
         self.values["device_memory"] = [torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device)]
-        self.values["device_total"] = torch.cuda.get_device_properties(device).total_memory
+        properties = torch.cuda.get_device_properties(device)
+        self.values["device_total"] = properties.total_memory
+        self.values["device"] = f"GPU-{getattr(properties, 'uuid', '')}"
 
     def write(self) -> None:
         """The whole state, under a name of its own and moved into place. A full disk only loses this one."""

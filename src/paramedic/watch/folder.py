@@ -56,6 +56,10 @@ class Folder:
     def write_job(self, said: Mapping[str, Any]) -> None:
         self._write(os.path.join("ranks", "job.watch.json"), json.dumps(said).encode())
 
+    def write_gpus(self, host: str, gpus: list[dict[str, Any]]) -> None:
+        said = {"paramedic_gpus": 1, "host": host, "gpus": gpus}
+        self._write(os.path.join("ranks", f"gpus-{host}.watch.json"), json.dumps(said).encode())
+
     def write_processes(self, ranks: Iterable[Pulse]) -> None:
         """Each node knows its own; of a rank elsewhere that node says it."""
         for one in ranks:

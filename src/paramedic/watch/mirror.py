@@ -22,7 +22,7 @@ from paramedic.errors import ParamedicError
 from paramedic.run_folder import whole
 from paramedic.watch.folder import Folder
 
-_NAME = re.compile(r"(?:(?:ranks|stacks|traces)/rank[-_][\w.-]{1,80}|console-[\w.-]{1,200}\.log)", re.ASCII)
+_NAME = re.compile(r"(?:(?:ranks|stacks|traces)/(?:rank|gpus)[-_][\w.-]{1,80}|console-[\w.-]{1,200}\.log)", re.ASCII)
 _EVERY, _AGAIN = 0.5, 2.0
 _LONGEST_REPLY = 1 << 20
 _MAX_LOG = 32 << 20  # the end of a node's output; the whole of it stays there

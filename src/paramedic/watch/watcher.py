@@ -21,6 +21,7 @@ from paramedic.errors import ParamedicError
 from paramedic.report import ShownReport
 from paramedic.watch import judge, keeper, pulse
 from paramedic.watch.folder import Folder
+from paramedic.watch.gpus import Gpus
 from paramedic.watch.memory import Memory, host_limit
 from paramedic.watch.process import processes, tree_of
 from paramedic.watch.pulse import Pulse
@@ -66,6 +67,7 @@ class Watcher:
     started: float = field(default_factory=time.monotonic)
     host: str = field(default_factory=socket.gethostname)
     memory: Memory = field(default_factory=Memory)
+    gpus: Gpus = field(default_factory=Gpus)
     files: Folder = field(init=False)
     _child: subprocess.Popen[bytes] | None = None
     _asked: int = 0
@@ -151,6 +153,8 @@ class Watcher:
             one = self.pulses.setdefault(rank, Pulse(rank, moved=now, beat=now))
             pulse.look(one, state, self.host, now)
         self.memory.look(self.pulses)
+        if self.gpus.look(now):
+            self.files.write_gpus(self.host, self.gpus.told())
         if not self.leads:
             self._serve()
             return
