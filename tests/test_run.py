@@ -55,12 +55,18 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Jo
     started: list[Job] = []
     mark = f"{os.getpid()}-{time.monotonic_ns()}"
 
-    def begin(command: list[str], **more: object) -> Job:
+    def begin(command: list[str], place: Path | None = None, **more: object) -> Job:
         folder = tmp_path_factory.mktemp("output")
         with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
             variables = environment(OF_TEST=mark, **more)
             process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=variables, start_new_session=True
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                env=variables,
+                cwd=place,
+                start_new_session=True,
             )
         started.append(Job(process, folder))
         return started[-1]
@@ -288,6 +294,55 @@ def test_other_launchers_are_watched_as_well(
     assert code == 0, err
     assert len(said(out)) == 2
     assert {state["steps"] for state in states(tmp_path / "d").values()} == {24}
+
+
+SLURM = """
+. ./slurm.sh
+"$@"
+code=$?
+kill $(jobs -p) 2>/dev/null
+pkill -F .cluster/munged.pid
+exit $code
+"""
+
+
+def by_mpirun(folder: Path) -> tuple[list[str], list[str]]:
+    names = "RANK=$OMPI_COMM_WORLD_RANK WORLD_SIZE=$OMPI_COMM_WORLD_SIZE"
+    return [], [
+        "mpirun",
+        "--allow-run-as-root",
+        "--oversubscribe",
+        "-n",
+        "2",
+        "bash",
+        "-c",
+        f'{names} exec "$@"',
+        "rank",
+    ]
+
+
+def by_srun(folder: Path) -> tuple[list[str], list[str]]:
+    """Slurm's own daemons, two nodes of them, in namespaces of their own."""
+    shutil.copy(Path(environments.__file__).parent / "programs" / "slurm.sh", folder)
+    (folder / "launch.sh").write_text(SLURM)
+    names = "RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS"
+    cluster = ["unshare", "--mount", "--propagation", "private", "bash", "launch.sh"]
+    return cluster, ["srun", "-N", "2", "-n", "2", "bash", "-c", f'{names} exec "$@"', "rank"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["mpirun", "srun"])
+def test_ranks_of_schedulers_are_watched_as_well(launcher: str, tmp_path: Path, start: Callable[..., Job]) -> None:
+    if not shutil.which(launcher) or os.geteuid() != 0:
+        pytest.skip(f"needs {launcher}, and root for namespaces")
+    around, launch = {"mpirun": by_mpirun, "srun": by_srun}[launcher](tmp_path)
+    watched = [*PARAMEDIC, "run", "--on-hang", "kill", "--dir", str(tmp_path / "d"), "--", *launch]
+    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "STOP": 1}
+    job = start([*around, *watched, sys.executable, str(PROGRAM)], place=tmp_path, **where)
+    code, _, err = job.ended()
+    assert code == 124, err
+    verdict = json.loads((tmp_path / "d/report.json").read_text())["verdict"]
+    assert (verdict["symptom"], verdict["ranks"]) == ("collective-hang", [1])
 
 
 # -- several nodes -------------------------------------------------------------------------------------------------
