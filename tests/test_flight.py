@@ -126,14 +126,16 @@ def test_json_and_old_versions_and_archives(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "all.zip", "w") as packed, tarfile.open(tmp_path / "all.tar.gz", "w:gz") as tar:
         for file in names:
             packed.write(file, file.name)
-        tar.add(tmp_path / "rank_1", "rank_1")
+            tar.add(file, file.name)
+        tar.addfile(tarfile.TarInfo("weights.pkl"))
     (tmp_path / "rank_1.gz").write_bytes(gzip.compress((tmp_path / "rank_1").read_bytes()))
-    for path in (tmp_path / "rank_0.json", tmp_path / "rank_1", tmp_path / "rank_1.gz", tmp_path / "all.tar.gz"):
+    for path in (tmp_path / "rank_0.json", tmp_path / "rank_1", tmp_path / "rank_1.gz"):
         (group,) = [one for one in groups(run_of(path)) if one.name == "0"]
         (part,) = group.parts.values()
         assert [call.op for seq in (1, 2) if (call := part.call(seq))] == ["all_reduce", "broadcast"]
         assert part.open == (2,)
-    assert {e.rank for e in run_of(tmp_path / "all.zip").events if e.kind == "trace"} == {0, 1}
+    for archive in ("all.zip", "all.tar.gz"):
+        assert {e.rank for e in run_of(tmp_path / archive).events if e.kind == "trace"} == {0, 1}
 
 
 def test_coalesced_calls_stand_together_and_sends_do_not_count() -> None:

@@ -31,7 +31,7 @@ Progress = Callable[[str, int], None]
 """Called with each source's name and its size in bytes once it has been read."""
 
 _MAX_ERROR_FILE = 4 << 20
-MAX_KEPT = 96 << 20
+MAX_KEPT = 80 << 20
 """Of the text of all events together: from then on of each source only the last events of each kind are kept."""
 _LAST = 4
 

@@ -161,13 +161,15 @@ def _tar(stream: BinaryIO, budget: Budget | None, chosen: Chosen) -> Iterator[In
             while (member := archive.next()) is not None and chosen.member():
                 archive.members = []  # type: ignore[attr-defined]  # a stream is never read again: forget what passed
                 shown = f"{name}!/{member.name[:_MAX_NAME]}"
-                if member.isdir() or _leads_out(shown, member.name, skipped) or not chosen.wants(member.name):
+                if member.isdir() or _leads_out(shown, member.name, skipped):
                     continue
-                if member.isreg():
-                    if member.issparse():
-                        yield from _member(shown, archive.extractfile(member), holes, skipped)
-                    else:
-                        yield from _member(shown, _TarMember(archive, member.size), budget, skipped)
+                plain = _TarMember(archive, member.size) if member.isreg() and not member.issparse() else None
+                if not chosen.wants(member.name, plain.head if plain else bytes):
+                    continue
+                if plain:
+                    yield from _member(shown, plain, budget, skipped)
+                elif member.isreg():
+                    yield from _member(shown, archive.extractfile(member), holes, skipped)
                 else:
                     what = "a link" if member.issym() or member.islnk() else "a device"
                     skipped.append(Skipped(shown, f"{what} inside an archive is not followed"))
@@ -285,13 +287,23 @@ class _TarMember(io.BufferedIOBase):
     def __init__(self, archive: tarfile.TarFile, size: int) -> None:
         self._stream: Any = archive.fileobj
         self._left = size
+        self._head: bytes = b""
 
     def readable(self) -> bool:
         return True
 
+    def head(self) -> bytes:
+        """The first bytes, which stay to be read."""
+        self._head = self._stream.read(min(_HEAD, self._left))
+        self._left -= len(self._head)
+        return self._head
+
     def read1(self, size: int | None = -1, /) -> bytes:
         most = _CHUNK if size is None or size < 0 else min(size, _CHUNK)
-        piece: bytes = self._stream.read(min(most, self._left))
+        if self._head:
+            piece, self._head = self._head[:most], self._head[most:]
+            return piece
+        piece = bytes(self._stream.read(min(most, self._left)))
         self._left -= len(piece)
         if self._left and not piece:
             raise EOFError("cut off before its end")
