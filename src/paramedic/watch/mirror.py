@@ -23,7 +23,9 @@ from paramedic.run_folder import whole
 from paramedic.watch.folder import Folder
 
 _NAME = re.compile(r"(?:(?:ranks|stacks|traces)/(?:rank|gpus)[-_][\w.-]{1,80}|console-[\w.-]{1,200}\.log)", re.ASCII)
-_EVERY, _AGAIN = 0.5, 2.0
+_EVERY, _SELDOM, _AGAIN = 0.5, 4.0, 2.0
+_NODES_A_SECOND = 128
+"""From so many the leader can take a round; more nodes come less often."""
 _LONGEST_REPLY = 1 << 20
 _MAX_LOG = 32 << 20  # the end of a node's output; the whole of it stays there
 _PATIENCE_AT_END = 5.0
@@ -99,7 +101,8 @@ class Leader:
                 continue
             gone = sorted(name for name in sent if not os.path.exists(os.path.join(self.files.path, name)))
             sent.difference_update(gone)
-            reply = {"ask": self.files.asked(), "verdict": self.files.marked(), "gone": gone}
+            every = min(max(_EVERY, len(self._here) / _NODES_A_SECOND), _SELDOM)
+            reply = {"ask": self.files.asked(), "verdict": self.files.marked(), "gone": gone, "every": every}
             data = json.dumps(reply).encode()
             stream.write(gather.FRAME.pack(0, len(data)) + data)
             stream.flush()
@@ -185,11 +188,13 @@ class Follower:
                 stream.write(gather.FRAME.pack(len(name), _GONE) + name.encode())
             stream.write(gather.FRAME.pack(0, int(last)))
             stream.flush()
-            self._obey(self._reply(stream))
+            reply = self._reply(stream)
+            self._obey(reply)
             self._told = False
             if last:
                 return
-            self._ending.wait(_EVERY)
+            every = reply.get("every")
+            self._ending.wait(min(max(every, _EVERY), _SELDOM) if isinstance(every, float) else _EVERY)
 
     def _changed(self, names: Iterable[str], whole_too: bool) -> Iterator[str]:
         """A black box is written through memory, which no time of change tells, and output grows all the time: both
