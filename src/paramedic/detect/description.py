@@ -188,7 +188,12 @@ def _stem(word: str) -> str:
 
 @cache
 def _model() -> Model:
-    return train([*wordings(), *_knowledge()])
+    return train(learnt())
+
+
+def learnt() -> list[tuple[str, dict[str, int]]]:
+    """(symptom, features of a text) for all that is learnt from."""
+    return [*wordings(), *_knowledge()]
 
 
 def wordings() -> Iterator[tuple[str, dict[str, int]]]:

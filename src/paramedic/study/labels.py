@@ -74,7 +74,7 @@ class Study1:
 
 def read_labels(path: Path) -> Study1:
     """From a folder, the package's archive, one workbook, or the tables as CSV."""
-    return from_files(dict(_files(path)), str(path))
+    return from_files(dict(label_files(path)), str(path))
 
 
 def from_files(files: Mapping[str, bytes], where: str) -> Study1:
@@ -103,7 +103,7 @@ def wanted(name: str) -> bool:
     return name in (_FINAL, "faults.csv", "how_to.csv", "raters.csv") or bool(_ROUND.fullmatch(name))
 
 
-def _files(path: Path) -> Iterator[tuple[str, bytes]]:
+def label_files(path: Path) -> Iterator[tuple[str, bytes]]:
     try:
         if path.is_dir():
             for file in sorted(path.rglob("*")):

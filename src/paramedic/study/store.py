@@ -23,14 +23,14 @@ CREATE TABLE IF NOT EXISTS files (
 CREATE TABLE IF NOT EXISTS posts (
   id TEXT PRIMARY KEY, origin TEXT, framework TEXT, title TEXT, body TEXT, tags TEXT[], state TEXT,
   created TIMESTAMP, resolved TIMESTAMP, updated TIMESTAMP, comments INTEGER, cut BOOLEAN);
-CREATE TABLE IF NOT EXISTS progress (source TEXT PRIMARY KEY, position TEXT, etag TEXT, complete BOOLEAN, at TIMESTAMP);
+CREATE TABLE IF NOT EXISTS progress (source TEXT PRIMARY KEY, position TEXT, etag TEXT, complete BOOLEAN, noted TIMESTAMP);
 CREATE TABLE IF NOT EXISTS skipped (source TEXT, what TEXT, why TEXT, PRIMARY KEY (source, what));
 CREATE TABLE IF NOT EXISTS releases (repository TEXT, tag TEXT, published TIMESTAMP, PRIMARY KEY (repository, tag));
 CREATE TABLE IF NOT EXISTS labels (
-  post TEXT, rater TEXT, symptom TEXT, cause TEXT, fix TEXT, distributed BOOLEAN, at TIMESTAMP,
+  post TEXT, rater TEXT, symptom TEXT, cause TEXT, fix TEXT, distributed BOOLEAN, given TIMESTAMP DEFAULT (now()::TIMESTAMP),
   PRIMARY KEY (post, rater));
 CREATE TABLE IF NOT EXISTS predictions (
-  post TEXT PRIMARY KEY, symptom TEXT, stage TEXT, probability DOUBLE, by TEXT, cause TEXT, cause_probability DOUBLE,
+  post TEXT PRIMARY KEY, symptom TEXT, stage TEXT, probability DOUBLE, evidence TEXT, cause TEXT, cause_probability DOUBLE,
   fix TEXT, fix_probability DOUBLE, distributed DOUBLE, others TEXT, model TEXT);
 """
 
@@ -73,7 +73,7 @@ class Predicted:
     symptom: str
     stage: str
     probability: float
-    by: str
+    evidence: str
     """`log` where a signature recognised a line, else `words`."""
     cause: str = ""
     cause_probability: float = 0.0
@@ -113,15 +113,15 @@ class Store:
         self._db.execute("COMMIT")
 
     def put_posts(self, posts: Sequence[Post]) -> None:
-        """A post that is there already is replaced: its newest text counts."""
+        """A post that is there already is replaced, and has to be classified anew: its newest text counts."""
         self._put("posts", Post, {post.id: post for post in posts}.values())
+        self.query("DELETE FROM predictions WHERE list_contains(?, post)", [post.id for post in posts])
 
     def put_predictions(self, found: Sequence[Predicted]) -> None:
         self._put("predictions", Predicted, found)
 
-    def put_label(self, given: Given) -> None:
-        values = [*asdict(given).values(), now()]
-        self.query("INSERT OR REPLACE INTO labels VALUES (?, ?, ?, ?, ?, ?, ?)", *values)
+    def put_labels(self, given: Iterable[Given]) -> None:
+        self._put("labels", Given, given)
 
     def put_file(self, name: str, origin: str, sha256: str, content: bytes) -> None:
         self.query("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?)", name, origin, sha256, content, now())
@@ -146,7 +146,7 @@ class Store:
 
     def posts(self, size: int = 500, unlabelled: str = "") -> Iterator[list[Post]]:
         """In the order of their ids, so many at a time. `unlabelled`: only those this model has not seen."""
-        columns = ", ".join(f.name for f in fields(Post))
+        columns = _listed(Post)
         left_out = "AND id NOT IN (SELECT post FROM predictions WHERE model = ?)" if unlabelled else ""
         sql = f"SELECT {columns} FROM posts WHERE id > ? AND state <> 'gone' {left_out} ORDER BY id LIMIT {size}"
         last = ""
@@ -155,16 +155,31 @@ class Store:
             last = rows[-1][0]
 
     def post(self, id: str) -> Post:
-        columns = ", ".join(f.name for f in fields(Post))
-        rows = self.query(f"SELECT {columns} FROM posts WHERE id = ?", id)
+        rows = self.query(f"SELECT {_listed(Post)} FROM posts WHERE id = ?", id)
         if not rows:
             raise ParamedicError(f"{id}: no such post in {self.path}")
         return _post(rows[0])
 
     def labels(self, rater: str = "") -> list[Given]:
-        columns = ", ".join(f.name for f in fields(Given))
-        sql = f"SELECT {columns} FROM labels WHERE rater = ? OR ? = '' ORDER BY post, rater"
+        sql = f"SELECT {_listed(Given)} FROM labels WHERE rater = ? OR ? = '' ORDER BY post, rater"
         return [Given(*row) for row in self.query(sql, rater, rater)]
+
+    def labelled_texts(self) -> list[tuple[Post, str]]:
+        """Posts with the symptom that all who labelled them agree on; none where they found no failure."""
+        agreed = "SELECT post, min(symptom) AS said FROM labels GROUP BY post HAVING count(DISTINCT symptom) = 1"
+        columns = ", ".join(f"o.{f.name}" for f in fields(Post))
+        sql = f"SELECT {columns}, l.said FROM posts o JOIN ({agreed}) l ON l.post = o.id WHERE o.state <> 'gone' ORDER BY o.id"
+        return [(_post(row[:-1]), row[-1]) for row in self.query(sql)]
+
+    def predictions(self) -> list[Predicted]:
+        return [Predicted(*row) for row in self.query(f"SELECT {_listed(Predicted)} FROM predictions ORDER BY post")]
+
+    def about(self, key: str, value: str | None = None) -> str:
+        """A note that is kept, such as which classifier scored best."""
+        if value is not None:
+            self.query("INSERT OR REPLACE INTO about VALUES (?, ?)", key, value)
+        rows = self.query("SELECT value FROM about WHERE key = ?", key)
+        return str(rows[0][0]) if rows else ""
 
     def export(self, sql: str, file: Path) -> None:
         """As CSV or Parquet, by the file's name. `sql` is ours, never a user's."""
@@ -194,8 +209,12 @@ class Store:
 
 _TYPES = {
     "tags": "TEXT[]", "created": "TIMESTAMP", "resolved": "TIMESTAMP", "updated": "TIMESTAMP",
-    "int": "INTEGER", "bool": "BOOLEAN", "float": "DOUBLE",
+    "int": "INTEGER", "bool": "BOOLEAN", "bool | None": "BOOLEAN", "float": "DOUBLE",
 }  # fmt: skip
+
+
+def _listed(kind: type[Any]) -> str:
+    return ", ".join(f.name for f in fields(kind))
 
 
 def _post(row: tuple[Any, ...]) -> Post:

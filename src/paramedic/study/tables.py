@@ -177,7 +177,7 @@ def beside_second(labelled: Iterable[Mapping[str, Any]], counts: Counts) -> list
     }
     return [
         {"name": one["name"], "stated": one["stated"], "over": one.get("over", False), "unit": one["unit"],
-         "ours": ours[one["name"]], "study 1": first.get(one["name"])}
+         "ours": ours[one["name"]], "study 1": first.get(one["name"]), "why": one.get("why", "")}
         for one in stated()["study2"]["figure"]
     ]  # fmt: skip
 

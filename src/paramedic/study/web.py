@@ -81,7 +81,7 @@ class Web:
             if answer.status in (200, 304) or answer.gone:
                 return answer
             if (wait := self._limit(answer)) is not None:
-                self._wait(wait, url)
+                self.wait(wait, url)
                 last = "the rate limit did not end"
             elif answer.status in _AGAIN:
                 last = f"answered {answer.status}"
@@ -114,7 +114,7 @@ class Web:
             return max(float(reset) - self.clock(), 0) + 1
         return 60.0 if answer.status == 429 or b"secondary rate limit" in answer.body.lower() else None
 
-    def _wait(self, seconds: float, url: str) -> None:
+    def wait(self, seconds: float, url: str) -> None:
         if seconds > self.max_wait:
             raise Interrupted(
                 f"{shown(url)}: the rate limit lasts another {seconds / 60:.0f} min; what came so far is kept: run it "
