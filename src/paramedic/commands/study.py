@@ -406,4 +406,28 @@ def _clusters(store: Store, args: argparse.Namespace) -> int:
 
 
 def _report(args: argparse.Namespace) -> int:
-    raise NotImplementedError
+    from paramedic.study import tables
+    from paramedic.study.faults import collect
+    from paramedic.study.page import export, render
+    from paramedic.study.store import opened
+
+    study = _study(args)
+    counts = tables.derive(study) if study else tables.shipped()
+    with _either(args.db, opened) as store:
+        faults = collect(study, store if Path(args.db).exists() else None)
+        text = render(faults, tables.beside_paper(counts), args.framework or "")
+        if args.data:
+            for file in export(faults, store, Path(args.data)):
+                flags.say(f"paramedic: wrote {file}")
+    output = args.output or "study.html"
+    flags.write_file(output, text)
+    flags.say(f"paramedic: wrote {output}")
+    return 0
+
+
+@contextmanager
+def _either(path: str, opened: Callable[..., Any]) -> Iterator[Store]:
+    """The file, or where there is none, for labels named on the command line, an empty store that is not kept."""
+    where = Path(path) if Path(path).exists() else Path(":memory:")
+    with opened(where, create=True) as store:
+        yield store

@@ -181,6 +181,12 @@ class Store:
         rows = self.query("SELECT value FROM about WHERE key = ?", key)
         return str(rows[0][0]) if rows else ""
 
+    def fill(self, table: str, columns: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        """A table for this connection alone."""
+        self._db.execute(f"CREATE OR REPLACE TEMP TABLE {table} ({columns})")
+        if rows:
+            self._db.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", [list(row) for row in rows])
+
     def export(self, sql: str, file: Path) -> None:
         """As CSV or Parquet, by the file's name. `sql` is ours, never a user's."""
         how = "(FORMAT parquet)" if file.suffix == ".parquet" else "(HEADER, DELIMITER ',')"
