@@ -50,7 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     tabling = actions.add_parser("tables", help="study 1's tables from its labels, each figure beside the paper's")
     tabling.add_argument("--labels", metavar="PATH", help=_LABELS)
     tabling.add_argument("--check", action="store_true", help="exit code 1 unless they equal the counts shipped")
-    _add_labelling(actions.add_parser("label", help="classify posts; propose which to label; label them; compare raters"))
+    _add_labelling(
+        actions.add_parser("label", help="classify posts; propose which to label; label them; compare raters")
+    )
 
     reporting = actions.add_parser("report", help="what breaks most and what cures it, as one HTML page with plots")
     reporting.add_argument("--labels", metavar="PATH", help=_LABELS)
@@ -77,11 +79,17 @@ def _add_labelling(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--next", type=_positive, metavar="N", help="the N posts whose labels would teach the most")
     what.add_argument("--ask", choices=("terminal", "web"), help="label posts yourself, the most informative first")
     what.add_argument("--agreement", action="store_true", help="Cohen's kappa of every two raters")
-    what.add_argument("--clusters", action="store_true", help="posts that fit no symptom, grouped: new kinds of failure?")
+    what.add_argument(
+        "--clusters", action="store_true", help="posts that fit no symptom, grouped: new kinds of failure?"
+    )
     parser.add_argument("--rater", metavar="NAME", help="whose labels --ask takes (default: your user name)")
     parser.add_argument("--second", action="store_true", help="ask for posts that another rater has labelled, unseen")
-    parser.add_argument("--model", choices=("auto", "words", "tfidf"), default="auto", help="(default: what scored best)")
-    parser.add_argument("--engine", choices=("local", "ray"), default="local", help="where to classify (default: local)")
+    parser.add_argument(
+        "--model", choices=("auto", "shipped", "words", "tfidf"), default="auto", help="(default: what scored best)"
+    )
+    parser.add_argument(
+        "--engine", choices=("local", "ray"), default="local", help="where to classify (default: local)"
+    )
     parser.add_argument("--workers", type=_positive, default=1, metavar="N", help="processes (default: 1)")
     parser.add_argument("--again", action="store_true", help="classify all posts, not only new ones")
     parser.add_argument("--format", choices=("text", "json"), default="text")
@@ -293,7 +301,14 @@ def _label(args: argparse.Namespace) -> int:
             return _score(store, args)
         recipe = recipe_of(store, args.model)
         with _counted("classifying posts") as progress:
-            done = classify(store, recipe, args.engine, args.workers, args.again, lambda n: progress(f"{n:,}"))
+            done = classify(
+                store,
+                recipe,
+                lambda n: progress(f"{n:,}"),
+                engine=args.engine,
+                workers=args.workers,
+                again=args.again,
+            )
         if not done.symptoms:
             raise ParamedicError(f"{args.db}: holds no post with text; `paramedic study fetch` brings some")
         flags.say(f"paramedic: {done.new:,} posts newly classified by {done.model}")
@@ -369,7 +384,9 @@ def _ask(store: Store, args: argparse.Namespace) -> int:
             in_terminal(session, input, print)
     except (KeyboardInterrupt, EOFError):
         pass
-    flags.say(f"paramedic: {session.answered} posts labelled by {session.rater}; the next `study label` learns from them")
+    flags.say(
+        f"paramedic: {session.answered} posts labelled by {session.rater}; the next `study label` learns from them"
+    )
     return 0
 
 
@@ -379,10 +396,15 @@ def _next(store: Store, args: argparse.Namespace) -> int:
 
     found = most_informative(store, args.next, args.rater or "", args.second)
     if args.format == "json":
-        rows = [{"post": post.id, "title": post.title, "symptom": one.symptom, "bits": round(entropy(one), 3)} for post, one in found]
+        rows = [
+            {"post": post.id, "title": post.title, "symptom": one.symptom, "bits": round(entropy(one), 3)}
+            for post, one in found
+        ]
         _print_json({"next": rows})
     else:
-        rows_ = [[post.id, post.title, one.symptom, f"{one.probability:.2f}", f"{entropy(one):.1f}"] for post, one in found]
+        rows_ = [
+            [post.id, post.title, one.symptom, f"{one.probability:.2f}", f"{entropy(one):.1f}"] for post, one in found
+        ]
         columns = ["post", "title ", "likeliest ", "probability", "bits"]
         flags.print_table(table("label these next", columns, rows_), 170)
     return 0

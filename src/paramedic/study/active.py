@@ -16,7 +16,7 @@ _CANDIDATES = 20
 
 def entropy(one: Predicted) -> float:
     """In bits; what is not among the first few is taken as one more answer."""
-    shares = [one.probability, *json.loads(one.others or "{}").values()]
+    shares: list[float] = [one.probability, *json.loads(one.others or "{}").values()]
     rest = max(1 - sum(shares), 0.0)
     return -sum(share * math.log2(share) for share in (*shares, rest) if share > 0)
 
@@ -25,9 +25,7 @@ def most_informative(store: Store, n: int, rater: str = "", second: bool = False
     """`second`: posts that somebody else has labelled, for agreement; their label is not shown."""
     others = {one.post for one in store.labels() if one.rater != rater}
     mine = {one.post for one in store.labels(rater)} if rater else others
-    left = [
-        one for one in store.predictions() if one.post not in mine and (one.post in others if second else True)
-    ]
+    left = [one for one in store.predictions() if one.post not in mine and (one.post in others if second else True)]
     left.sort(key=lambda one: (-entropy(one), one.post))
     chosen: list[tuple[Post, Predicted]] = []
     vectors: list[Mapping[str, float]] = []

@@ -40,9 +40,7 @@ def agreement(what: str, pairs: Sequence[tuple[Hashable, Hashable]]) -> Agreemen
     if found is None:
         return Agreement(what, len(pairs), sum(a == b for a, b in pairs), None)
     rng = random.Random(0)
-    drawn = sorted(
-        value for _ in range(_RESAMPLED) if (value := kappa(rng.choices(pairs, k=len(pairs)))) is not None
-    )
+    drawn = sorted(value for _ in range(_RESAMPLED) if (value := kappa(rng.choices(pairs, k=len(pairs)))) is not None)
     low, high = drawn[int(0.025 * len(drawn))], drawn[int(0.975 * len(drawn)) - 1]
     return Agreement(what, len(pairs), sum(a == b for a, b in pairs), round(found, 4), round(low, 3), round(high, 3))
 
@@ -57,8 +55,7 @@ def by_round(ratings: Iterable[Rating]) -> dict[int, list[Agreement]]:
     for number in sorted(rows):
         both = [(a["rater1"].values, a["rater2"].values) for a in rows[number].values() if len(a) == 2]
         found[number] = [
-            agreement(what, [(one[what], two[what]) for one, two in both if one[what] and two[what]])
-            for what in FIELDS
+            agreement(what, [(one[what], two[what]) for one, two in both if one[what] and two[what]]) for what in FIELDS
         ]
     return found
 

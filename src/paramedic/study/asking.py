@@ -44,9 +44,8 @@ class Session:
     def answer(self, symptom: str, fix: str = "", cause: str = "", distributed: bool | None = None) -> None:
         """An empty symptom: none of these."""
         taxonomy = load_taxonomy()
-        for value, among, what in (
-            (symptom, taxonomy.symptoms, "symptom"), (fix, taxonomy.fix_patterns, "fix pattern"), (cause, taxonomy.causes, "cause"),
-        ):  # fmt: skip
+        known = {"symptom": taxonomy.symptoms, "fix pattern": taxonomy.fix_patterns, "cause": taxonomy.causes}
+        for value, (what, among) in zip((symptom, fix, cause), known.items(), strict=True):
             if value and value not in among:
                 raise ParamedicError(f"{value}: no such {what}")
         one = self._ready.pop(0)

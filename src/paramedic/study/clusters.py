@@ -1,4 +1,4 @@
-"""Posts that fit no symptom, grouped by their words: a kind of failure that the taxonomy lacks, or no failure at all."""
+"""Posts that fit no symptom, grouped by their words: a failure that the taxonomy lacks, or no failure at all."""
 
 from __future__ import annotations
 

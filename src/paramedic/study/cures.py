@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -41,7 +42,7 @@ def top(faults: Sequence[Seen], framework: str = "") -> list[Cured]:
     by_symptom: dict[str, list[Seen]] = defaultdict(list)
     for one in mine:
         by_symptom[one.symptom].append(one)
-    order = sorted(by_symptom, key=lambda id: (-len(by_symptom[id]), id))[:TOP]
+    order = sorted(by_symptom, key=lambda name: (-len(by_symptom[name]), id))[:TOP]
     return [_cured(by_symptom[id], len(mine)) for id in order]
 
 
@@ -49,16 +50,21 @@ def _cured(faults: Sequence[Seen], all: int) -> Cured:
     taxonomy, symptom = load_taxonomy(), faults[0].symptom
     fixes = Counter(fix for one in faults for fix in one.fixes)
     found = shares(fixes, taxonomy.fix_patterns)
-    fix = max(found, key=lambda id: (found[id].mean, id)) if fixes else taxonomy.symptoms[symptom].fixes[0]
+    fix = max(found, key=lambda name: (found[name].mean, name)) if fixes else taxonomy.symptoms[symptom].fixes[0]
     causes: dict[str, float] = defaultdict(float)
     for one in faults:
         for cause, share in one.causes.items():
             causes[cause] += share
     fitting = [id for id in causes if fix in taxonomy.causes[id].fixes] or list(causes)
-    cause = max(fitting, key=lambda id: (causes[id], id))
+    cause = max(fitting, key=lambda name: (causes[name], name))
     days = [one.days for one in faults if one.days is not None]
     return Cured(
         symptom, faults[0].stage, taxonomy.symptoms[symptom].definition, len(faults), len(faults) / all, fix,
-        found[fix].mean, found[fix].low, found[fix].high, cause, load_cures()[cause].title,
+        found[fix].mean, found[fix].low, found[fix].high, cause, _step(cause),
         statistics.median(days) if days else None,
     )  # fmt: skip
+
+
+def _step(cause: str) -> str:
+    """In general: what a diagnosis would fill in is left out."""
+    return re.sub(r"[:,]? ?\{\w+\}", "", load_cures()[cause].title)

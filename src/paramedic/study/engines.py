@@ -26,7 +26,9 @@ def labelled(chunks: Chunks, recipe: Recipe, engine: str = "local", workers: int
     return _in_processes(chunks, recipe, workers)
 
 
-def _in_order(chunks: Chunks, start: Callable[[list[Post]], Any], wait: Callable[[Any], Any], most: int) -> Iterator[Any]:
+def _in_order(
+    chunks: Chunks, start: Callable[[list[Post]], Any], wait: Callable[[Any], Any], most: int
+) -> Iterator[Any]:
     waiting: deque[Any] = deque()
     for chunk in chunks:
         waiting.append(start(chunk))

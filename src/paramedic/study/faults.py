@@ -72,7 +72,7 @@ def _of_study(study: Study1, dates: Mapping[str, tuple[Any, ...]]) -> Iterable[S
 
 def _framework(origin: str) -> str:
     """`GitHub-horovod`, `SO-tensorflow & SO-keras`: the first named."""
-    return origin.split(" & ")[0].split("-", 1)[-1].lower()
+    return origin.split(" & ", maxsplit=1)[0].split("-", 1)[-1].lower()
 
 
 def _dates(store: Store) -> dict[str, tuple[Any, ...]]:
@@ -103,7 +103,8 @@ def _of_store(store: Store, dates: Mapping[str, tuple[Any, ...]]) -> Iterable[Se
             created, resolved, release, framework = dates[post]
             fixes = (one.fix,) if one.fix else ()
             yield Seen(
-                post, OF_RATER, framework, one.symptom, fixes, one.cause, float(bool(one.distributed)), created, resolved, release
+                post, OF_RATER, framework, one.symptom, fixes, one.cause, float(bool(one.distributed)),
+                created, resolved, release,
             )  # fmt: skip
     for guess in store.predictions():
         if guess.symptom != NONE and guess.post not in given and guess.post in dates and guess.post not in duplicates:

@@ -1,4 +1,4 @@
-"""`study fetch`: which source is meant, and what came of it. Everything lands in one DuckDB file, and can go on later."""
+"""Which source is meant, and what came of it. Everything lands in one DuckDB file, and can go on later."""
 
 from __future__ import annotations
 

@@ -33,8 +33,8 @@ class Band:
     weight: float
 
 
-def weights(faults: Iterable[Seen], symptoms: int = 12, causes: int = 12) -> tuple[dict[tuple[str, str], float], dict[tuple[str, str], float]]:
-    """(symptom, cause) and (cause, fix); a fault counts 1, shared out over its causes and fixes; the rare are united."""
+def weights(faults: Iterable[Seen], symptoms: int = 12, causes: int = 12) -> tuple[Links, Links]:
+    """(symptom, cause) and (cause, fix); a fault counts 1, shared out over its causes and fixes; the rare unite."""
     first: dict[tuple[str, str], float] = defaultdict(float)
     second: dict[tuple[str, str], float] = defaultdict(float)
     cured = [one for one in faults if one.fixes]

@@ -157,7 +157,7 @@ def _expected(document: Any, kind: type[Any], answer: Answer) -> Any:
 
 def one_issue(hub: GitHub, link: str) -> Post | None:
     """None where it was deleted or cannot be seen."""
-    found = _ISSUE.fullmatch(link.split("#")[0].rstrip("/"))
+    found = _ISSUE.fullmatch(link.split("#", maxsplit=1)[0].rstrip("/"))
     if not found:
         raise ParamedicError(f"{link}: not the address of an issue")
     answer = hub.web.get(f"{hub.api.rstrip('/')}/repos/{found[1]}/issues/{found[2]}", hub.headers())
@@ -233,7 +233,8 @@ def _page(hub: GitHub, asked: dict[str, Any], repository: str) -> Mapping[str, A
         if errors:
             said = "; ".join(str(error.get("message", error)) for error in errors if isinstance(error, Mapping))
             raise Interrupted(f"github:{repository}: GraphQL answered: {said[:300]}; what came so far is kept")
-        return _expected(found.get("issues"), dict, answer)  # type: ignore[no-any-return]
+        issues: dict[str, Any] = _expected((found or {}).get("issues"), dict, answer)
+        return issues
     raise Interrupted(f"github:{repository}: the rate limit did not end; what came so far is kept")
 
 

@@ -39,7 +39,7 @@ _MEMORY = "/dev/shm"
 class Recipe:
     """All that a worker needs to label as every other does."""
 
-    kind: str = "words"
+    kind: str = "shipped"
     said: tuple[Said, ...] = ()
     logs: bool = True
     """Whether quoted text goes through the engine."""
@@ -63,7 +63,7 @@ class Labeller:
         text = parts(post.title, post.body)
         report = self._diagnosed(text.quoted, folder) if self.recipe.logs else None
         symptoms = self._symptoms(text.spoken, report)
-        best = max(symptoms, key=lambda id: (symptoms[id], id), default=NONE)
+        best = max(symptoms, key=lambda name: (symptoms[name], name), default=NONE)
         if best == NONE or (self.recipe.floor and symptoms[best] < LEAST):
             return _none(post, symptoms, self.recipe.name)
         return _predicted(post, symptoms, best, report, self.recipe.name)
@@ -102,7 +102,9 @@ def label_some(posts: Sequence[Post], recipe: Recipe) -> list[Predicted]:
 
 
 def _none(post: Post, symptoms: Mapping[str, float], model: str) -> Predicted:
-    return Predicted(post.id, NONE, "", round(symptoms.get(NONE, 0.0), 4), "words", others=_others(symptoms, NONE), model=model)
+    return Predicted(
+        post.id, NONE, "", round(symptoms.get(NONE, 0.0), 4), "words", others=_others(symptoms, NONE), model=model
+    )
 
 
 def _predicted(post: Post, symptoms: Mapping[str, float], best: str, report: Report | None, model: str) -> Predicted:
@@ -110,9 +112,9 @@ def _predicted(post: Post, symptoms: Mapping[str, float], best: str, report: Rep
     by_log = verdict is not None and str(verdict.symptom) == best
     causes = {one.id: one.probability for one in verdict.causes} if verdict and by_log else {}
     causes = causes or dict(load_priors().cause(best, "lab"))
-    cause = max(causes, key=lambda id: (causes[id], id))
+    cause = max(causes, key=lambda name: (causes[name], name))
     fixes = _fixes(best)
-    fix = max(fixes, key=lambda id: (fixes[id], id))
+    fix = max(fixes, key=lambda name: (fixes[name], name))
     return Predicted(
         post=post.id,
         symptom=best,

@@ -29,17 +29,24 @@ def choose(store: Store, kind: str | None = None) -> str:
     """The classifier that scored best here, once that was measured; until then the words that the package knows."""
     if kind is not None:
         store.about(_BEST, kind)
-    return store.about(_BEST) or "words"
+    return store.about(_BEST) or "shipped"
 
 
 def recipe_of(store: Store, model: str = "auto") -> Recipe:
     kind = choose(store) if model == "auto" else model
-    learnt = tuple(said(post, symptom) for post, symptom in store.labelled_texts())
-    return Recipe(kind, learnt)
+    if kind == "shipped":
+        return Recipe()
+    return Recipe(kind, tuple(said(post, symptom) for post, symptom in store.labelled_texts()))
 
 
 def classify(
-    store: Store, recipe: Recipe, engine: str, workers: int, again: bool, progress: Callable[[int], None]
+    store: Store,
+    recipe: Recipe,
+    progress: Callable[[int], None] = lambda n: None,
+    *,
+    engine: str = "local",
+    workers: int = 1,
+    again: bool = False,
 ) -> Done:
     """New posts only, unless `again`. Each chunk is stored as it comes: stopped, it goes on from there."""
     if again:
@@ -84,4 +91,3 @@ def agreements(store: Store) -> list[tuple[str, str, list[Agreement]]]:
 def _agreed(what: str, get: Callable[[Given], Hashable], pairs: list[tuple[Given, Given]]) -> Agreement:
     values = [(get(one), get(two)) for one, two in pairs]
     return agreement(what, [(one, two) for one, two in values if one is not None and two is not None])
-

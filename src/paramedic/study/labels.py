@@ -326,7 +326,5 @@ def faults_csv(faults: Iterable[Fault]) -> bytes:
     write: Callable[[Iterable[object]], object] = csv.writer(out).writerow
     write(("source", "link", "distributed_specific", "stage", "group", "symptom", "fixes"))
     for one in faults:
-        write(
-            (one.origin, one.link, int(one.distributed), one.stage, one.group, one.symptom, "; ".join(one.fixes))
-        )
+        write((one.origin, one.link, int(one.distributed), one.stage, one.group, one.symptom, "; ".join(one.fixes)))
     return out.getvalue().encode()

@@ -12,6 +12,6 @@ def needed(module: str, extra: str = "study") -> Any:
     try:
         return import_module(module)
     except ImportError as error:
-        package = module.split(".")[0]
+        package = module.split(".", maxsplit=1)[0]
         why = "is not installed" if isinstance(error, ModuleNotFoundError) else f"cannot be imported ({error})"
         raise ParamedicError(f"{package} {why}: pip install 'paramedic[{extra}]'") from None

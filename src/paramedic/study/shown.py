@@ -36,7 +36,8 @@ def tables(counts: Counts, beside: Iterable[Mapping[str, Any]], second: Iterable
         "Study 1: ours beside the paper",
         ["figure", "ours", "stated", " where ", "why "],
         [
-            [one["name"], f"{one['ours']:,}", f"{one['stated']:,}", ("equal; " if one["equal"] else "DIFFERS; ") + one["where"], one["why"]]
+            [one["name"], f"{one['ours']:,}", f"{one['stated']:,}",
+             ("equal; " if one["equal"] else "DIFFERS; ") + one["where"], one["why"]]
             for one in beside
         ],
     )  # fmt: skip
@@ -45,7 +46,8 @@ def tables(counts: Counts, beside: Iterable[Mapping[str, Any]], second: Iterable
         "Stages",
         ["stage", "faults", "share", "distributed-specific", "share of stage"],
         [
-            [stage, n["faults"], share(n["faults"], all), n["distributed-specific"], share(n["distributed-specific"], n["faults"])]
+            [stage, n["faults"], share(n["faults"], all), n["distributed-specific"],
+             share(n["distributed-specific"], n["faults"])]
             for stage, n in counts["stages"].items()
         ],
     )  # fmt: skip
@@ -71,7 +73,7 @@ def tables(counts: Counts, beside: Iterable[Mapping[str, Any]], second: Iterable
     yield table(
         "Study 2's abstract beside our labelling",
         ["figure", "stated", "our labels", "study 1's labels", "why they differ "],
-        [[one["name"], _stated(one), _with_unit(one["ours"], one["unit"]), _with_unit(one["study 1"], one["unit"]), one["why"]]
+        [[one["name"], _stated(one), *(_with_unit(one[whose], one["unit"]) for whose in ("ours", "study 1")), one["why"]]
          for one in second],
     )  # fmt: skip
 
@@ -104,11 +106,11 @@ def _crosswalk(found: Mapping[str, Any], all: int) -> Iterator[Table]:
 
 
 def kappa(found: Mapping[str, Any]) -> Table:
-    rows = [
-        [f"round {number}", *(_kappa(one) for one in row)] for number, row in found["rounds"].items()
-    ]
+    rows = [[f"round {number}", *(_kappa(one) for one in row)] for number, row in found["rounds"].items()]
     columns = ["Cohen's kappa", "issue type", "distributed", "stage", "symptom", "fix"]
-    return table(f"Two raters ({found['unpaired rows']} rows of one rater alone left out; 95 % by bootstrap)", columns, rows)
+    return table(
+        f"Two raters ({found['unpaired rows']} rows of one rater alone left out; 95 % by bootstrap)", columns, rows
+    )
 
 
 def _kappa(one: Mapping[str, Any]) -> str:
@@ -117,7 +119,10 @@ def _kappa(one: Mapping[str, Any]) -> str:
 
 def agreements(found: Iterable[tuple[str, str, Sequence[Agreement]]]) -> Table:
     rows = [
-        [f"{one} and {two}", *(f"{a.kappa:.2f} of {a.pairs}" if a.kappa is not None else f"– of {a.pairs}" for a in parts)]
+        [
+            f"{one} and {two}",
+            *(f"{a.kappa:.2f} of {a.pairs}" if a.kappa is not None else f"– of {a.pairs}" for a in parts),
+        ]
         for one, two, parts in found
     ]
     return table("Cohen's kappa", ["raters", "stage", "symptom", "cause", "fix", "distributed"], rows)
@@ -129,7 +134,15 @@ def qualities(found: Sequence[Quality]) -> Table:
          _interval(one.symptom_f1), _interval(one.symptom_accuracy), _interval(one.ahead) if one.ahead else ""]
         for one in found
     ]  # fmt: skip
-    columns = ["split: classifier", "posts", "stage macro-F1", "stage accuracy", "symptom macro-F1", "symptom accuracy", "ours is ahead by"]
+    columns = [
+        "split: classifier",
+        "posts",
+        "stage macro-F1",
+        "stage accuracy",
+        "symptom macro-F1",
+        "symptom accuracy",
+        "shipped is ahead by",
+    ]
     return table("On posts not learnt from (95 % by bootstrap)", columns, rows)
 
 

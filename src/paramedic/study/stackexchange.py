@@ -47,7 +47,9 @@ class StackExchange:
             self.web.say(f"Stack Exchange asks for {wait} s of rest")
             self.web.sleep(float(wait))
         if document.get("quota_remaining") == 0 and document.get("has_more"):
-            raise Interrupted("Stack Exchange: today's quota is used up; what came so far is kept: run it again tomorrow")
+            raise Interrupted(
+                "Stack Exchange: today's quota is used up; what came so far is kept: run it again tomorrow"
+            )
         return document
 
 

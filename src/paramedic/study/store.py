@@ -1,4 +1,4 @@
-"""One DuckDB file: posts with their text, the labels people gave, what was predicted, and how far each source was read."""
+"""One DuckDB file: posts, the labels that people gave, what was predicted, and how far each source was read."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ CREATE TABLE IF NOT EXISTS files (
 CREATE TABLE IF NOT EXISTS posts (
   id TEXT PRIMARY KEY, origin TEXT, framework TEXT, title TEXT, body TEXT, tags TEXT[], state TEXT,
   created TIMESTAMP, resolved TIMESTAMP, updated TIMESTAMP, comments INTEGER, cut BOOLEAN);
-CREATE TABLE IF NOT EXISTS progress (source TEXT PRIMARY KEY, position TEXT, etag TEXT, complete BOOLEAN, noted TIMESTAMP);
+CREATE TABLE IF NOT EXISTS progress (
+  source TEXT PRIMARY KEY, position TEXT, etag TEXT, complete BOOLEAN, noted TIMESTAMP);
 CREATE TABLE IF NOT EXISTS skipped (source TEXT, what TEXT, why TEXT, PRIMARY KEY (source, what));
 CREATE TABLE IF NOT EXISTS releases (repository TEXT, tag TEXT, published TIMESTAMP, PRIMARY KEY (repository, tag));
 CREATE TABLE IF NOT EXISTS labels (
-  post TEXT, rater TEXT, symptom TEXT, cause TEXT, fix TEXT, distributed BOOLEAN, given TIMESTAMP DEFAULT (now()::TIMESTAMP),
-  PRIMARY KEY (post, rater));
+  post TEXT, rater TEXT, symptom TEXT, cause TEXT, fix TEXT, distributed BOOLEAN,
+  given TIMESTAMP DEFAULT (now()::TIMESTAMP), PRIMARY KEY (post, rater));
 CREATE TABLE IF NOT EXISTS predictions (
-  post TEXT PRIMARY KEY, symptom TEXT, stage TEXT, probability DOUBLE, evidence TEXT, cause TEXT, cause_probability DOUBLE,
-  fix TEXT, fix_probability DOUBLE, distributed DOUBLE, others TEXT, model TEXT);
+  post TEXT PRIMARY KEY, symptom TEXT, stage TEXT, probability DOUBLE, evidence TEXT, cause TEXT,
+  cause_probability DOUBLE, fix TEXT, fix_probability DOUBLE, distributed DOUBLE, others TEXT, model TEXT);
 """
 
 
@@ -168,7 +169,8 @@ class Store:
         """Posts with the symptom that all who labelled them agree on; none where they found no failure."""
         agreed = "SELECT post, min(symptom) AS said FROM labels GROUP BY post HAVING count(DISTINCT symptom) = 1"
         columns = ", ".join(f"o.{f.name}" for f in fields(Post))
-        sql = f"SELECT {columns}, l.said FROM posts o JOIN ({agreed}) l ON l.post = o.id WHERE o.state <> 'gone' ORDER BY o.id"
+        joined = f"posts o JOIN ({agreed}) l ON l.post = o.id WHERE o.state <> 'gone'"
+        sql = f"SELECT {columns}, l.said FROM {joined} ORDER BY o.id"
         return [(_post(row[:-1]), row[-1]) for row in self.query(sql)]
 
     def predictions(self) -> list[Predicted]:
@@ -185,7 +187,9 @@ class Store:
         """A table for this connection alone."""
         self._db.execute(f"CREATE OR REPLACE TEMP TABLE {table} ({columns})")
         if rows:
-            self._db.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", [list(row) for row in rows])
+            self._db.executemany(
+                f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", [list(row) for row in rows]
+            )
 
     def export(self, sql: str, file: Path) -> None:
         """As CSV or Parquet, by the file's name. `sql` is ours, never a user's."""
@@ -205,8 +209,8 @@ class Store:
             columns = {f.name: _TYPES.get(f.name, _TYPES.get(str(f.type), "TEXT")) for f in fields(kind)}
             listed = ", ".join(columns)
             self._db.execute(
-                f"INSERT OR REPLACE INTO {table} ({listed}) SELECT {listed} FROM read_json(?, format = 'newline_delimited',"
-                f" columns = {columns!r}, maximum_object_size = {64 << 20})",
+                f"INSERT OR REPLACE INTO {table} ({listed}) SELECT {listed} FROM read_json(?, "
+                f"format = 'newline_delimited', columns = {columns!r}, maximum_object_size = {64 << 20})",
                 [name],
             )
         finally:

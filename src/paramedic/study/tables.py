@@ -71,7 +71,9 @@ def _labels(faults: Sequence[Fault]) -> list[dict[str, Any]]:
     groups: dict[tuple[str, str, str], list[Fault]] = defaultdict(list)
     for fault in faults:
         groups[fault.stage, fault.group, fault.symptom].append(fault)
-    order = sorted(groups, key=lambda key: (list(STAGES).index(key[0]) if key[0] in STAGES else 9, -len(groups[key]), key))
+    order = sorted(
+        groups, key=lambda key: (list(STAGES).index(key[0]) if key[0] in STAGES else 9, -len(groups[key]), key)
+    )
     return [
         {
             "stage": key[0],

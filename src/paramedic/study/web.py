@@ -22,12 +22,20 @@ from paramedic.redact import redact
 
 MAX_BODY = 128 << 20
 _TRIES = 5
-_BROKEN = (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError, OSError, EOFError, zlib.error)
+_BROKEN = (
+    urllib.error.URLError,
+    http.client.HTTPException,
+    ConnectionError,
+    TimeoutError,
+    OSError,
+    EOFError,
+    zlib.error,
+)
 _AGAIN = frozenset({500, 502, 503, 504, 520, 522, 524})
 _GONE = frozenset({404, 410, 451})
 
 
-class Interrupted(ParamedicError):
+class Interrupted(ParamedicError):  # noqa: N818
     """What came so far is kept; the same command goes on from there."""
 
 
@@ -127,7 +135,7 @@ class Web:
 class _CarefulRedirects(urllib.request.HTTPRedirectHandler):
     """A token goes to the host it was meant for, and nowhere else."""
 
-    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:  # noqa: PLR0917
         if not newurl.startswith(("https://", "http://")) or (
             req.full_url.startswith("https://") and newurl.startswith("http://")
         ):

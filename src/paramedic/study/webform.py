@@ -48,7 +48,9 @@ class _Handler(BaseHTTPRequestHandler):
         if not size.isdigit() or int(size) > _MOST:
             self.send_error(413)
             return
-        form = {name: values[-1] for name, values in parse_qs(self.rfile.read(int(size)).decode("utf-8", "replace")).items()}
+        form = {
+            name: values[-1] for name, values in parse_qs(self.rfile.read(int(size)).decode("utf-8", "replace")).items()
+        }
         try:
             message = self._answer(form)
         except ParamedicError as error:
@@ -112,5 +114,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _template() -> Template:
-    environment = Environment(loader=PackageLoader("paramedic.study", "assets"), autoescape=True, undefined=StrictUndefined)
+    environment = Environment(
+        loader=PackageLoader("paramedic.study", "assets"), autoescape=True, undefined=StrictUndefined
+    )
     return environment.get_template("form.html.j2")

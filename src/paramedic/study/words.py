@@ -15,7 +15,8 @@ from paramedic.ward.case import load_all
 
 Said = tuple[str, str]
 """(symptom or `none`, text)."""
-KINDS = ("words", "tfidf", "majority")
+KINDS = ("shipped", "words", "tfidf", "majority")
+"""`shipped` learns from nobody's labels, `words` from those given as well."""
 
 
 class Classifier(Protocol):
@@ -23,9 +24,9 @@ class Classifier(Protocol):
 
 
 def trained(kind: str, said: Sequence[Said]) -> Classifier:
-    """`said` are labelled texts; the words that the package knows are learnt as well by those that can."""
-    if kind == "words":
-        return _words(said)
+    """`said` are labelled texts."""
+    if kind in ("shipped", "words"):
+        return _words(said if kind == "words" else ())
     if kind == "tfidf":
         return TfIdf.trained(said)
     if kind == "majority":
@@ -60,21 +61,20 @@ class Majority:
 
 @dataclass(frozen=True, slots=True)
 class TfIdf:
-    """TF-IDF of words and pairs, and logistic regression (scikit-learn); knows only what it was given."""
+    """TF-IDF of words and pairs, and logistic regression (scikit-learn), on the very texts that `words` learns from."""
 
     pipeline: Any
 
     @classmethod
     def trained(cls, said: Sequence[Said]) -> TfIdf:
-        if len({symptom for symptom, _ in said}) < 2:
-            raise ParamedicError("tfidf: needs labelled posts of at least two symptoms; label some, or fetch `linked`")
+        texts = [*description.of_people(), *description.of_knowledge(), *of_the_ward(), *said]
         text = needed("sklearn.feature_extraction.text")
         linear, chain = needed("sklearn.linear_model"), needed("sklearn.pipeline")
         pipeline = chain.make_pipeline(
             text.TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, min_df=1, max_features=50_000),
             linear.LogisticRegression(C=10.0, class_weight="balanced", max_iter=1_000),
         )
-        pipeline.fit([one for _, one in said], [symptom for symptom, _ in said])
+        pipeline.fit([one for _, one in texts], [symptom for symptom, _ in texts])
         return cls(pipeline)
 
     def shares(self, text: str) -> dict[str, float]:
