@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import urlencode
 from xml.parsers import expat
 
@@ -219,7 +219,7 @@ def _rows(path: Path) -> Iterator[dict[str, str]]:
     parser.StartElementHandler = start
     parser.StartDoctypeDeclHandler = refuse
     try:
-        with closing(_stream(path)) as stream:
+        with path.open("rb") as file, closing(_stream(file, path)) as stream:
             while block := stream.read1(1 << 20):
                 parser.Parse(block)
                 yield from found
@@ -233,11 +233,10 @@ def _rows(path: Path) -> Iterator[dict[str, str]]:
         raise ParamedicError(f"{path}: {reason(error)}; the rows before that are kept") from None
 
 
-def _stream(path: Path) -> Any:
-    with path.open("rb") as file:
-        head = file.read(512)
+def _stream(file: BinaryIO, path: Path) -> Any:
+    head = file.read(512)
+    file.seek(0)
     if head.startswith(b"7z\xbc\xaf\x27\x1c"):
         raise ParamedicError(f"{path}: unpack it first: 7z x {path.name}")
-    opened = path.open("rb")
     unpack = unpacker(head)
-    return unpack(opened) if unpack else opened
+    return unpack(file) if unpack else file

@@ -152,6 +152,9 @@ def _headers(found: Any) -> dict[str, str]:
 
 def _body(got: Any, url: str) -> bytes:
     data = got.read(MAX_BODY + 1)
+    told = got.headers.get("Content-Length") or ""
+    if told.isdigit() and len(data) < min(int(told), MAX_BODY + 1):  # with a limit, `read` does not notice a cut
+        raise http.client.IncompleteRead(data, int(told) - len(data))
     if (got.headers.get("Content-Encoding") or "").lower() == "gzip":
         data = gzip.GzipFile(fileobj=io.BytesIO(data)).read(MAX_BODY + 1)
     if len(data) > MAX_BODY:
