@@ -188,13 +188,23 @@ def _stem(word: str) -> str:
 
 @cache
 def _model() -> Model:
-    return train([*wordings(), *_knowledge()])
+    return train(learnt())
+
+
+def learnt() -> list[tuple[str, dict[str, int]]]:
+    """(symptom, features of a text) for all that is learnt from."""
+    return [*wordings(), *((symptom, features(text, whole=False)) for symptom, text in of_knowledge())]
 
 
 def wordings() -> Iterator[tuple[str, dict[str, int]]]:
+    for symptom, line in of_people():
+        yield symptom, features(line)
+
+
+def of_people() -> Iterator[tuple[str, str]]:
     for symptom, entry in _descriptions().items():
         for line in entry["said"].strip().split("\n"):
-            yield symptom, features(line)
+            yield symptom, line
 
 
 @cache
@@ -202,13 +212,12 @@ def _descriptions() -> dict[str, dict[str, str]]:
     return tomllib.loads(resources.files("paramedic.knowledge").joinpath("descriptions.toml").read_text("utf-8"))
 
 
-def _knowledge() -> Iterator[tuple[str, dict[str, int]]]:
+def of_knowledge() -> Iterator[tuple[str, str]]:
     """The taxonomy's and the rules' own words. What a rule is not (`Not this`) speaks of other symptoms: left out."""
     for id, entry in load_taxonomy().symptoms.items():
         signals = [text for text in entry.signals.get("log", ()) if text != "none"]
         for text in (id.replace("-", " "), entry.definition, entry.boundary, *signals):
-            yield str(id), features(text, whole=False)
+            yield str(id), text
     for rule in load().rules.values():
         if not rule.detector.startswith(("exceptions.", "description.")):  # these stand for any symptom
-            said = " ".join((rule.title, *rule.keywords, rule.section("What it means")))
-            yield str(rule.symptom), features(said, whole=False)
+            yield str(rule.symptom), " ".join((rule.title, *rule.keywords, rule.section("What it means")))
