@@ -10,7 +10,7 @@ from paramedic import fix, run_folder
 from paramedic.collect import LITERALS, Progress, collect
 from paramedic.detect import detect
 from paramedic.errors import ParamedicError
-from paramedic.explain import explain
+from paramedic.explain import explain, foresee
 from paramedic.knowledge import Knowledge, load
 from paramedic.knowledge.priors import Setting
 from paramedic.model import Finding, Run, Suppressed
@@ -52,6 +52,13 @@ def examine(run: Run, knowledge: Knowledge, prefilter: Prefilter, options: Optio
     report = explain(run, kept, knowledge, options.setting)
     report = fix.propose(report, knowledge)
     return ShownReport.of(replace(report, suppressed=(*report.suppressed, *left_out)))
+
+
+def foretell(run: Run, knowledge: Knowledge, prefilter: Prefilter, options: Options) -> ShownReport:
+    """The same over facts that were probed before the start: findings, and no verdict."""
+    kept, left_out = _chosen(detect(run, knowledge, prefilter), knowledge, options)
+    report = fix.propose(foresee(run, kept, knowledge, options.setting), knowledge)
+    return ShownReport.of(replace(report, suppressed=tuple(left_out)))
 
 
 def _chosen(found: Iterable[Finding], knowledge: Knowledge, options: Options) -> tuple[list[Finding], list[Suppressed]]:
