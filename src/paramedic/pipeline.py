@@ -8,7 +8,7 @@ from pathlib import Path
 
 from paramedic import fix, run_folder
 from paramedic.collect import LITERALS, Progress, collect
-from paramedic.detect import detect
+from paramedic.detect import detect, detect_in_nodes
 from paramedic.errors import ParamedicError
 from paramedic.explain import explain, foresee
 from paramedic.knowledge import Knowledge, load
@@ -54,9 +54,9 @@ def examine(run: Run, knowledge: Knowledge, prefilter: Prefilter, options: Optio
     return ShownReport.of(replace(report, suppressed=(*report.suppressed, *left_out)))
 
 
-def foretell(run: Run, knowledge: Knowledge, prefilter: Prefilter, options: Options) -> ShownReport:
-    """The same over facts that were probed before the start: findings, and no verdict."""
-    kept, left_out = _chosen(detect(run, knowledge, prefilter), knowledge, options)
+def foretell(run: Run, knowledge: Knowledge, options: Options) -> ShownReport:
+    """The same over facts that nodes showed before the start: findings, and no verdict."""
+    kept, left_out = _chosen(detect_in_nodes(run, knowledge), knowledge, options)
     report = fix.propose(foresee(run, kept, knowledge, options.setting), knowledge)
     return ShownReport.of(replace(report, suppressed=tuple(left_out)))
 

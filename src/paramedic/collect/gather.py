@@ -140,12 +140,12 @@ class Collector:
 
     def _receive(self, stream: BinaryIO) -> None:
         while True:
-            length, size = _FRAME.unpack(_exactly(stream, _FRAME.size))
+            length, size = _FRAME.unpack(exactly(stream, _FRAME.size))
             if length == 0:
                 return
             if length > MAX_PATH or size > MAX_FILE:
                 raise Refused("a file or its name is too large")
-            path = safe_path(_exactly(stream, length).decode("utf-8"))
+            path = safe_path(exactly(stream, length).decode("utf-8"))
             with self._lock:
                 self._bytes, self.files = self._bytes + size, self.files + 1
                 if self._bytes > MAX_ALL or self.files > MAX_FILES:
@@ -159,7 +159,7 @@ class Collector:
             raise Refused(f"the path {str(path)[:80]!r} leads out of the folder")
         with target.open("xb") as file:  # a second file of this name is somebody's mistake, or worse
             while size:
-                piece = _exactly(stream, min(size, _CHUNK))
+                piece = exactly(stream, min(size, _CHUNK))
                 file.write(piece)
                 size -= len(piece)
 
@@ -168,15 +168,16 @@ def _challenge(stream: BinaryIO, token: bytes) -> None:
     nonce = secrets.token_bytes(_NONCE)
     stream.write(_HELLO + nonce)
     stream.flush()
-    if not hmac.compare_digest(_exactly(stream, 32), _answer(token, nonce)):
+    if not hmac.compare_digest(exactly(stream, 32), answer(token, nonce)):
         raise Refused("wrong token")
 
 
-def _answer(token: bytes, nonce: bytes) -> bytes:
-    return hmac.digest(token, b"gather" + nonce, "sha256")
+def answer(token: bytes, nonce: bytes, purpose: bytes = b"gather") -> bytes:
+    """What only somebody with the token can say to this nonce, for this purpose."""
+    return hmac.digest(token, purpose + nonce, "sha256")
 
 
-def _exactly(stream: BinaryIO, size: int) -> bytes:
+def exactly(stream: BinaryIO, size: int) -> bytes:
     data = stream.read(size)
     if len(data) < size:
         raise EOFError("cut off before its end")
@@ -192,15 +193,15 @@ def send(folder: Path, to: tuple[str, int], token: bytes, under: str, say: Calla
     try:
         with closing(socket.create_connection(to, timeout=_SILENCE)) as peer, peer.makefile("rwb") as both:
             stream = cast(BinaryIO, both)
-            hello = _exactly(stream, len(_HELLO) + _NONCE)
+            hello = exactly(stream, len(_HELLO) + _NONCE)
             if not hello.startswith(_HELLO):
                 raise Refused("no paramedic listens there")
-            stream.write(_answer(token, hello[len(_HELLO) :]))
+            stream.write(answer(token, hello[len(_HELLO) :]))
             stream.flush()
             count = len([file for file in _files(folder) if _send_file(stream, folder, file, under, say)])
             stream.write(_FRAME.pack(0, 0))
             stream.flush()
-            _exactly(stream, 1)
+            exactly(stream, 1)
             return count
     except (EOFError, BrokenPipeError, ConnectionResetError):
         raise ParamedicError(f"{host}:{port}: the collector refused what was sent; is the token the same?") from None
@@ -228,6 +229,6 @@ def _send_file(stream: BinaryIO, folder: Path, file: Path, under: str, say: Call
     with file.open("rb") as content:
         left = size
         while left:
-            stream.write(_exactly(content, min(left, _CHUNK)))
+            stream.write(exactly(content, min(left, _CHUNK)))
             left = max(left - _CHUNK, 0)
     return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from paramedic.detect import (
@@ -167,14 +167,17 @@ def detect(run: Run, knowledge: Knowledge, prefilter: Prefilter) -> list[Finding
     for name, detector in RUN_DETECTORS.items():
         if name in by_detector:
             found += [one for one in detector(run, by_detector[name], tuple(found)) if one.evidence]
-    return found + _of_nodes(run, by_detector, found)
+    # Where the logs tell of another kind of failure, what is wrong with the network is only worth a warning.
+    other = any(one.severity == "error" and one.stage != "communication" for one in found)
+    of_nodes = detect_in_nodes(run, knowledge)
+    return found + [replace(one, severity="warning") if other and one.severity == "error" else one for one in of_nodes]
 
 
-def _of_nodes(run: Run, by_detector: Mapping[str, Rule], found: Sequence[Finding]) -> list[Finding]:
-    """Where the logs tell of another kind of failure, what is wrong with the network is only worth a warning."""
-    made: list[Finding] = []
+def detect_in_nodes(run: Run, knowledge: Knowledge) -> list[Finding]:
+    """What the nodes' network facts alone show."""
+    by_detector = {rule.detector: rule for rule in knowledge.rules.values() if rule.detector}
+    found: list[Finding] = []
     for name, detector in NODE_DETECTORS.items() if network.nodes(run) else ():
         if name in by_detector:
-            made += detector(run, by_detector[name], tuple(made))
-    other = any(one.severity == "error" and one.stage != "communication" for one in found)
-    return [replace(one, severity="warning") if other and one.severity == "error" else one for one in made]
+            found += detector(run, by_detector[name], tuple(found))
+    return found

@@ -18,8 +18,8 @@ Ends = tuple[str, str]
 _SLOW = 0.25
 _CERTAINLY_FAST_MBPS = 2_000.0
 """Above this no path is called slow: what differs there is the machines' load."""
-_LOST = 0.005
-_LOST_AT_LEAST = 5
+_LOST = 0.02
+_LOST_AT_LEAST = 20
 _HANDLE = re.compile(r"# handle (\d{1,9})")
 _BLOCKED = ("filtered", "refused", "timeout")
 
