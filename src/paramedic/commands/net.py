@@ -31,6 +31,8 @@ from paramedic.errors import ParamedicError
 if TYPE_CHECKING:
     from paramedic.knowledge import Knowledge
     from paramedic.model import Run
+    from paramedic.network.outputs import Job
+    from paramedic.network.plan import Conflict, Plan
     from paramedic.network.session import Session
     from paramedic.report import ShownReport
 
@@ -165,6 +167,8 @@ def _token_of(folder: Path, seconds: float) -> bytes:
 def _meeting(args: argparse.Namespace, verify: bool = False) -> Iterator[Session]:
     """Where the nodes come to; gone afterwards, with all that was started for it."""
     from paramedic.network.board import Folder, Meeting
+    from paramedic.network.outputs import Job
+    from paramedic.network.plan import Conflict, Plan
     from paramedic.network.session import Session
 
     _checked(args)
@@ -376,8 +380,132 @@ def _json(value: Any) -> str:
 
 
 def _plan(args: argparse.Namespace) -> int:
-    raise NotImplementedError
+    if args.nproc_per_node < 1:
+        raise ParamedicError("--nproc-per-node: from 1")
+    run = _recorded(args.path) if args.path else _probed(args)
+    found, job = _planned(run, args.pin, args.nproc_per_node, args.script)
+    from paramedic.network import outputs
+    from paramedic.network.plan import Conflict
+
+    if isinstance(found, Conflict):
+        _write(args.output, _json(_conflict(found)) if args.format == "json" else _conflict_text(found))
+        return 1
+    if args.format == "json":
+        text = _json(outputs.document(found, job))
+    elif args.format == "text":
+        text = _plan_text(found, job)
+    else:
+        text = outputs.FORMATS[args.format](found, job)
+    _write(args.output, text)
+    return 0
+
+
+def _probed(args: argparse.Namespace) -> Run:
+    with _meeting(args) as session:
+        session.gather(args.wait)
+        session.test()
+    return session.run()
+
+
+def _planned(run: Run, pins: list[str], nproc: int = 1, script: str = "train.py") -> tuple[Plan | Conflict, Job]:
+    from paramedic.detect.nodes import nodes
+    from paramedic.network.outputs import Job
+    from paramedic.network.plan import plan
+    from paramedic.network.world import world
+
+    return plan(world(run, pins)), Job(nproc, script, nodes(run))
+
+
+def _conflict(found: Conflict) -> dict[str, Any]:
+    return {
+        "paramedic_plan": 1, "possible": False, "conflict": [one.text for one in found.facts],
+        "cure": [one.cure or one.text for one in found.cure],
+    }  # fmt: skip
+
+
+def _conflict_text(found: Conflict) -> str:
+    from paramedic.report.escape import one_line
+
+    lines = ["No configuration fits these facts; together they leave none, and none of them is to spare:"]
+    lines += [f"  - {one_line(one.text)}" for one in found.facts]
+    lines += ["The smallest change that would cure it:", *(f"  - {one_line(one.cure or one.text)}" for one in found.cure)]
+    return "\n".join([*lines, _RELATIVE, ""])
+
+
+_RELATIVE = "This holds for the facts as they were probed; probe again after a change."
+
+
+def _plan_text(plan: Plan, job: Job) -> str:
+    from paramedic.network.outputs import environment, slowest
+    from paramedic.report.escape import one_line
+
+    slow = slowest(plan)
+    speed = f", {slow.speed / 1000:g} Gb/s at the slowest" if slow.speed else ""
+    lines = [f"Master: {one_line(plan.master)} at {plan.address} port {plan.port}{speed}", ""]
+    for plane, chosen in plan.endpoints.items():
+        lines += [f"  {plane:<5} {one_line(host):<20} {chosen[host].interface:<12} {chosen[host].address}" for host in plan.order]
+    lines += ["", environment(plan, job).rstrip("\n"), "", _RELATIVE]
+    return "\n".join(lines) + "\n"
 
 
 def _verify(args: argparse.Namespace) -> int:
-    raise NotImplementedError
+    if not 5 <= args.seconds <= 600:
+        raise ParamedicError("--seconds: from 5 to 600")
+    given = _read_plan(args.plan) if args.plan else None
+    with _meeting(args, verify=True) as session:
+        session.gather(args.wait)
+        document = given or _plan_now(session)
+        said = session.verify(document, args.seconds)
+    for left in session.skipped:
+        flags.say(f"paramedic: {left.what}: {left.why}")
+    failed = [host for host in document["order"] if not said.get(host, {}).get("ok")]
+    if args.format == "json":
+        sys.stdout.write(_json({"paramedic_verify": 1, "ok": not failed, "hosts": said}))
+    else:
+        sys.stdout.write(_verified_text(document, said))
+    return int(bool(failed))
+
+
+def _plan_now(session: Session) -> dict[str, Any]:
+    from paramedic.network.outputs import document
+    from paramedic.network.plan import Conflict
+
+    found, job = _planned(session.run(), [])
+    if isinstance(found, Conflict):
+        session.hall.put("plan", {})
+        raise ParamedicError("there is no plan to verify: " + "; ".join(one.text for one in found.facts))
+    return document(found, job)
+
+
+def _read_plan(path: str) -> dict[str, Any]:
+    import json
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            said = json.loads(file.read(16 << 20))
+    except OSError as error:
+        raise ParamedicError(f"--plan {path}: {error.strerror or error}") from None
+    except (ValueError, RecursionError):
+        raise ParamedicError(f"--plan {path}: is no JSON") from None
+    hosts = said.get("hosts") if isinstance(said, dict) and said.get("paramedic_plan") == 1 else None
+    order = said.get("order") if isinstance(said, dict) else None
+    right = isinstance(hosts, dict) and isinstance(order, list) and order and all(isinstance(hosts.get(h), dict) and isinstance(hosts[h].get("env"), dict) for h in map(str, order))
+    if not right:
+        raise ParamedicError(f"--plan {path}: is no plan as `net plan --format json` writes it")
+    return dict(said)
+
+
+def _verified_text(document: dict[str, Any], said: dict[str, Any]) -> str:
+    from paramedic.report.escape import one_line
+
+    lines = []
+    for rank, host in enumerate(document["order"]):
+        one = said.get(host, {})
+        if one.get("ok"):
+            rates = [rate for rate in one.get("pairs", {}).values() if isinstance(rate, int | float)]
+            pace = f", to others {min(rates):,.0f} to {max(rates):,.0f} Mbit/s" if rates else ""
+            what = f"{one.get('backend')}: init {one.get('init_s')} s, all_reduce of 16 MiB {one.get('large_s')} s{pace}"
+        else:
+            what = f"FAILED at {one.get('stage', 'start')}: {one.get('error', 'sent nothing in time')}"
+        lines.append(one_line(f"rank {rank} {host}: {what}"))
+    return "\n".join(lines) + "\n"

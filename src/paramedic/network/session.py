@@ -100,6 +100,18 @@ class Session:
         self.facts += [fact for fact in found if fact.value.get("from") == host]
         self.skipped += [Skipped(f"node {host}", reason) for reason in why]
 
+    def verify(self, plan: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+        """Every node starts its rank with the plan's settings; what each said, or nothing."""
+        size = str(len(plan["order"]))
+        orders = {
+            host: {"seconds": seconds, "env": plan["hosts"][host]["env"] | {"RANK": str(rank), "WORLD_SIZE": size, "LOCAL_RANK": "0"}}
+            for rank, host in enumerate(plan["order"])
+        }  # fmt: skip
+        self.hall.put("plan", {"verify": orders})
+        end = time.monotonic() + seconds + TEST_SECONDS
+        said = {host: self._heard(f"verify/{host}", max(end - time.monotonic(), 0.1)) for host in orders}
+        return {host: one if isinstance(one, dict) else {"ok": False} for host, one in said.items()}
+
     def end(self) -> None:
         self.hall.put("end", True)
 
