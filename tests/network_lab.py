@@ -42,6 +42,8 @@ class Host:
     inside: str = ""
     """More for the shell that starts a process here: mounts, limits."""
     hosts_file: str = ""
+    launch: list[str] = field(default_factory=list)
+    """The launch command that this host's agent reads."""
 
     def ip(self, *words: str) -> None:
         ip("-n", self.space, *words)
@@ -154,7 +156,8 @@ class Lab:
         lines = ["#!/bin/sh"]
         for host in self.hosts:
             settings = [f"{name}={value}" for name, value in host.environment().items()]
-            lines.append(f'env -i {shlex.join(settings)} {shlex.join(host.command())} "$@" & ')
+            launch = shlex.join(["--", *host.launch]) if host.launch else ""
+            lines.append(f'env -i {shlex.join(settings)} {shlex.join(host.command())} "$@" {launch} & ')
         script.write_text("\n".join([*lines, "wait", ""]))
         script.chmod(0o755)
         return str(script)

@@ -67,6 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     for action in (check, plan, verify):
         _add_meeting(action, paths=action is not verify)
+    check.add_argument("--launch", metavar="COMMAND", default="", help="with --via: your launch command; it is read, not started")
 
     agent = actions.add_parser("agent", help="take part on this node")
     agent.add_argument("--gather", metavar="HOST:PORT", help="where the checker listens")
@@ -228,6 +229,8 @@ def _started(args: argparse.Namespace, folder: Path, verify: bool) -> subprocess
         raise ParamedicError(f"--via {args.via}: {error}") from None
     command = [*words, sys.executable, "-m", "paramedic", "net", "agent", "--dir", str(folder.resolve()), "--wait", str(args.wait)]
     command += ["--verify"] if verify else []
+    launch = shlex.split(getattr(args, "launch", ""))
+    command += ["--", *launch] if launch else []
     try:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2, start_new_session=True)
     except OSError as error:

@@ -9,6 +9,7 @@ import ipaddress
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from paramedic.detect.match import on_events
 from paramedic.detect.nodes import (
@@ -125,7 +126,13 @@ def address_twice(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
     for address, there in owners.items():
         if len({node.host for node, _ in there}) > 1:
             events = [node.says(f"interface {one.name}", described(one)) for node, one in there]
-            fields = {"address": str(address.ip), "interface": there[-1][1].name}
+            taken = {ip for node in several(run).values() for ip in node.own}
+            free = next((ip for ip in reversed(list(islice(address.network.hosts(), 250))) if ip not in taken), None)
+            second, one = there[-1]
+            fields = {
+                "address": f"{address.ip}/{address.prefix}", "interface": one.name, "second": second.host,
+                "free": f"{free}/{address.prefix}" if free else "<a free address>",
+            }  # fmt: skip
             yield at(rule, events, [node.host for node, _ in there], fields)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -54,9 +55,11 @@ class Way:
 
 @once
 def ways(run: Run) -> list[Way]:
+    """An address that several hosts have says nothing about the way there."""
     grouped: dict[Ends, list[Pair]] = {}
+    owners = Counter(str(ip) for node in nodes(run).values() for ip in node.own)
     for pair in pairs(run):
-        if pair.chosen:
+        if pair.chosen and owners[pair.address] < 2:
             grouped.setdefault((pair.start, pair.end), []).append(pair)
     return [Way(ends, tuple(tried)) for ends, tried in grouped.items()]
 

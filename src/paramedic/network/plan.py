@@ -172,8 +172,8 @@ class _Model:
     def _cost(self) -> Any:
         speeds = sorted({one.speed for group in self.world.endpoints.values() for one in group}, reverse=True)
         costs = [
-            (self._wish(plane, one) + _SLOWER * speeds.index(one.speed), self.use[plane, id_of(one)])
-            for plane in self.world.planes for group in self.world.endpoints.values() for one in group
+            (self._wish(plane, one) + _SLOWER * speeds.index(one.speed) + min(place, _SLOWER - 1), self.use[plane, id_of(one)])
+            for plane in self.world.planes for group in self.world.endpoints.values() for place, one in enumerate(group)
         ]  # fmt: skip
         costs += [(_MASTER + _LATER * place, self.master[host]) for place, host in enumerate(self.world.hosts) if host != self.world.master]
         costs += [(_LATER * place, literal) for place, literal in enumerate(self.port.values())]
