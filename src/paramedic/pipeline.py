@@ -8,9 +8,9 @@ from pathlib import Path
 
 from paramedic import fix, run_folder
 from paramedic.collect import LITERALS, Progress, collect
-from paramedic.detect import detect
+from paramedic.detect import detect, detect_in_nodes
 from paramedic.errors import ParamedicError
-from paramedic.explain import explain
+from paramedic.explain import explain, foresee
 from paramedic.knowledge import Knowledge, load
 from paramedic.knowledge.priors import Setting
 from paramedic.model import Finding, Run, Suppressed
@@ -52,6 +52,13 @@ def examine(run: Run, knowledge: Knowledge, prefilter: Prefilter, options: Optio
     report = explain(run, kept, knowledge, options.setting)
     report = fix.propose(report, knowledge)
     return ShownReport.of(replace(report, suppressed=(*report.suppressed, *left_out)))
+
+
+def foretell(run: Run, knowledge: Knowledge, options: Options) -> ShownReport:
+    """The same over facts that nodes showed before the start: findings, and no verdict."""
+    kept, left_out = _chosen(detect_in_nodes(run, knowledge), knowledge, options)
+    report = fix.propose(foresee(run, kept, knowledge, options.setting), knowledge)
+    return ShownReport.of(replace(report, suppressed=tuple(left_out)))
 
 
 def _chosen(found: Iterable[Finding], knowledge: Knowledge, options: Options) -> tuple[list[Finding], list[Suppressed]]:

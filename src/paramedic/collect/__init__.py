@@ -16,6 +16,7 @@ from paramedic.collect.identity import MAX_WORLD_SIZE, frameworks_in, world_size
 from paramedic.collect.inputs import Input, Names, open_inputs
 from paramedic.collect.layouts import Place, place_of, ranks_of_places
 from paramedic.collect.logs import LITERALS, MAX_TRACE, BinaryInput, LogRead, kept_parts, read_log
+from paramedic.collect.netfile import MAX_NETWORK, is_network, read_network
 from paramedic.collect.prose import as_described, told_in
 from paramedic.collect.ras import is_ras, read_ras
 from paramedic.collect.readers import Read, read_ahead
@@ -130,6 +131,8 @@ def _no_log(item: Input, head: bytes, source: Source, place: Place) -> LogRead |
         found = _read_error_file(item, replace(source, kind="error-file"))
     elif is_watched(item.name):
         found = read_watched(item.stream.read(MAX_WATCHED), source)
+    elif is_network(item.name):
+        found = read_network(item.stream.read(MAX_NETWORK), source)
     elif is_dump(item.name, head):
         found = read_dump(item, replace(source, rank=place.rank))
     elif is_ras(head):

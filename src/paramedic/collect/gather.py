@@ -173,7 +173,7 @@ def admit(stream: BinaryIO, token: bytes) -> None:
     nonce = secrets.token_bytes(_NONCE)
     stream.write(_HELLO + nonce)
     stream.flush()
-    if not hmac.compare_digest(exactly(stream, 32), _answer(token, nonce)):
+    if not hmac.compare_digest(exactly(stream, 32), answer(token, nonce)):
         raise Refused("wrong token")
 
 
@@ -182,12 +182,13 @@ def introduce(stream: BinaryIO, token: bytes) -> None:
     hello = exactly(stream, len(_HELLO) + _NONCE)
     if not hello.startswith(_HELLO):
         raise Refused("no paramedic listens there")
-    stream.write(_answer(token, hello[len(_HELLO) :]))
+    stream.write(answer(token, hello[len(_HELLO) :]))
     stream.flush()
 
 
-def _answer(token: bytes, nonce: bytes) -> bytes:
-    return hmac.digest(token, b"gather" + nonce, "sha256")
+def answer(token: bytes, nonce: bytes, purpose: bytes = b"gather") -> bytes:
+    """What only somebody with the token can say to this nonce, for this purpose."""
+    return hmac.digest(token, purpose + nonce, "sha256")
 
 
 def exactly(stream: BinaryIO, size: int) -> bytes:

@@ -17,7 +17,10 @@ from paramedic import __version__
 from paramedic.commands.flags import say
 from paramedic.errors import ParamedicError
 
-VERBS = ("demo", "diagnose", "run", "attach", "diff", "explain", "rules", "bundle", "ward", "study", "completion")
+VERBS = (
+    *("demo", "diagnose", "run", "attach", "diff", "explain", "rules"),
+    *("net", "bundle", "ward", "study", "completion"),
+)
 
 
 class Verb(Protocol):

@@ -13,12 +13,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
 
 from paramedic.config import CHOICES, Config, configured
 from paramedic.model import SEVERITIES, Report, Skipped
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
     from paramedic.collect import Progress
@@ -133,15 +134,21 @@ def write_report(report: Report, args: argparse.Namespace, config: Config) -> No
 
 
 def print_text(report: Report, verbose: bool = False) -> None:
-    from rich.console import Console
-
     from paramedic.report.text import render as render_text
 
-    console = Console()
-    if not console.is_terminal:  # a file or a pipe has no width: keep lines whole enough to read
-        columns = os.environ.get("COLUMNS", "")
-        console = Console(width=min(max(int(columns), 40), 1000) if columns.isascii() and columns.isdigit() else 100)
-    render_text(report, console, verbose=verbose)
+    render_text(report, console(), verbose=verbose)
+
+
+def console(file: IO[str] | None = None) -> Console:
+    """A file or a pipe has no width: keep lines whole enough to read."""
+    from rich.console import Console
+
+    made = Console(file=file)
+    if made.is_terminal:
+        return made
+    columns = os.environ.get("COLUMNS", "")
+    wide = min(max(int(columns), 40), 1000) if columns.isascii() and columns.isdigit() else 100
+    return Console(file=file, width=wide)
 
 
 def print_table(table: Table, width: int) -> None:

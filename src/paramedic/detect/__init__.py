@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from paramedic.detect import (
+    adapters,
+    agreement,
     collectives,
     description,
     drift,
@@ -15,9 +18,11 @@ from paramedic.detect import (
     hang,
     match,
     memory,
+    network,
     numerics,
     pace,
     placement,
+    reach,
     recorded,
     recovery,
     sentinels,
@@ -109,7 +114,49 @@ RUN_DETECTORS: dict[str, Detector] = {
 }
 """They compare ranks with each other, once every event has been judged."""
 
-DETECTORS = EVENT_DETECTORS | RUN_DETECTORS
+NODE_DETECTORS: dict[str, Detector] = {
+    "network.loopback_name": network.loopback_name,
+    "network.unlike_networks": network.unlike_networks,
+    "network.leads_nowhere": network.leads_nowhere,
+    "network.interface_absent": network.interface_absent,
+    "network.prefix_matches_several": network.prefix_matches_several,
+    "network.master_unusable": network.master_unusable,
+    "network.master_resolves_differently": network.master_resolves_differently,
+    "network.master_port_taken": network.master_port_taken,
+    "network.family_mismatch": network.family_mismatch,
+    "network.mtu_differs": network.mtu_differs,
+    "network.reverse_path": network.reverse_path,
+    "network.variables_disagree": network.variables_disagree,
+    "network.address_twice": network.address_twice,
+    "agreement.rank_numbers": agreement.rank_numbers,
+    "agreement.launch_arguments": agreement.launch_arguments,
+    "agreement.locked_memory": agreement.locked_memory,
+    "agreement.open_files": agreement.open_files,
+    "agreement.shared_memory": agreement.shared_memory,
+    "agreement.versions_differ": agreement.versions_differ,
+    "agreement.environment_differs": agreement.environment_differs,
+    "agreement.left_from_a_trial": agreement.left_from_a_trial,
+    "agreement.timeouts": agreement.timeouts,
+    "agreement.sidecar": agreement.sidecar,
+    "agreement.plugin_missing": agreement.plugin_missing,
+    "adapters.device_filter": adapters.device_filter,
+    "adapters.gid_index": adapters.gid_index,
+    "adapters.port_down": adapters.port_down,
+    "adapters.switched_off": adapters.switched_off,
+    "adapters.partition_keys": adapters.partition_keys,
+    "adapters.traffic_class": adapters.traffic_class,
+    "adapters.redirected": adapters.redirected,
+    "adapters.far_adapter": adapters.far_adapter,
+    "reach.master_port_filtered": reach.master_port_filtered,
+    "reach.data_ports_filtered": reach.data_ports_filtered,
+    "reach.unreachable": reach.unreachable,
+    "reach.large_packets_vanish": reach.large_packets_vanish,
+    "reach.slow_path": reach.slow_path,
+    "reach.packets_lost": reach.packets_lost,
+}
+"""They compare the nodes' network facts with each other. Beside logs they explain a failure of communication."""
+
+DETECTORS = EVENT_DETECTORS | RUN_DETECTORS | NODE_DETECTORS
 
 
 def detect(run: Run, knowledge: Knowledge, prefilter: Prefilter) -> list[Finding]:
@@ -123,4 +170,17 @@ def detect(run: Run, knowledge: Knowledge, prefilter: Prefilter) -> list[Finding
     for name, detector in RUN_DETECTORS.items():
         if name in by_detector:
             found += [one for one in detector(run, by_detector[name], tuple(found)) if one.evidence]
+    # Where the logs tell of another kind of failure, what is wrong with the network is only worth a warning.
+    other = any(one.severity == "error" and one.stage != "communication" for one in found)
+    of_nodes = detect_in_nodes(run, knowledge)
+    return found + [replace(one, severity="warning") if other and one.severity == "error" else one for one in of_nodes]
+
+
+def detect_in_nodes(run: Run, knowledge: Knowledge) -> list[Finding]:
+    """What the nodes' network facts alone show."""
+    by_detector = {rule.detector: rule for rule in knowledge.rules.values() if rule.detector}
+    found: list[Finding] = []
+    for name, detector in NODE_DETECTORS.items() if network.nodes(run) else ():
+        if name in by_detector:
+            found += detector(run, by_detector[name], tuple(found))
     return found

@@ -40,7 +40,7 @@ SAFETY = {
 
 def render(report: Report, knowledge: Knowledge | None = None) -> str:
     style, script = _asset("report.css"), _asset("report.js")
-    template = _environment().get_template("report.html.j2")
+    template = environment().get_template("report.html.j2")
     return template.render(
         policy=_policy(style, script),
         style=Markup(style),
@@ -125,8 +125,8 @@ def _finalize(value: Any) -> Any:
 
 
 @cache
-def _environment() -> Environment:
-    environment = Environment(
+def environment() -> Environment:
+    made = Environment(
         loader=PackageLoader("paramedic.report", "assets"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -134,8 +134,8 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {function.__name__: function for function in _FILTERS}
-    environment.globals |= {
+    made.filters |= {function.__name__: function for function in _FILTERS}
+    made.globals |= {
         "KINDS": KINDS,
         "SAFETY": SAFETY,
         "MOST_QUOTES": MOST_QUOTES,
@@ -145,16 +145,16 @@ def _environment() -> Environment:
         "examined": words.examined,
         "no_verdict": words.no_verdict,
     }
-    return environment
+    return made
 
 
 def _policy(style: str, script: str) -> str:
     return (
-        f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; style-src {style_hash(style)}; script-src {style_hash(script)}; base-uri 'none'; form-action 'none'"
     )
 
 
-def _hash(text: str) -> str:
+def style_hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 

@@ -58,6 +58,13 @@ def blocks(
     yield from screen.learn(report)
 
 
+def foretold(report: Report, console: Console, verbose: bool = False) -> None:
+    """Before the start: every finding with its evidence and first fix; none of them is a verdict."""
+    screen = _Screen(console, console.width, True, verbose, Known.of(None))
+    for block in screen.each(report):
+        console.print(block, soft_wrap=True)
+
+
 @dataclass(frozen=True, slots=True)
 class _Screen:
     console: Console
@@ -228,6 +235,26 @@ class _Screen:
             )
             yield self.row(self.text(*parts))
         yield from self.more(len(findings) - len(shown))
+
+    def each(self, report: Report) -> Iterator[Text]:
+        findings = words.others(report)
+        if not findings:
+            what = "nothing that would keep the job from starting was found"
+            yield self.text((f"Examined {words.count(len(report.run.sources), 'node')}: {what}.", "bold"))
+        for number, finding in enumerate(findings):
+            if number:
+                yield Text()
+            yield self.headline(finding)
+            yield self.indented(self.text(f"{one_line(finding.rule)}: {self.brief(finding.summary)}"))
+            for item in finding.evidence if self.verbose else finding.evidence[:2]:
+                bar = "│ " if self.can("│") else "| "
+                yield self.row(self.text((bar, "dim"), one_line(item.event.text)))
+            for fix in finding.fixes if self.verbose else finding.fixes[:1]:
+                yield self.indented(self.text(("do this: ", "dim"), one_line(fix.title), (f" ({_SAFETY[fix.safety]})", "dim")))
+                for line in copyable(fix.action).split("\n"):
+                    yield self.whole(self.text((line, "bold green")))
+        yield from self.left_out(report)
+        yield from self.learn(report)
 
     def nothing(self, report: Report) -> Iterator[Text]:
         """No verdict: what was examined, and the candidates with their evidence and first fix."""
