@@ -411,7 +411,7 @@ def _probed(args: argparse.Namespace) -> Run:
 
 
 def _planned(run: Run, pins: list[str], nproc: int = 1, script: str = "train.py") -> tuple[Plan | Conflict, Job]:
-    from paramedic.detect.nodes import nodes
+    from paramedic.detect.topology import nodes
     from paramedic.network.outputs import Job
     from paramedic.network.plan import plan
     from paramedic.network.world import world

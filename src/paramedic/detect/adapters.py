@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from paramedic.detect.network import Found, at, several
-from paramedic.detect.nodes import Node, listed, majority, nodes
+from paramedic.detect.topology import Node, listed, majority, nodes
 from paramedic.knowledge import Rule
 from paramedic.model import Finding, Run
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from paramedic.detect.network import Found, at, several, uses_nccl
-from paramedic.detect.nodes import Node, listed, majority, nodes
+from paramedic.detect.topology import Node, listed, majority, nodes
 from paramedic.knowledge import Rule
 from paramedic.model import Finding, Run
 

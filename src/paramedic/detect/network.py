@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import islice
 
 from paramedic.detect.match import on_events
-from paramedic.detect.nodes import (
+from paramedic.detect.topology import (
     IP,
     Address,
     Chosen,

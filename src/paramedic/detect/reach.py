@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from paramedic.detect.network import Found, at
-from paramedic.detect.nodes import Node, Pair, listed, nodes, pairs
+from paramedic.detect.topology import Node, Pair, listed, nodes, pairs
 from paramedic.detect.once import once
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run

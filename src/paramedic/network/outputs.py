@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paramedic.detect.adapters import good_ports, hca_list
-from paramedic.detect.nodes import Node
+from paramedic.detect.topology import Node
 from paramedic.network.plan import Plan
 from paramedic.network.world import VARIABLES, Endpoint
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from paramedic.collect.gather import Refused
 from paramedic.collect.netfile import checked
 from paramedic.detect.network import master_of, owner_of
-from paramedic.detect.nodes import Address, Interface, Node, nodes, shared_networks
+from paramedic.detect.topology import Address, Interface, Node, nodes, shared_networks
 from paramedic.model import Fact, Run, Skipped, Source
 
 MANY = 16

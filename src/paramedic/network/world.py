@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from paramedic.detect.network import DEFAULT_PORT, first_node, master_of, owner_of, uses_nccl
-from paramedic.detect.nodes import Node, Pair, listed, nodes, pairs
+from paramedic.detect.topology import Node, Pair, listed, nodes, pairs
 from paramedic.errors import ParamedicError
 from paramedic.model import Run
 
