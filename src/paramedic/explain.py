@@ -16,7 +16,7 @@ from paramedic.detect.where import located, places
 from paramedic.knowledge import Knowledge, Rule
 from paramedic.knowledge.clues import OUTRIGHT
 from paramedic.knowledge.priors import Setting
-from paramedic.model import Cascade, Cause, Event, Evidence, Finding, Report, Run, Suppressed
+from paramedic.model import SEVERITIES, Cascade, Cause, Event, Evidence, Finding, Report, Run, Suppressed
 
 VERDICT_AT = 0.5
 """No answer beats a wrong one: below this confidence the verdict is null."""
@@ -96,6 +96,14 @@ def explain(run: Run, found: Sequence[Finding], knowledge: Knowledge, setting: S
         skipped=run.skipped,
         suppressed=tuple(suppressed),
     )
+
+
+def listed(run: Run, found: Iterable[Finding], knowledge: Knowledge, setting: Setting) -> Report:
+    """Before a launch nobody has failed: all findings with their causes, and no verdict."""
+    place = _Place({}, None, 0)
+    findings = [_explained(place, one, knowledge, setting) for one in found]
+    findings.sort(key=lambda one: (SEVERITIES[::-1].index(one.severity), -one.confidence))
+    return Report(run=run, verdict=None, findings=tuple(findings), skipped=run.skipped)
 
 
 def _judged(run: Run, errors: Sequence[Finding]) -> int:

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from paramedic import fix, run_folder
 from paramedic.collect import LITERALS, Progress, collect
-from paramedic.detect import detect
+from paramedic.detect import detect, detect_facts
 from paramedic.errors import ParamedicError
-from paramedic.explain import explain
-from paramedic.knowledge import Knowledge, load
+from paramedic.explain import explain, listed
+from paramedic.knowledge import Knowledge, load, with_advisories
+from paramedic.knowledge.advisories import load_advisories
 from paramedic.knowledge.priors import Setting
 from paramedic.model import Finding, Run, Suppressed
 from paramedic.prefilter import Prefilter
@@ -51,6 +52,15 @@ def examine(run: Run, knowledge: Knowledge, prefilter: Prefilter, options: Optio
     kept, left_out = _chosen(found, knowledge, options)
     report = explain(run, kept, knowledge, options.setting)
     report = fix.propose(report, knowledge)
+    return ShownReport.of(replace(report, suppressed=(*report.suppressed, *left_out)))
+
+
+def check(run: Run, options: Options = Options(), found: Sequence[Finding] = ()) -> ShownReport:
+    """Before a launch: what a Run of probed and parsed facts says, beside what was `found` in files; no verdict."""
+    knowledge = with_advisories(load(options.rules))
+    seen = [*found, *detect_facts(run, knowledge, load_advisories())]
+    kept, left_out = _chosen(seen, knowledge, options)
+    report = fix.propose(listed(run, kept, knowledge, options.setting), knowledge)
     return ShownReport.of(replace(report, suppressed=(*report.suppressed, *left_out)))
 
 

@@ -18,7 +18,7 @@ PROJECTS = (
     "transformer-engine", "transformers", "trl", "xformers",
 )  # fmt: skip
 MOST_RELEASES = 40
-WITH_REQUIREMENTS = 8
+WITH_REQUIREMENTS = 12
 _AT_ONCE = 6
 
 
