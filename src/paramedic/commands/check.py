@@ -15,11 +15,15 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from paramedic.commands import flags
 from paramedic.commands.via import on_nodes
 from paramedic.errors import ParamedicError
-from paramedic.model import Fact, Finding, Run, Skipped, Source
+from paramedic.model import Fact, Finding, Report, Run, Skipped, Source
+
+if TYPE_CHECKING:
+    from paramedic.collect.probe import Seen
 
 _VIA_SECONDS = 120.0
 
@@ -63,8 +67,8 @@ def run(args: argparse.Namespace) -> int:
     )
     from paramedic.pipeline import check
 
-    report = check(seen, flags.options(config), [one for part in parts for one in part.found])
-    report = replace(report, **_repaired(report, args))
+    report: Report = check(seen, flags.options(config), [one for part in parts for one in part.found])
+    report = _repaired(report, args)
     flags.write_report(report, args, config)
     return flags.exit_code(report, config.fail_on)
 
@@ -81,7 +85,7 @@ def _answer(args: argparse.Namespace) -> int:
 
 def _environment(args: argparse.Namespace) -> Part:
     """This node, or those that --via reaches."""
-    from paramedic.collect.probe import Seen, parsed, seen
+    from paramedic.collect.probe import parsed, seen
 
     if not args.via:
         return _part([seen(args.python)])
@@ -93,7 +97,7 @@ def _environment(args: argparse.Namespace) -> Part:
     answers, broken = from_lines(ended.output.split("\n"))
     if not answers:
         raise ParamedicError(f"--via {args.via}: no node answered; is paramedic installed at {sys.executable} there?")
-    nodes: list[Seen] = [parsed(answer, "--via") for answer in answers]
+    nodes = [parsed(answer, "--via") for answer in answers]
     part = _part(nodes)
     for node in nodes:
         part.facts += [
@@ -106,12 +110,9 @@ def _environment(args: argparse.Namespace) -> Part:
     return part
 
 
-def _part(nodes: Sequence[object]) -> Part:
-    from paramedic.collect.probe import Seen
-
+def _part(nodes: Sequence[Seen]) -> Part:
     made = Part()
     for node in nodes:
-        assert isinstance(node, Seen)
         made.sources.append(Source(f"node {node.host}", "probe", host=node.host))
         made.facts += node.facts
         made.skipped += node.skipped
@@ -119,14 +120,50 @@ def _part(nodes: Sequence[object]) -> Part:
 
 
 def _checkpoint(args: argparse.Namespace) -> Part:
-    return Part()
+    if not args.checkpoint:
+        return Part()
+    from paramedic.collect.checkpoints import look_into
+
+    with flags.progress_bar() as progress:
+        look = look_into(args.checkpoint, args.deep, progress)
+    size = sum(look.files.values())
+    return Part([Source(args.checkpoint, "checkpoint", bytes=size)], look.facts, look.skipped)
 
 
-def _repaired(report: object, args: argparse.Namespace) -> dict[str, object]:
-    return {}
+def _launch(args: argparse.Namespace) -> Part:
+    from paramedic.collect.launch import wanted
+
+    return Part(facts=wanted(args.command))
 
 
-PARTS: tuple[Callable[[argparse.Namespace], Part], ...] = (_environment, _checkpoint)
+def _repaired(report: Report, args: argparse.Namespace) -> Report:
+    """With the smallest change that ends all conflicts of versions, where pip's resolver has accepted one."""
+    from paramedic import repair
+    from paramedic.collect.index import reachable
+    from paramedic.detect.nodes import nodes
+    from paramedic.knowledge.advisories import load_advisories
+
+    there = nodes(report.run)
+    if len(there) != 1 or args.via:
+        return report
+    found = repair.conflicts(there[0], load_advisories())
+    if not found or not {one.rule for one in found} & {one.rule for one in report.findings}:
+        return report
+    if not reachable():
+        why = "the package index cannot be reached, so no change of versions could be proven"
+        return replace(report, skipped=(*report.skipped, Skipped("smallest change", why)))
+    if not args.quiet:
+        flags.say("paramedic: asks pip's resolver for the smallest change (dry run)")
+    made = repair.smallest(there[0], found)
+    if not made.changes:
+        why = f"none of {len(made.refused)} changes was accepted by pip's resolver: {'; '.join(made.refused[:2])}"
+        return replace(report, skipped=(*report.skipped, Skipped("smallest change", why[:500])))
+    fix, rules = repair.as_fix(made), {one.rule for one in found}
+    findings = [replace(one, fixes=(fix, *one.fixes)) if one.rule in rules else one for one in report.findings]
+    return replace(report, findings=tuple(findings))
+
+
+PARTS: tuple[Callable[[argparse.Namespace], Part], ...] = (_environment, _checkpoint, _launch)
 
 
 def _refresh() -> None:

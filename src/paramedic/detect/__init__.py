@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from paramedic.detect import (
     advisories,
+    checkpoints,
     collectives,
     description,
     drift,
@@ -166,6 +167,15 @@ FACT_DETECTORS: dict[str, Detector] = {
     "hosts.xid": hosts.xid,
     "hosts.lost": hosts.lost,
     "hosts.occupied": hosts.occupied,
+    "checkpoints.missing": checkpoints.missing,
+    "checkpoints.damaged": checkpoints.damaged,
+    "checkpoints.pointer": checkpoints.pointer,
+    "checkpoints.unknown": checkpoints.unknown,
+    "checkpoints.ranks": checkpoints.ranks,
+    "checkpoints.degrees": checkpoints.degrees,
+    "checkpoints.runs_code": checkpoints.runs_code,
+    "checkpoints.small": checkpoints.small,
+    "checkpoints.steps": checkpoints.steps,
 }
 """They read facts alone: what `paramedic check` has probed and parsed before anything ran."""
 

@@ -59,9 +59,11 @@ def parsed(value: Any) -> Version | None:
 
 @once
 def nodes(run: Run) -> tuple[Node, ...]:
+    """Facts without a host, as those of a checkpoint, are of no node."""
     by_host: dict[str, dict[str, Fact]] = {}
     for fact in run.facts:
-        by_host.setdefault(fact.host or "", {})[fact.name] = fact
+        if fact.host is not None:
+            by_host.setdefault(fact.host, {})[fact.name] = fact
     return tuple(Node(host, facts) for host, facts in by_host.items())
 
 
