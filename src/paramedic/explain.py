@@ -98,11 +98,11 @@ def explain(run: Run, found: Sequence[Finding], knowledge: Knowledge, setting: S
     )
 
 
-def foresee(run: Run, found: Sequence[Finding], knowledge: Knowledge, setting: Setting) -> Report:
+def foresee(run: Run, found: Iterable[Finding], knowledge: Knowledge, setting: Setting) -> Report:
     """Before the start nothing has failed yet: no verdict, and every finding stands for itself."""
     place = _Place({}, None, 0)
     findings = [_explained(place, one, knowledge, setting) for one in found]
-    findings.sort(key=lambda one: SEVERITIES[::-1].index(one.severity))
+    findings.sort(key=lambda one: (SEVERITIES[::-1].index(one.severity), -one.confidence))
     return Report(run=run, verdict=None, findings=tuple(findings), skipped=run.skipped)
 
 

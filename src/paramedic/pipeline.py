@@ -8,10 +8,11 @@ from pathlib import Path
 
 from paramedic import fix, run_folder
 from paramedic.collect import LITERALS, Progress, collect
-from paramedic.detect import detect, detect_in_nodes
+from paramedic.detect import detect, detect_facts, detect_in_nodes
 from paramedic.errors import ParamedicError
 from paramedic.explain import explain, foresee
-from paramedic.knowledge import Knowledge, load
+from paramedic.knowledge import Knowledge, load, with_advisories
+from paramedic.knowledge.advisories import load_advisories
 from paramedic.knowledge.priors import Setting
 from paramedic.model import Finding, Run, Suppressed
 from paramedic.prefilter import Prefilter
@@ -54,11 +55,21 @@ def examine(run: Run, knowledge: Knowledge, prefilter: Prefilter, options: Optio
     return ShownReport.of(replace(report, suppressed=(*report.suppressed, *left_out)))
 
 
+def check(run: Run, options: Options = Options()) -> ShownReport:
+    """Before a launch: what a Run of probed and parsed facts says. Nothing has failed, so there is no verdict."""
+    knowledge = with_advisories(load(options.rules))
+    return _foretold(run, detect_facts(run, knowledge, load_advisories()), knowledge, options)
+
+
 def foretell(run: Run, knowledge: Knowledge, options: Options) -> ShownReport:
-    """The same over facts that nodes showed before the start: findings, and no verdict."""
-    kept, left_out = _chosen(detect_in_nodes(run, knowledge), knowledge, options)
+    """The same over the network of all nodes."""
+    return _foretold(run, detect_in_nodes(run, knowledge), knowledge, options)
+
+
+def _foretold(run: Run, found: Iterable[Finding], knowledge: Knowledge, options: Options) -> ShownReport:
+    kept, left_out = _chosen(found, knowledge, options)
     report = fix.propose(foresee(run, kept, knowledge, options.setting), knowledge)
-    return ShownReport.of(replace(report, suppressed=tuple(left_out)))
+    return ShownReport.of(replace(report, suppressed=(*report.suppressed, *left_out)))
 
 
 def _chosen(found: Iterable[Finding], knowledge: Knowledge, options: Options) -> tuple[list[Finding], list[Suppressed]]:

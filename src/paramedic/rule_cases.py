@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from paramedic.collect import collect
-from paramedic.detect import detect
+from paramedic.detect import detect, detect_facts
 from paramedic.knowledge import Case, Knowledge, Rule
-from paramedic.model import Finding
+from paramedic.model import Fact, Finding, Run, Source
 from paramedic.pipeline import compile_prefilter
 
 _FILE = re.compile(r"^==> ((?:[\w-][\w.-]*/)*[\w-][\w.-]*) <==\n", re.M | re.A)
@@ -40,11 +42,31 @@ def failures(rules: Iterable[Rule], knowledge: Knowledge) -> Iterator[Failure]:
             for expect in sorted({"fires", "silent"} - {case.expect for case in cases}):
                 yield Failure(rule.id, rule.path, 0, f"has no case `log {expect}`")
             for number, case in enumerate(cases, 1):
-                with tempfile.TemporaryDirectory(dir=folder) as place:
-                    run = collect([_laid_out(case, Path(place))], prefilter)
-                found = detect(run, knowledge, prefilter)
+                if case.kind == "facts":
+                    found = detect_facts(_with_facts(case), knowledge)
+                else:
+                    with tempfile.TemporaryDirectory(dir=folder) as place:
+                        run = collect([_laid_out(case, Path(place))], prefilter)
+                    found = detect(run, knowledge, prefilter)
                 if problem := _problem(rule, case, found):
                     yield Failure(rule.id, rule.path, number, f"`{case.kind} {case.expect}` {problem}")
+
+
+def _with_facts(case: Case) -> Run:
+    """`package torch = 2.13.0`, one a line; `@node-2 ` before it names the node; a value is JSON where it can be."""
+    facts = []
+    for line in filter(None, map(str.strip, case.text.split("\n"))):
+        node, rest = line[1:].split(" ", 1) if line.startswith("@") else ("node-1", line)
+        name, _, value = rest.partition(" = ")
+        facts.append(Fact(name.strip(), _value(value.strip()), "case", host=node))
+    return Run("case", (Source("case", "probe"),), facts=tuple(facts))
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text) if not re.fullmatch(r"[\d.]+\d", text) or text.isdigit() else text
+    except ValueError:
+        return text
 
 
 def _laid_out(case: Case, folder: Path) -> str:

@@ -1,19 +1,24 @@
 """The one way from many nodes to one: files over TCP into a folder. Who sends must know the token.
 
 The token itself is never sent: the collector asks with a random number and the sender answers with its keyed hash. What
-is sent is not encrypted: it is for a cluster's own network. A folder that all nodes share needs none of this.
+is sent is not encrypted: it is for a cluster's own network. A folder that all nodes share needs none of this,
+and an answer of some kilobytes comes as lines through the output of whatever started us there (srun, mpirun, pdsh).
 """
 
 from __future__ import annotations
 
+import base64
 import hmac
 import os
+import re
 import secrets
 import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -242,3 +247,41 @@ def _send_file(stream: BinaryIO, folder: Path, file: Path, under: str, say: Call
             stream.write(exactly(content, min(left, _CHUNK)))
             left = max(left - _CHUNK, 0)
     return True
+
+
+# -- a short answer, in lines --------------------------------------------------------------------------------------
+
+_PIECE = 3000  # with its head below PIPE_BUF, so that lines of several nodes never mix
+MAX_ANSWER = 32 << 20
+_LINE = re.compile(r"paramedic-answer ([0-9a-f]{16}) (\d{1,5})/(\d{1,5}) ([A-Za-z0-9+/=]+)\s*$")
+
+
+def as_lines(answer: str) -> Iterator[str]:
+    """Whatever stands before a line, as srun -l and pdsh put there, and in whatever order they come, does no harm."""
+    text = base64.b64encode(zlib.compress(answer.encode("utf-8", "replace"))).decode("ascii")
+    pieces = [text[at : at + _PIECE] for at in range(0, len(text), _PIECE)]
+    name = secrets.token_hex(8)
+    for number, piece in enumerate(pieces, 1):
+        yield f"paramedic-answer {name} {number}/{len(pieces)} {piece}"
+
+
+def from_lines(lines: Iterable[str]) -> tuple[list[str], int]:
+    """The whole answers, and how many came only in part."""
+    parts: dict[str, dict[int, str]] = defaultdict(dict)
+    counts: dict[str, int] = {}
+    for line in lines:
+        if hit := _LINE.search(line):
+            parts[hit[1]][int(hit[2])] = hit[4]
+            counts[hit[1]] = int(hit[3])
+    whole = [parts[name] for name, count in counts.items() if len(parts[name]) == count]
+    answers = [text for pieces in whole if (text := _unpacked("".join(pieces[at] for at in sorted(pieces))))]
+    return answers, len(counts) - len(answers)
+
+
+def _unpacked(text: str) -> str:
+    try:
+        unpack = zlib.decompressobj()
+        data = unpack.decompress(base64.b64decode(text, validate=True), MAX_ANSWER)
+        return data.decode("utf-8", "replace") if unpack.eof else ""
+    except (ValueError, zlib.error):
+        return ""

@@ -15,9 +15,7 @@ from __future__ import annotations
 
 import argparse
 import os
-import shlex
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,6 +24,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from paramedic.commands import flags
+from paramedic.commands.via import on_nodes
 from paramedic.config import Config
 from paramedic.errors import ParamedicError
 from paramedic.model import Skipped
@@ -150,21 +149,10 @@ def _listen(args: argparse.Namespace, folder: Path) -> list[Skipped]:
 
 
 def _via(args: argparse.Namespace, folder: Path) -> list[Skipped]:
-    """The user's own command starts us on each node; nothing goes through a shell."""
-    try:
-        words = shlex.split(args.via)
-    except ValueError as error:
-        raise ParamedicError(f"--via {args.via}: {error}") from None
-    command = [*words, sys.executable, "-m", "paramedic", "attach", "--collect", "--dir", str(folder.resolve())]
-    command += ["--nonblocking"] if args.nonblocking else []
-    try:
-        done = subprocess.run(command, timeout=_VIA_SECONDS, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False)
-    except FileNotFoundError:
-        raise ParamedicError(f"--via: {words[0] if words else '?'}: no such command") from None
-    except subprocess.TimeoutExpired:
-        return [Skipped("--via", f"did not end in {_VIA_SECONDS} s; what came by then was used")]
-    if not any(folder.iterdir()):
+    arguments = ["attach", "--collect", "--dir", str(folder.resolve())]
+    skipped = on_nodes(args.via, arguments + (["--nonblocking"] if args.nonblocking else []), _VIA_SECONDS).skipped
+    if not any(folder.iterdir()) and not any("did not end" in one.why for one in skipped):
         raise ParamedicError(
             f"{folder}: the nodes wrote nothing; is it on a disk that all share? (else --listen, --gather)"
         )
-    return [Skipped("--via", f"ended with exit code {done.returncode}")] if done.returncode else []
+    return skipped

@@ -26,10 +26,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from paramedic.knowledge import load
+    from paramedic.knowledge import load, with_advisories
 
     config = flags.settings(args)
-    knowledge = load(flags.options(config).rules)
+    knowledge = with_advisories(load(flags.options(config).rules))
     entry = describe(args.id, knowledge, config.setting)
     if args.format == "json":
         from paramedic.report.json import dumps
@@ -96,8 +96,10 @@ def _rules_with(word: str, knowledge: Knowledge) -> dict[str, Any] | None:
 
 
 def _rule(rule: Rule) -> dict[str, Any]:
+    from paramedic.knowledge import advisories
     from paramedic.knowledge.rules import HEADINGS
 
+    headings = advisories.HEADINGS if rule.detector == advisories.DETECTOR else HEADINGS
     return {
         "kind": "rule",
         "id": rule.id,
@@ -111,7 +113,7 @@ def _rule(rule: Rule) -> dict[str, Any]:
         "confidence": rule.confidence,
         "causes": dict(rule.causes),
         "systems": list(rule.systems),
-        **{heading: rule.section(heading) for heading in HEADINGS},
+        **{heading: rule.section(heading) for heading in headings},
         "fixes": [f"{fix.title} [{fix.safety}]" for fix in rule.fixes],
         "references": list(rule.references),
         "file": rule.path,

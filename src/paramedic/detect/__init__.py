@@ -7,15 +7,19 @@ from dataclasses import replace
 
 from paramedic.detect import (
     adapters,
+    advisories,
     agreement,
+    checkpoints,
     collectives,
     description,
     drift,
+    environment,
     exceptions,
     exits,
     gpus,
     growth,
     hang,
+    hosts,
     match,
     memory,
     network,
@@ -26,12 +30,16 @@ from paramedic.detect import (
     recorded,
     recovery,
     sentinels,
+    skew,
     stacks,
     stragglers,
     training,
+    versions,
     watched,
 )
+from paramedic.detect.nodes import alike
 from paramedic.knowledge import Knowledge, Rule
+from paramedic.knowledge.advisories import Advisory
 from paramedic.model import Finding, Run
 from paramedic.prefilter import Prefilter
 
@@ -156,7 +164,72 @@ NODE_DETECTORS: dict[str, Detector] = {
 }
 """They compare the nodes' network facts with each other. Beside logs they explain a failure of communication."""
 
-DETECTORS = EVENT_DETECTORS | RUN_DETECTORS | NODE_DETECTORS
+FACT_DETECTORS: dict[str, Detector] = {
+    "versions.unmet": versions.unmet,
+    "versions.companion": versions.companion,
+    "versions.torn": versions.torn,
+    "versions.extension": versions.extension,
+    "versions.cpu_build": versions.cpu_build,
+    "versions.driver": versions.driver,
+    "versions.architecture": versions.architecture,
+    "versions.toolkit": versions.toolkit,
+    "versions.compiler": versions.compiler,
+    "versions.nccl": versions.nccl,
+    "versions.copies": versions.copies,
+    "versions.generations": versions.generations,
+    "versions.python": versions.python,
+    "versions.yanked": versions.yanked,
+    "versions.behind": versions.behind,
+    "environment.lookalike": environment.lookalike,
+    "environment.leftover": environment.leftover,
+    "environment.shadow": environment.shadow,
+    "environment.elsewhere": environment.elsewhere,
+    "environment.lock": environment.lock,
+    "environment.misspelt": environment.misspelt,
+    "environment.unknown": environment.unknown,
+    "environment.renamed": environment.renamed,
+    "environment.debugging": environment.debugging,
+    "environment.value": environment.value,
+    "environment.contradiction": environment.contradiction,
+    "environment.interface": environment.interface,
+    "environment.devices": environment.devices,
+    "environment.cuda_home": environment.cuda_home,
+    "environment.ranks_left": environment.ranks_left,
+    "environment.threads": environment.threads,
+    "skew.must": skew.must,
+    "skew.variables": skew.variables,
+    "skew.may": skew.may,
+    "skew.clock": skew.clock,
+    "hosts.shared_memory": hosts.shared_memory,
+    "hosts.open_files": hosts.open_files,
+    "hosts.locked_memory": hosts.locked_memory,
+    "hosts.processes": hosts.processes,
+    "hosts.container_memory": hosts.container_memory,
+    "hosts.cores": hosts.cores,
+    "hosts.disk": hosts.disk,
+    "hosts.not_writable": hosts.not_writable,
+    "hosts.rdma_port": hosts.rdma_port,
+    "hosts.uncorrected": hosts.uncorrected,
+    "hosts.remapping": hosts.remapping,
+    "hosts.throttled": hosts.throttled,
+    "hosts.nvlinks": hosts.nvlinks,
+    "hosts.pcie_width": hosts.pcie_width,
+    "hosts.xid": hosts.xid,
+    "hosts.lost": hosts.lost,
+    "hosts.occupied": hosts.occupied,
+    "checkpoints.missing": checkpoints.missing,
+    "checkpoints.damaged": checkpoints.damaged,
+    "checkpoints.pointer": checkpoints.pointer,
+    "checkpoints.unknown": checkpoints.unknown,
+    "checkpoints.ranks": checkpoints.ranks,
+    "checkpoints.degrees": checkpoints.degrees,
+    "checkpoints.runs_code": checkpoints.runs_code,
+    "checkpoints.small": checkpoints.small,
+    "checkpoints.steps": checkpoints.steps,
+}
+"""They read facts alone: what `paramedic check` has probed and parsed before anything ran."""
+
+DETECTORS = EVENT_DETECTORS | RUN_DETECTORS | NODE_DETECTORS | FACT_DETECTORS
 
 
 def detect(run: Run, knowledge: Knowledge, prefilter: Prefilter) -> list[Finding]:
@@ -184,3 +257,15 @@ def detect_in_nodes(run: Run, knowledge: Knowledge) -> list[Finding]:
         if name in by_detector:
             found += detector(run, by_detector[name], tuple(found))
     return found
+
+
+def detect_facts(run: Run, knowledge: Knowledge, known_bugs: Sequence[Advisory] = ()) -> list[Finding]:
+    """Before the launch: what the facts say, once for all nodes that are alike in it."""
+    by_detector = {rule.detector: rule for rule in knowledge.rules.values() if rule.detector}
+    found = [
+        one
+        for name, detector in FACT_DETECTORS.items()
+        if name in by_detector
+        for one in detector(run, by_detector[name], ())
+    ]
+    return list(alike([*found, *advisories.known(run, known_bugs)]))

@@ -13,7 +13,7 @@ from paramedic.knowledge.priors import Priors, load_priors
 from paramedic.knowledge.rules import Case, Rule, load_rules, parse_rule
 from paramedic.knowledge.taxonomy import Taxonomy, load_taxonomy
 
-__all__ = ["Case", "Knowledge", "Priors", "Rule", "Taxonomy", "load", "load_taxonomy", "parse_rule"]
+__all__ = ["Case", "Knowledge", "Priors", "Rule", "Taxonomy", "load", "load_taxonomy", "parse_rule", "with_advisories"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,14 @@ def load(own_rules: Iterable[Path] = ()) -> Knowledge:
             raise ParamedicError(f"--rules {folder}: holds no rule file (NAME.md with `+++` front matter)")
         rules |= own
     return Knowledge(taxonomy, dict(sorted(rules.items())), load_priors())
+
+
+def with_advisories(knowledge: Knowledge) -> Knowledge:
+    """Known bugs of releases as rules among the others. `diagnose`, which reads logs, has no use for them."""
+    from paramedic.knowledge.advisories import load_advisories
+
+    known = {one.rule.id: one.rule for one in load_advisories()}
+    return Knowledge(knowledge.taxonomy, {**known, **knowledge.rules}, knowledge.priors)
 
 
 @cache

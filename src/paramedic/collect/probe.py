@@ -1,0 +1,83 @@
+"""The one node probe: starts `paramedic.node` in the Python that will train, and takes its answer as Facts."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paramedic.errors import ParamedicError
+from paramedic.model import Fact, Skipped
+from paramedic.redact import redact
+
+_SECONDS = 20
+_MOST = 32 << 20
+_BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from paramedic.node.look import from_outside; from_outside()"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What one node said of itself."""
+
+    host: str
+    facts: tuple[Fact, ...]
+    skipped: tuple[Skipped, ...] = ()
+
+
+def probe(python: str | None = None) -> list[Fact]:
+    return list(seen(python).facts)
+
+
+def seen(python: str | None = None) -> Seen:
+    return parsed(answer(python), python or sys.executable)
+
+
+def answer(python: str | None = None) -> str:
+    """The probe's JSON. It starts in `/`, so that no file of the current folder can stand in for a module."""
+    package = str(Path(__file__).resolve().parents[2])
+    try:
+        done = subprocess.run(
+            [os.path.abspath(python) if python and os.sep in python else python or sys.executable, "-c", _BOOT, package],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_SECONDS,
+            check=False,
+            cwd="/",
+        )
+    except OSError as error:
+        raise ParamedicError(f"{python}: cannot be started: {error.strerror or error}") from None
+    except subprocess.TimeoutExpired:
+        raise ParamedicError(f"{python or sys.executable}: the probe did not end in {_SECONDS} s") from None
+    if done.returncode:
+        last = done.stderr.decode("utf-8", "replace").strip().split("\n")[-1]
+        raise ParamedicError(f"{python or sys.executable}: the probe failed: {last[:300]}")
+    return done.stdout[:_MOST].decode("utf-8", "replace")
+
+
+def parsed(text: str, source: str) -> Seen:
+    """An answer, perhaps of another node: nothing in it is trusted."""
+    try:
+        said = json.loads(text)
+        if said["paramedic_probe"] != 1:
+            raise ValueError("another version")
+        rows = [(str(name), value, str(where)) for name, value, where in said["facts"]]
+        skipped = tuple(Skipped(redact(str(what)), redact(str(why))) for what, why in said["skipped"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ParamedicError(f"{source}: is no answer of the probe: {error}") from None
+    host = next((str(value) for name, value, _ in rows if name == "host name"), "?")
+    return Seen(host, tuple(Fact(redact(name), _clean(value), where, host=host) for name, value, where in rows), skipped)
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, list):
+        return [_clean(item) for item in value]
+    if isinstance(value, Mapping):
+        return {redact(str(key)): _clean(item) for key, item in value.items()}
+    return value
