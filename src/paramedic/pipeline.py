@@ -6,14 +6,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from paramedic import fix, run_folder
+from paramedic import allowed, fix, run_folder
 from paramedic.collect import LITERALS, Progress, collect
 from paramedic.detect import detect
+from paramedic.detect.checks import CHECKS
+from paramedic.detect.setup import examine as examine_setup
 from paramedic.errors import ParamedicError
 from paramedic.explain import explain
 from paramedic.knowledge import Knowledge, load
 from paramedic.knowledge.priors import Setting
-from paramedic.model import Finding, Run, Suppressed
+from paramedic.model import Finding, Report, Run, Suppressed
 from paramedic.prefilter import Prefilter
 from paramedic.report import ShownReport
 
@@ -24,6 +26,8 @@ class Options:
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     setting: Setting = "lab"
+    allow: tuple[str, ...] = ()
+    baseline: Path | None = None
 
 
 def diagnose(paths: Sequence[str], options: Options = Options(), progress: Progress | None = None) -> ShownReport:
@@ -52,6 +56,15 @@ def examine(run: Run, knowledge: Knowledge, prefilter: Prefilter, options: Optio
     report = explain(run, kept, knowledge, options.setting)
     report = fix.propose(report, knowledge)
     return ShownReport.of(replace(report, suppressed=(*report.suppressed, *left_out)))
+
+
+def check(run: Run, options: Options = Options()) -> ShownReport:
+    """What a project would start with → findings before a GPU-hour is spent. Nothing failed, so there is no verdict."""
+    knowledge = load(options.rules)
+    kept, left_out = _chosen(examine_setup(run, knowledge, CHECKS), knowledge, options)
+    kept, aside = allowed.set_aside(kept, run, options.allow, options.baseline)
+    report = Report(run, None, tuple(kept), (), run.skipped, (*left_out, *aside))
+    return ShownReport.of(fix.propose(report, knowledge))
 
 
 def _chosen(found: Iterable[Finding], knowledge: Knowledge, options: Options) -> tuple[list[Finding], list[Suppressed]]:

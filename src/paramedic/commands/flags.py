@@ -19,6 +19,7 @@ from paramedic.config import CHOICES, Config, configured
 from paramedic.model import SEVERITIES, Report, Skipped
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
     from paramedic.collect import Progress
@@ -111,7 +112,7 @@ def options(config: Config) -> Options:
     from paramedic.pipeline import Options
 
     folders = tuple(Path(folder) for folder in config.rules)
-    return Options(folders, config.select, config.ignore, cast(Setting, config.setting))
+    return Options(folders, config.select, config.ignore, cast(Setting, config.setting), config.allow)
 
 
 def write_report(report: Report, args: argparse.Namespace, config: Config) -> None:
@@ -133,15 +134,19 @@ def write_report(report: Report, args: argparse.Namespace, config: Config) -> No
 
 
 def print_text(report: Report, verbose: bool = False) -> None:
-    from rich.console import Console
-
     from paramedic.report.text import render as render_text
 
-    console = Console()
-    if not console.is_terminal:  # a file or a pipe has no width: keep lines whole enough to read
-        columns = os.environ.get("COLUMNS", "")
-        console = Console(width=min(max(int(columns), 40), 1000) if columns.isascii() and columns.isdigit() else 100)
-    render_text(report, console, verbose=verbose)
+    render_text(report, console(), verbose=verbose)
+
+
+def console() -> Console:
+    from rich.console import Console
+
+    terminal = Console()
+    if terminal.is_terminal:
+        return terminal
+    columns = os.environ.get("COLUMNS", "")  # a file or a pipe has no width: keep lines whole enough to read
+    return Console(width=min(max(int(columns), 40), 1000) if columns.isascii() and columns.isdigit() else 100)
 
 
 def print_table(table: Table, width: int) -> None:
