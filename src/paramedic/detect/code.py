@@ -477,7 +477,7 @@ def folder_race(setup: Setup) -> Iterator[Hit]:
                     yield Hit((call,), {"name": _last(call)})
 
 
-def zero3_state_saved(setup: Setup) -> Iterator[Hit]:
+def zero_three_state_saved(setup: Setup) -> Iterator[Hit]:
     """Under ZeRO-3 a rank's state_dict has empty placeholders."""
     stage3 = {p.source for p in setup.of("deepspeed") if p.number_of("zero_optimization.stage") == 3 and p.source.endswith(".py")}
     for script in setup.scripts:

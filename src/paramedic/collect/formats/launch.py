@@ -81,7 +81,7 @@ def sections(text: str) -> Iterator[Section]:
         yield from _cluster_descriptions(variables)
     number = 0
     for command in commands:
-        for section in of_words(command.words, lines, number, text):
+        for section in of_words(command, lines, number, text):
             yield section
             number += 1
 
@@ -94,9 +94,10 @@ def of_command(words: Sequence[str]) -> tuple[str, tuple[Section, ...]]:
     return text, tuple(sections(text))
 
 
-def of_words(words: Sequence[Word], lines: Lines, number: int, raw: str) -> Iterator[Section]:
+def of_words(command: Command, lines: Lines, number: int, raw: str) -> Iterator[Section]:
     """`srun … torchrun … train.py …` has two launchers, one inside the other, and a program."""
-    at, outer = 0, ""
+    at, words = 0, command.words
+    outer = command.outer if command.outer in ("srun", "mpirun", "docker") else ""
     while at < len(words):
         name, after = _launcher(words, at)
         if not name:
@@ -104,7 +105,7 @@ def of_words(words: Sequence[Word], lines: Lines, number: int, raw: str) -> Iter
             continue
         if name == "python" and not _is_program(words, after):
             return
-        options, after = _options(words, after, name, lines, raw)
+        options, after = _options(words, after, name, lines, "" if command.deferred else raw)
         head = Entry("launcher", name, lines.of(words[at].start), words[at].start, words[at].end, _span(words[at]))
         outside = [Entry("inside", outer, head.line, head.start, head.end, head.whole)] if outer else []
         if name in ("srun", "mpirun", "docker"):
@@ -154,7 +155,7 @@ def _launcher(words: Sequence[Word], at: int) -> tuple[str, int]:
 
 def _unexpanded(key: str, word: Word, raw: str) -> list[Entry]:
     """Of a node's rank the text as well: who fills it in, and where, decides."""
-    if key in ("node_rank", "machine_rank") and word.text is None:
+    if raw and key in ("node_rank", "machine_rank") and word.text is None:
         return [Entry(f"{key}:text", raw[word.start : word.end], 0)]
     return []
 

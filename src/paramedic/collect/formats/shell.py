@@ -39,7 +39,10 @@ class Command:
     given: list[tuple[str, Word]] = field(default_factory=list)
     """Variables set for this command, or by it (`export`, `env`)."""
     exports: bool = False
-    branch: int = 0
+    outer: str = ""
+    """Of a command within `srun … bash -c "…"`: what starts it."""
+    deferred: bool = False
+    """In single quotes: another shell fills its variables in, later and elsewhere."""
 
 
 @dataclass(slots=True)
@@ -258,13 +261,16 @@ class _Reader:
         return text, min(at + 1, end)
 
     def _finished(self, command: Command, depth: int) -> Iterator[Command]:
-        command.branch = self.branch
         if command.words or command.given:
             yield command
         inner = _inner_script(command.words)
         if inner is not None and depth < _DEEPEST:
             branch = self.branch
-            yield from self.commands(inner[0], inner[1], depth + 1)
+            quote = self.text[inner[0] - 1]
+            for one in self.commands(inner[0], inner[1], depth + 1):
+                one.outer = one.outer or (command.words[0].text or "").rsplit("/", 1)[-1]
+                one.deferred = one.deferred or quote == "'"
+                yield one
             self.branch = branch
 
 
