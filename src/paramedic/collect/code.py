@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 import warnings
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,16 +21,12 @@ RELEVANT = re.compile(
     r"\b(?:torch|deepspeed|accelerate|lightning|pytorch_lightning|colossalai|horovod|TrainingArguments|tensorflow|megatron)\b"
 )
 WATCHED = frozenset(
-    """init_process_group destroy_process_group DistributedDataParallel FullyShardedDataParallel fully_shard DataParallel
-    DistributedSampler DataLoader set_epoch save load barrier all_reduce all_gather all_gather_object all_to_all
-    all_gather_into_tensor broadcast broadcast_object_list reduce reduce_scatter gather gather_object scatter
-    reduce_scatter_tensor all_to_all_single monitored_barrier scatter_object_list
-    cuda to set_device backward step no_sync manual_seed random_split clip_grad_norm_ unscale_ initialize
-    convert_sync_batchnorm state_dict prepare log makedirs mkdir add_argument spawn set_start_method checkpoint
-    device Adam AdamW SGD init clip_grad_norm zero_grad GradScaler autocast Accelerator accumulate
-    save_pretrained save_checkpoint sync_gradients empty_cache tensor zeros ones full empty new_group print
-    set_default_device set_default_tensor_type MNIST CIFAR10 CIFAR100 FashionMNIST STL10 SVHN
-    seed_everything set_seed""".split()
+    """init_process_group DistributedDataParallel FullyShardedDataParallel fully_shard DistributedSampler DataLoader save
+    load barrier all_reduce all_gather all_gather_object all_to_all all_gather_into_tensor broadcast
+    broadcast_object_list reduce reduce_scatter gather gather_object scatter reduce_scatter_tensor all_to_all_single
+    monitored_barrier scatter_object_list cuda to set_device backward step manual_seed random_split clip_grad_norm_
+    initialize convert_sync_batchnorm state_dict log makedirs mkdir add_argument set_start_method checkpoint device Adam
+    AdamW SGD GradScaler Accelerator MNIST CIFAR10 CIFAR100 FashionMNIST STL10 SVHN seed_everything set_seed""".split()
 )
 _NAMED = frozenset(
     """set_epoch no_sync destroy_process_group DistributedSampler set_device unscale_ all_reduce reduce all_gather gather
@@ -50,7 +47,13 @@ _PLUGINS = {
     "TrainingArguments": "transformers", "Seq2SeqTrainingArguments": "transformers", "SFTConfig": "transformers",
     "DPOConfig": "transformers", "GRPOConfig": "transformers", "Trainer": "lightning",
 }  # fmt: skip
+_WORDS = re.compile(r"\b(?:" + "|".join(sorted(_NAMED)) + r")\b")
 _DEEPSPEED = frozenset(("zero_optimization", "train_micro_batch_size_per_gpu"))
+_MARKS = re.compile(
+    r"\b(?:" + "|".join(sorted(WATCHED | set(_PLUGINS))) + r")(?=\(|\b *\()|as (?:DDP|FSDP)|\b(?:DDP|FSDP)\("
+    r"|zero_optimization|train_micro_batch_size_per_gpu|train_batch_size|os\.environ\[|\brank\b|\bdevice\b *=|isnan|isinf|isfinite"
+)
+_KEPT = (ast.Import, ast.ImportFrom, ast.Break, ast.Continue, ast.If)
 _DEEPEST = 200
 _TEXT = 200
 
@@ -74,7 +77,8 @@ class _Script:
     aliases: dict[str, str] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     sections: list[Section] = field(default_factory=list)
-    names: set[str] = field(default_factory=set)
+    marked: list[int] = field(default_factory=list)
+    """Lines with a word that matters; a statement without one is passed over."""
     taken: set[int] = field(default_factory=set)
     """Nodes whose text was read with the statement they belong to."""
 
@@ -83,19 +87,20 @@ def read(name: str, text: str) -> tuple[list[Event], list[Section]]:
     """Raises Broken where it is no Python 3."""
     lines = text.split("\n")
     script = _Script(name, lines, _starts(lines))
+    script.marked = [n for n, line in enumerate(lines, 1) if _MARKS.search(line)]
+    if not script.marked:
+        return [], []
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             tree = ast.parse(text)
-        _imports(script, tree)
         _statements(script, tree.body, _Where(), 0)
     except SyntaxError as error:
         raise Broken(f"no Python {_version()}: {error.msg}", error.lineno or 1) from None
     except (RecursionError, ValueError, MemoryError) as error:
         raise Broken(f"cannot be parsed: {type(error).__name__}", 1) from None
-    script.events.append(
-        Event(name, len(script.events), "script", name, None, fields={"names": sorted(script.names & _NAMED)})
-    )
+    names = sorted(set(_WORDS.findall(text)))
+    script.events.append(Event(name, len(script.events), "script", name, None, fields={"names": names}))
     return script.events, script.sections
 
 
@@ -113,23 +118,17 @@ def _starts(lines: Sequence[str]) -> list[int]:
     return starts
 
 
-def _imports(script: _Script, tree: ast.Module) -> None:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                script.aliases[alias.asname or alias.name.split(".")[0]] = alias.name if alias.asname else alias.name.split(".")[0]
-        elif isinstance(node, ast.ImportFrom):
-            for alias in node.names:
-                script.aliases[alias.asname or alias.name] = f"{node.module or ''}.{alias.name}"
-                script.names.add(alias.name)
-        elif isinstance(node, ast.Attribute):
-            script.names.add(node.attr)
-        elif isinstance(node, ast.Name):
-            script.names.add(node.id)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) < 40:
-            script.names.add(node.value)
-        elif isinstance(node, ast.keyword) and node.arg:
-            script.names.add(node.arg)
+def _imported(script: _Script, node: ast.Import | ast.ImportFrom) -> None:
+    module = f"{node.module or ''}." if isinstance(node, ast.ImportFrom) else ""
+    for alias in node.names:
+        if module or alias.asname:
+            script.aliases[alias.asname or alias.name] = module + alias.name
+
+
+def _is_marked(script: _Script, node: ast.AST) -> bool:
+    first, last = getattr(node, "lineno", 0), getattr(node, "end_lineno", 0)
+    at = bisect_left(script.marked, first)
+    return at < len(script.marked) and script.marked[at] <= last
 
 
 # -- statements ----------------------------------------------------------------------------------------------------
@@ -144,6 +143,8 @@ def _statements(script: _Script, body: Sequence[ast.stmt], where: _Where, depth:
 
 def _statement(script: _Script, node: ast.stmt, where: _Where, depth: int) -> _Where:
     """What holds for the statements after it: `if rank != 0: return` guards them."""
+    if not _is_marked(script, node) and not isinstance(node, _KEPT):
+        return where
     match node:
         case ast.FunctionDef() | ast.AsyncFunctionDef():
             zero = any("rank_zero" in _text(d) or "main_process" in _text(d) for d in node.decorator_list)
@@ -171,6 +172,8 @@ def _statement(script: _Script, node: ast.stmt, where: _Where, depth: int) -> _W
         case ast.Try():
             for part in (node.body, *(handler.body for handler in node.handlers), node.orelse, node.finalbody):
                 _statements(script, part, where, depth + 1)
+        case ast.Import() | ast.ImportFrom():
+            _imported(script, node)
         case ast.Break() | ast.Continue():
             if where.loops:
                 _event(script, "jump", node, where, {"word": type(node).__name__.lower()})

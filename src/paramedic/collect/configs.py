@@ -18,7 +18,7 @@ _HINTS = re.compile(
     r"|\[parallelism\]|\[training\]",
     re.M,
 )
-_TEMPLATE = re.compile(r"\{\{|\{%|<%|\$\{[A-Z_]+\}|(?<=[:\s,\[])[A-Z][A-Z0-9]+_[A-Z0-9_]+(?=\s*[,}\]])|(?<=:\s)@\w+@")
+_TEMPLATE = re.compile(r"\{\{|\{%|<%|\$\{\w+\}|(?<=[:\s,\[])[A-Z][A-Z0-9]+_[A-Z0-9_]+(?=\s*[,}\]])|(?<=:\s)@\w+@")
 _SHELL = re.compile(r"#![^\n]{0,60}\b(?:ba|z|k)?sh\b")
 _DOCKER = re.compile(r"(?:Docker|Container)file(?:\.[\w.-]+)?|.+\.[Dd]ockerfile")
 _HOSTS = re.compile(r"(?i)(?:.*[_.-])?(?:host|machine)_?(?:file|s)(?:[_.-].*)?(?:\.txt)?")

@@ -115,7 +115,7 @@ def trainer_and_deepspeed(setup: Setup) -> Iterator[Hit]:
     """The Trainer refuses to start where its arguments and DeepSpeed's file differ; "auto" cannot differ."""
     for launch, part in _started(setup, "transformers"):
         config = _deepspeed_of(setup, launch, part)
-        if config is None:
+        if config is None or not isinstance(part.get("deepspeed"), str):  # `--deepspeed FILE` is the Trainer's
             continue
         for key, argument in _SAME.items():
             ours, theirs = config.get(key), part.get(argument)
