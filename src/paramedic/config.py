@@ -17,7 +17,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "fail_on": ("error", "warning", "never"),
     "setting": ("lab", "cluster"),
 }
-LISTS = ("select", "ignore", "rules")
+LISTS = ("select", "ignore", "rules", "allow")
 KEYS = (*CHOICES, *LISTS)
 _PREFIX = "PARAMEDIC_"
 _MAX_FILE = 1 << 20
@@ -31,6 +31,7 @@ class Config:
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
+    allow: tuple[str, ...] = ()
 
 
 def load_config(start: Path, environment: Mapping[str, str] = os.environ) -> Config:

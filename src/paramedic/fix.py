@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -41,4 +44,17 @@ def _filled(fix: Fix, fields: Mapping[str, str]) -> Fix:
                 value = value.replace("{" + name + "}", text)
         return value
 
-    return replace(fix, title=fill(fix.title), action={key: fill(value) for key, value in fix.action.items()})
+    action = {key: fill(value) for key, value in fix.action.items()}
+    if "edit" in action:
+        action = _for_editing(fix.action, action, fields)
+    return replace(fix, title=fill(fix.title), action=action)
+
+
+def _for_editing(template: Mapping[str, Any], action: dict[str, Any], fields: Mapping[str, str]) -> dict[str, Any]:
+    """A number stays a number where the whole value is one field; the section says where in the file."""
+    value = template.get("value")
+    if isinstance(value, str) and re.fullmatch(r"\{\w+\}", value):
+        with suppress(ValueError):
+            action["value"] = json.loads(action["value"])
+    action |= {name: int(fields[name]) for name in ("section", "line") if fields.get(name, "").isdigit()}
+    return action

@@ -6,9 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from paramedic import fix, run_folder
+from paramedic import allowed, fix, run_folder
 from paramedic.collect import LITERALS, Progress, collect
 from paramedic.detect import detect, detect_facts, detect_in_nodes
+from paramedic.detect.checks import CHECKS
+from paramedic.detect.setup import examine as examine_setup
 from paramedic.errors import ParamedicError
 from paramedic.explain import explain, foresee
 from paramedic.knowledge import Knowledge, load, with_advisories
@@ -25,6 +27,8 @@ class Options:
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     setting: Setting = "lab"
+    allow: tuple[str, ...] = ()
+    baseline: Path | None = None
 
 
 def diagnose(paths: Sequence[str], options: Options = Options(), progress: Progress | None = None) -> ShownReport:
@@ -56,9 +60,10 @@ def examine(run: Run, knowledge: Knowledge, prefilter: Prefilter, options: Optio
 
 
 def check(run: Run, options: Options = Options()) -> ShownReport:
-    """Before a launch: what a Run of probed and parsed facts says. Nothing has failed, so there is no verdict."""
+    """Before a launch: what a project's files and a node's facts say. Nothing has failed, so there is no verdict."""
     knowledge = with_advisories(load(options.rules))
-    return _foretold(run, detect_facts(run, knowledge, load_advisories()), knowledge, options)
+    found = [*examine_setup(run, knowledge, CHECKS), *detect_facts(run, knowledge, load_advisories())]
+    return _foretold(run, found, knowledge, options)
 
 
 def foretell(run: Run, knowledge: Knowledge, options: Options) -> ShownReport:
@@ -68,8 +73,9 @@ def foretell(run: Run, knowledge: Knowledge, options: Options) -> ShownReport:
 
 def _foretold(run: Run, found: Iterable[Finding], knowledge: Knowledge, options: Options) -> ShownReport:
     kept, left_out = _chosen(found, knowledge, options)
+    kept, aside = allowed.set_aside(kept, run, options.allow, options.baseline)
     report = fix.propose(foresee(run, kept, knowledge, options.setting), knowledge)
-    return ShownReport.of(replace(report, suppressed=(*report.suppressed, *left_out)))
+    return ShownReport.of(replace(report, suppressed=(*report.suppressed, *left_out, *aside)))
 
 
 def _chosen(found: Iterable[Finding], knowledge: Knowledge, options: Options) -> tuple[list[Finding], list[Suppressed]]:

@@ -1,4 +1,4 @@
-"""A rule file is its own test: its fenced cases, run as `diagnose` would run them."""
+"""A rule file is its own test: its fenced cases, run as `diagnose`, `check` and `fix` would run them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paramedic import fix, patch
 from paramedic.collect import collect
+from paramedic.collect.project import read_project
 from paramedic.detect import detect, detect_facts
+from paramedic.detect.checks import CHECKS
+from paramedic.detect.setup import examine
 from paramedic.knowledge import Case, Knowledge, Rule
 from paramedic.model import Fact, Finding, Run, Source
 from paramedic.pipeline import compile_prefilter
 
+_BEFORE = ("config", "code")
+"""Kinds of cases that `check` examines, before anything is started."""
 _FILE = re.compile(r"^==> ((?:[\w-][\w.-]*/)*[\w-][\w.-]*) <==\n", re.M | re.A)
 
 
@@ -39,16 +45,17 @@ def failures(rules: Iterable[Rule], knowledge: Knowledge) -> Iterator[Failure]:
             except ValueError:
                 yield Failure(rule.id, rule.path, 0, "a case has an option that is not written like rank=2")
                 continue
-            for expect in sorted({"fires", "silent"} - {case.expect for case in cases}):
-                yield Failure(rule.id, rule.path, 0, f"has no case `log {expect}`")
+            yield from _lacking(rule, cases)
             for number, case in enumerate(cases, 1):
-                if case.kind == "facts":
-                    found = detect_facts(_with_facts(case), knowledge)
-                else:
-                    with tempfile.TemporaryDirectory(dir=folder) as place:
+                with tempfile.TemporaryDirectory(dir=folder) as place:
+                    if case.kind in _BEFORE:
+                        problem = _checked(rule, case, cases[: number - 1], knowledge, Path(place))
+                    elif case.kind == "facts":
+                        problem = _problem(rule, case, detect_facts(_with_facts(case), knowledge))
+                    else:
                         run = collect([_laid_out(case, Path(place))], prefilter)
-                    found = detect(run, knowledge, prefilter)
-                if problem := _problem(rule, case, found):
+                        problem = _problem(rule, case, detect(run, knowledge, prefilter))
+                if problem:
                     yield Failure(rule.id, rule.path, number, f"`{case.kind} {case.expect}` {problem}")
 
 
@@ -69,9 +76,48 @@ def _value(text: str) -> Any:
         return text
 
 
+def _lacking(rule: Rule, cases: list[Case]) -> Iterator[Failure]:
+    before = [case.kind for case in cases if case.kind in _BEFORE]
+    wanted, kind = ({"bad", "good"}, before[0]) if before else ({"fires", "silent"}, "log")
+    for expect in sorted(wanted - {case.expect for case in cases}):
+        yield Failure(rule.id, rule.path, 0, f"has no case `{kind} {expect}`")
+
+
+def _checked(rule: Rule, case: Case, earlier: list[Case], knowledge: Knowledge, folder: Path) -> str:
+    """A bad project has the finding, a good and a fixed one have not; the fix makes the bad one the fixed one."""
+    target = _laid_out(case, folder)
+    fired = [finding for finding in examine(read_project(target), knowledge, CHECKS) if finding.rule == rule.id]
+    if case.expect == "bad":
+        return "" if fired else "is not found"
+    if fired:
+        return f"is found: {fired[0].summary}"
+    return _repaired(rule, case, earlier[-1], knowledge, folder) if case.expect == "fixed" and earlier else ""
+
+
+def _repaired(rule: Rule, case: Case, bad: Case, knowledge: Knowledge, folder: Path) -> str:
+    _laid_out(bad, folder)
+    found = [f for f in examine(read_project(str(folder)), knowledge, CHECKS) if f.rule == rule.id]
+    wanted = [
+        patch.Wanted(rule.id, finding.evidence[0].event.source, first.action, first.title)
+        for finding in found
+        for first in fix.fixes_for(finding, knowledge)[:1]
+    ]
+    changed, refused = patch.plan(folder, wanted)
+    if refused or not changed:
+        return f"the fix cannot be made: {refused[0].why if refused else 'it asks for no change'}"
+    name = case.options.get("file", changed[0].file)
+    got = next((one.after.decode("utf-8") for one in changed if one.file == name), "")
+    return "" if got == case.text else f"the fix makes another text: {got!r}"
+
+
 def _laid_out(case: Case, folder: Path) -> str:
     """A log is one file. A folder has several, each below a line `==> ranks/rank-0.watch.json <==`."""
-    if case.kind != "folder":
+    if "file" in case.options:
+        path = folder / case.options["file"]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(case.text, "utf-8")
+        return str(folder)
+    if case.kind == "log":
         log = folder / "case.txt"
         log.write_text(case.text, "utf-8")
         return str(log)

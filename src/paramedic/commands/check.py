@@ -1,45 +1,46 @@
-"""look before the launch: versions, environment, node health and checkpoint, and what to change
+"""find what will fail before it is started: versions, environment, node health, configurations, code, checkpoint
 
-Nothing is started but our own probe, which takes less than a second a node; what follows -- is read, never run.
+Reads the project folder, this machine and what follows `--`; starts and imports nothing of it but a probe of its own, which
+takes less than a second a node. `paramedic fix` shows and applies the safe changes.
 
   paramedic check
+  paramedic check train/ -- torchrun --nproc-per-node 8 train.py --deepspeed ds.json
   paramedic check --via 'srun -N4 --ntasks-per-node=1'
   paramedic check --checkpoint ckpt/step-1000 -- torchrun --nproc-per-node 8 train.py
+  paramedic check --files-only --baseline known.json
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paramedic.commands import flags
 from paramedic.commands.via import on_nodes
 from paramedic.errors import ParamedicError
-from paramedic.model import Fact, Finding, Report, Run, Skipped, Source
+from paramedic.model import Fact, Report, Run, Skipped, Source
 
 if TYPE_CHECKING:
+    from paramedic.collect import Progress
     from paramedic.collect.probe import Seen
+    from paramedic.config import Config
 
 _VIA_SECONDS = 120.0
 
 
-@dataclass(slots=True)
-class Part:
-    """What one part of the check has seen."""
-
-    sources: list[Source] = field(default_factory=list)
-    facts: list[Fact] = field(default_factory=list)
-    skipped: list[Skipped] = field(default_factory=list)
-    found: list[Finding] = field(default_factory=list)
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("command", metavar="COMMAND", nargs="*", help="after --: the launch command, to be read")
+    parser.add_argument("dir", metavar="DIR", nargs="?", default=".", help="project folder, or one file (default: here)")
+    parser.add_argument("command", metavar="COMMAND", nargs="*", help="after --: the launch command, read, never started")
+    parser.add_argument("--baseline", metavar="FILE", help="findings known from there are set aside")
+    parser.add_argument("--write-baseline", metavar="FILE", help="write the findings of today there, and exit with 0")
+    parser.add_argument("--files-only", action="store_true", help="DIR and COMMAND, not this machine: for hooks and CI")
     parser.add_argument("--checkpoint", metavar="DIR", help="the checkpoint that the job will resume from")
     parser.add_argument("--deep", action="store_true", help="also what takes longer: hashes, a short self-test of GPUs")
     parser.add_argument("--python", metavar="FILE", help="the Python that will train (default: this one)")
@@ -55,22 +56,81 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.probe_only:
         return _answer(args)
+    from paramedic import pipeline
+    from paramedic.collect.project import joined
+
     config = flags.settings(args)
+    options = replace(flags.options(config), baseline=Path(args.baseline) if args.baseline else None)
     if args.refresh_facts:
         _refresh()
-    parts = [part(args) for part in PARTS]
-    seen = Run(
-        "check",
-        tuple(source for part in parts for source in part.sources),
-        facts=tuple(fact for part in parts for fact in part.facts),
-        skipped=tuple(one for part in parts for one in part.skipped),
-    )
-    from paramedic.pipeline import check
-
-    report: Report = check(seen, flags.options(config), [one for part in parts for one in part.found])
-    report = _repaired(report, args)
-    flags.write_report(report, args, config)
+    with flags.progress_bar() as progress:
+        seen = joined(parts(args, progress))
+    report: Report = pipeline.check(seen, options)
+    if not args.files_only:
+        report = _repaired(report, args)
+    if args.write_baseline:
+        return _write_baseline(args.write_baseline, report)
+    _write(report, args, config)
     return flags.exit_code(report, config.fail_on)
+
+
+def parts(args: argparse.Namespace, progress: Progress | None) -> list[Run]:
+    """What is examined; each part is a Run of its own."""
+    from paramedic.collect.launch import wanted
+    from paramedic.collect.project import read_command, read_project
+
+    folder, command = _split(args)
+    found = [read_project(folder, progress)]  # configurations and code
+    if command:
+        found += [read_command(command), Run("launch command", facts=tuple(wanted(command)))]
+    if not args.files_only:
+        found.append(_environment(args))
+    if args.checkpoint:
+        found.append(_checkpoint(args, progress))
+    return found
+
+
+def _split(args: argparse.Namespace) -> tuple[str, list[str]]:
+    """`check -- torchrun …` names no folder: what stands there is the command's first word."""
+    if args.command and not os.path.exists(args.dir):
+        return ".", [args.dir, *args.command]
+    return args.dir, list(args.command)
+
+
+# -- this machine, or several --------------------------------------------------------------------------------------
+
+
+def _environment(args: argparse.Namespace) -> Run:
+    """This node, or those that --via reaches."""
+    from paramedic.collect.probe import parsed, seen
+
+    if not args.via:
+        return _of_nodes([seen(args.python)])
+    from paramedic.collect.gather import from_lines
+
+    start = time.time()
+    arguments = ["check", "--probe-only", *(["--python", args.python] if args.python else [])]
+    ended = on_nodes(args.via, arguments, _VIA_SECONDS, keep_output=True)
+    answers, broken = from_lines(ended.output.split("\n"))
+    if not answers:
+        raise ParamedicError(f"--via {args.via}: no node answered; is paramedic installed at {sys.executable} there?")
+    nodes = [parsed(answer, "--via") for answer in answers]
+    asked = [Fact(f"asked {name}", at, "clock", host=node.host) for node in nodes
+             for name, at in (("from", start), ("until", time.time()))]  # fmt: skip
+    lost = [Skipped("--via", f"{broken} answers came only in part")] if broken else []
+    seen_all = _of_nodes(nodes)
+    return replace(
+        seen_all, facts=(*seen_all.facts, *asked), skipped=(*seen_all.skipped, *ended.skipped, *lost)
+    )
+
+
+def _of_nodes(nodes: Sequence[Seen]) -> Run:
+    return Run(
+        "nodes",
+        tuple(Source(f"node {node.host}", "probe", host=node.host) for node in nodes),
+        facts=tuple(fact for node in nodes for fact in node.facts),
+        skipped=tuple(one for node in nodes for one in node.skipped),
+    )
 
 
 def _answer(args: argparse.Namespace) -> int:
@@ -83,57 +143,32 @@ def _answer(args: argparse.Namespace) -> int:
     return 0
 
 
-def _environment(args: argparse.Namespace) -> Part:
-    """This node, or those that --via reaches."""
-    from paramedic.collect.probe import parsed, seen
+def _refresh() -> None:
+    import json
 
-    if not args.via:
-        return _part([seen(args.python)])
-    from paramedic.collect.gather import from_lines
+    from paramedic.collect.releases import renewed
+    from paramedic.knowledge.facts import renewed_file
 
-    start = time.time()
-    arguments = ["check", "--probe-only", *(["--python", args.python] if args.python else [])]
-    ended = on_nodes(args.via, arguments, _VIA_SECONDS, keep_output=True)
-    answers, broken = from_lines(ended.output.split("\n"))
-    if not answers:
-        raise ParamedicError(f"--via {args.via}: no node answered; is paramedic installed at {sys.executable} there?")
-    nodes = [parsed(answer, "--via") for answer in answers]
-    part = _part(nodes)
-    for node in nodes:
-        part.facts += [
-            Fact("asked from", start, "clock", host=node.host),
-            Fact("asked until", time.time(), "clock", host=node.host),
-        ]
-    part.skipped += ended.skipped
-    if broken:
-        part.skipped.append(Skipped("--via", f"{broken} answers came only in part"))
-    return part
+    said = renewed(datetime.now(UTC).date().isoformat(), say=lambda text: flags.say(f"paramedic: {text}"))
+    path = renewed_file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    flags.write_file(str(path), json.dumps(said))
+    flags.say(f"paramedic: facts of {said['date']} about {len(said['projects'])} projects are in {path}")
 
 
-def _part(nodes: Sequence[Seen]) -> Part:
-    made = Part()
-    for node in nodes:
-        made.sources.append(Source(f"node {node.host}", "probe", host=node.host))
-        made.facts += node.facts
-        made.skipped += node.skipped
-    return made
+# -- checkpoint ----------------------------------------------------------------------------------------------------
 
 
-def _checkpoint(args: argparse.Namespace) -> Part:
-    if not args.checkpoint:
-        return Part()
+def _checkpoint(args: argparse.Namespace, progress: Progress | None) -> Run:
     from paramedic.collect.checkpoints import look_into
 
-    with flags.progress_bar() as progress:
-        look = look_into(args.checkpoint, args.deep, progress)
+    look = look_into(args.checkpoint, args.deep, progress)
     size = sum(look.files.values())
-    return Part([Source(args.checkpoint, "checkpoint", bytes=size)], look.facts, look.skipped)
+    source = Source(args.checkpoint, "checkpoint", bytes=size)
+    return Run("checkpoint", (source,), facts=tuple(look.facts), skipped=tuple(look.skipped))
 
 
-def _launch(args: argparse.Namespace) -> Part:
-    from paramedic.collect.launch import wanted
-
-    return Part(facts=wanted(args.command))
+# -- versions ------------------------------------------------------------------------------------------------------
 
 
 def _repaired(report: Report, args: argparse.Namespace) -> Report:
@@ -143,7 +178,7 @@ def _repaired(report: Report, args: argparse.Namespace) -> Report:
     from paramedic.detect.nodes import nodes
     from paramedic.knowledge.advisories import load_advisories
 
-    there = nodes(report.run)
+    there = [node for node in nodes(report.run) if node.host]
     if len(there) != 1 or args.via:
         return report
     found = repair.conflicts(there[0], load_advisories())
@@ -163,17 +198,23 @@ def _repaired(report: Report, args: argparse.Namespace) -> Report:
     return replace(report, findings=tuple(findings))
 
 
-PARTS: tuple[Callable[[argparse.Namespace], Part], ...] = (_environment, _checkpoint, _launch)
+# -- what comes out ------------------------------------------------------------------------------------------------
 
 
-def _refresh() -> None:
-    import json
+def _write(report: Report, args: argparse.Namespace, config: Config) -> None:
+    if config.format == "text" and args.output in (None, "-"):
+        if not args.quiet:
+            from paramedic.report.listing import render
 
-    from paramedic.collect.releases import renewed
-    from paramedic.knowledge.facts import renewed_file
+            render(report, flags.console(), args.verbose)
+        return
+    flags.write_report(report, args, config)
 
-    said = renewed(datetime.now(UTC).date().isoformat(), say=lambda text: flags.say(f"paramedic: {text}"))
-    path = renewed_file()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    flags.write_file(str(path), json.dumps(said))
-    flags.say(f"paramedic: facts of {said['date']} about {len(said['projects'])} projects are in {path}")
+
+def _write_baseline(path: str, report: Report) -> int:
+    from paramedic.allowed import write
+    from paramedic.report.words import count
+
+    flags.write_file(path, write(Path(path), report.findings))
+    flags.say(f"paramedic: wrote {path}: {count(len(report.findings), 'finding')} known from now on")
+    return 0

@@ -112,7 +112,7 @@ def options(config: Config) -> Options:
     from paramedic.pipeline import Options
 
     folders = tuple(Path(folder) for folder in config.rules)
-    return Options(folders, config.select, config.ignore, cast(Setting, config.setting))
+    return Options(folders, config.select, config.ignore, cast(Setting, config.setting), config.allow)
 
 
 def write_report(report: Report, args: argparse.Namespace, config: Config) -> None:

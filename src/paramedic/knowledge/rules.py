@@ -44,6 +44,19 @@ class Case:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What must hold of one setting. All conditions of a rule hold together, or it does not fire."""
+
+    key: str
+    equals: tuple[Any, ...] = ()
+    differs: tuple[Any, ...] = ()
+    present: bool | None = None
+    like: str = ""
+    above: float | None = None
+    below: float | None = None
+
+
 @dataclass(frozen=True)
 class Rule:
     id: str
@@ -59,6 +72,9 @@ class Rule:
     match: tuple[str, ...]
     stack: str
     unless: tuple[str, ...]
+    config: tuple[str, ...]
+    """Kinds of configuration that `when` speaks of."""
+    when: tuple[Condition, ...]
     detector: str
     consequence: Consequence
     blames_reporter: bool
@@ -138,6 +154,8 @@ def parse_rule(text: str, path: str, taxonomy: Taxonomy, checked: bool = True) -
         match=tuple(front.get("match", ())),
         stack=front.get("stack", ""),
         unless=tuple(front.get("unless", ())),
+        config=tuple(front.get("config", ())),
+        when=tuple(_condition(c) for c in front.get("when", ())),
         detector=front.get("detector", ""),
         consequence=front.get("consequence", "never"),
         blames_reporter=front.get("blames_reporter", front.get("consequence", "never") == "never"),
@@ -158,6 +176,18 @@ def _check(front: Mapping[str, Any], body: str, path: str, taxonomy: Taxonomy) -
     wrong += [f"heading '## {h}' is missing" for h in HEADINGS if not re.search(rf"^## {h}$", body, re.M)]
     if wrong:
         raise ParamedicError(f"rule {path}: " + "; ".join(wrong))
+
+
+def _condition(data: Mapping[str, Any]) -> Condition:
+    return Condition(
+        data["key"],
+        tuple(data.get("is", ())),
+        tuple(data.get("is_not", ())),
+        data.get("present"),
+        data.get("like", ""),
+        data.get("above"),
+        data.get("below"),
+    )
 
 
 def _fix(data: Mapping[str, Any]) -> Fix:
@@ -187,11 +217,13 @@ def _meaning(front: Mapping[str, Any], path: str, taxonomy: Taxonomy) -> Iterato
             for word in _WORDS.get(action.get("kind", ""), ())
             if word not in action
         )
-    if ("match" in front) == ("detector" in front):
-        yield "needs either match or a detector"
+    if sum(word in front for word in ("match", "when", "detector")) != 1:
+        yield "needs one of match, when and detector"
+    if "when" in front and "config" not in front:
+        yield "needs config: the kinds of configuration that its conditions speak of"
     if "match" in front and "keywords" not in front:
         yield "needs keywords: literal text that every line it matches contains"
-    for pattern in (*front.get("match", ()), *front.get("unless", ()), front.get("stack", "")):
+    for pattern in (*front.get("match", ()), *front.get("unless", ()), front.get("stack", ""), *_likes(front)):
         try:
             re.compile(pattern, re.M)
             if _backtracks(_PARSER.parse(pattern, re.M), False):
@@ -201,6 +233,11 @@ def _meaning(front: Mapping[str, Any], path: str, taxonomy: Taxonomy) -> Iterato
                 )
         except (re.error, ValueError, OverflowError, RecursionError) as error:
             yield f"pattern {pattern!r} does not compile: {error}"
+
+
+def _likes(front: Mapping[str, Any]) -> Iterator[str]:
+    for condition in front.get("when", ()):
+        yield condition.get("like", "")
 
 
 _PARSER: Any = import_module("re._parser")

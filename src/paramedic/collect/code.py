@@ -1,0 +1,401 @@
+"""Python programs → events: the calls that matter to distributed training, and under which condition each is made.
+
+The syntax tree alone is read; nothing is imported or executed.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from paramedic.collect.formats import Broken, Entry, Section
+from paramedic.model import Event
+from paramedic.redact import redact
+
+RELEVANT = re.compile(
+    r"\b(?:torch|deepspeed|accelerate|lightning|pytorch_lightning|colossalai|horovod|TrainingArguments|tensorflow|megatron)\b"
+)
+WATCHED = frozenset(
+    """init_process_group DistributedDataParallel FullyShardedDataParallel fully_shard DistributedSampler DataLoader save
+    load barrier all_reduce all_gather all_gather_object all_to_all all_gather_into_tensor broadcast
+    broadcast_object_list reduce reduce_scatter gather gather_object scatter reduce_scatter_tensor all_to_all_single
+    monitored_barrier scatter_object_list cuda to set_device backward step manual_seed random_split clip_grad_norm_
+    initialize convert_sync_batchnorm state_dict log makedirs mkdir add_argument set_start_method checkpoint device Adam
+    AdamW SGD GradScaler Accelerator MNIST CIFAR10 CIFAR100 FashionMNIST STL10 SVHN seed_everything set_seed""".split()
+)
+_NAMED = frozenset(
+    """set_epoch no_sync destroy_process_group DistributedSampler set_device unscale_ all_reduce reduce all_gather gather
+    all_gather_object reduce_dict gather_for_metrics prepare prepare_data_loader local_rank LOCAL_RANK device_count IterableDataset
+    WebLoader WebDataset DistributedBatchSampler BatchSampler StatefulDataLoader set_default_device set_default_tensor_type
+    CUDA_VISIBLE_DEVICES Join join init_process_group DistributedDataParallel FullyShardedDataParallel fully_shard
+    init_distributed Accelerator Fabric launch_from_torch initialize init_device_mesh set_static_graph static_graph
+    use_orig_params DistributedSamplerWrapper split_dataset_by_node get_world_size WORLD_SIZE RANK MASTER_ADDR
+    setdefault sync_dist mpu parallel_state init""".split()
+)
+_RANK = re.compile(
+    r"(?i)(?:^|[._])(?:\w*_)?rank(?:_id)?$|is_(?:main|master|chief|primary|first|leader|root|rank)\w*|is_(?:global|local|world)_(?:process_)?zero"
+    r"|is_local_main_process|process_index$|(?:main|master)_process$|should_save|get_rank$|is_world_process_zero|is_global_zero"
+)
+_PLUGINS = {
+    "GeminiPlugin": "colossalai", "HybridParallelPlugin": "colossalai", "LowLevelZeroPlugin": "colossalai",
+    "TorchDDPPlugin": "colossalai", "TorchFSDPPlugin": "colossalai", "MoeHybridParallelPlugin": "colossalai",
+    "TrainingArguments": "transformers", "Seq2SeqTrainingArguments": "transformers", "SFTConfig": "transformers",
+    "DPOConfig": "transformers", "GRPOConfig": "transformers", "Trainer": "lightning",
+}  # fmt: skip
+_WORDS = re.compile(r"\b(?:" + "|".join(sorted(_NAMED)) + r")\b")
+_DEEPSPEED = frozenset(("zero_optimization", "train_micro_batch_size_per_gpu"))
+_MARKS = re.compile(
+    r"\b(?:" + "|".join(sorted(WATCHED | set(_PLUGINS))) + r")(?=\(|\b *\()|as (?:DDP|FSDP)|\b(?:DDP|FSDP)\("
+    r"|zero_optimization|train_micro_batch_size_per_gpu|train_batch_size|os\.environ\[|\brank\b|\bdevice\b *=|isnan|isinf|isfinite"
+)
+_KEPT = (ast.Import, ast.ImportFrom, ast.Break, ast.Continue, ast.If)
+_DEEPEST = 200
+_TEXT = 200
+
+
+@dataclass(frozen=True, slots=True)
+class _Where:
+    """The surroundings of a statement."""
+
+    function: str = ""
+    bases: tuple[str, ...] = ()
+    loops: tuple[str, ...] = ()
+    guards: tuple[str, ...] = ()
+    context: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Script:
+    name: str
+    lines: list[str]
+    starts: list[int]
+    aliases: dict[str, str] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
+    sections: list[Section] = field(default_factory=list)
+    marked: list[int] = field(default_factory=list)
+    """Lines with a word that matters; a statement without one is passed over."""
+    taken: set[int] = field(default_factory=set)
+    """Nodes whose text was read with the statement they belong to."""
+
+
+def read(name: str, text: str) -> tuple[list[Event], list[Section]]:
+    """Raises Broken where it is no Python 3."""
+    lines = text.split("\n")
+    script = _Script(name, lines, _starts(lines))
+    script.marked = [n for n, line in enumerate(lines, 1) if _MARKS.search(line)]
+    if not script.marked:
+        return [], []
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(text)
+        _statements(script, tree.body, _Where(), 0)
+    except SyntaxError as error:
+        raise Broken(f"no Python {_version()}: {error.msg}", error.lineno or 1) from None
+    except (RecursionError, ValueError, MemoryError) as error:
+        raise Broken(f"cannot be parsed: {type(error).__name__}", 1) from None
+    names = sorted(set(_WORDS.findall(text)))
+    script.events.append(Event(name, len(script.events), "script", name, None, fields={"names": names}))
+    return script.events, script.sections
+
+
+def _version() -> str:
+    import sys
+
+    return f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def _starts(lines: Sequence[str]) -> list[int]:
+    starts, at = [0], 0
+    for line in lines:
+        at += len(line) + 1
+        starts.append(at)
+    return starts
+
+
+def _imported(script: _Script, node: ast.Import | ast.ImportFrom) -> None:
+    module = f"{node.module or ''}." if isinstance(node, ast.ImportFrom) else ""
+    for alias in node.names:
+        if module or alias.asname:
+            script.aliases[alias.asname or alias.name] = module + alias.name
+
+
+def _is_marked(script: _Script, node: ast.AST) -> bool:
+    first, last = getattr(node, "lineno", 0), getattr(node, "end_lineno", 0)
+    at = bisect_left(script.marked, first)
+    return at < len(script.marked) and script.marked[at] <= last
+
+
+# -- statements ----------------------------------------------------------------------------------------------------
+
+
+def _statements(script: _Script, body: Sequence[ast.stmt], where: _Where, depth: int) -> None:
+    if depth > _DEEPEST:
+        raise RecursionError
+    for statement in body:
+        where = _statement(script, statement, where, depth)
+
+
+def _statement(script: _Script, node: ast.stmt, where: _Where, depth: int) -> _Where:
+    """What holds for the statements after it: `if rank != 0: return` guards them."""
+    if not _is_marked(script, node) and not isinstance(node, _KEPT):
+        return where
+    match node:
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            zero = any("rank_zero" in _text(d) or "main_process" in _text(d) for d in node.decorator_list)
+            guards = ("first",) if zero else ()
+            inside = replace(where, function=node.name, loops=(), guards=guards, context=())
+            _statements(script, node.body, inside, depth + 1)
+        case ast.ClassDef():
+            bases = tuple(_dotted(base, script) for base in node.bases)
+            _statements(script, node.body, replace(where, function="", bases=bases, guards=()), depth + 1)
+        case ast.If():
+            return _branch(script, node, where, depth)
+        case ast.For() | ast.AsyncFor():
+            _expressions(script, [node.iter], where, "")
+            target = f"{_text(node.target)} in {_text(node.iter)}"
+            inside = replace(where, loops=(*where.loops, target))
+            _statements(script, node.body, inside, depth + 1)
+            _statements(script, node.orelse, where, depth + 1)
+        case ast.While():
+            _expressions(script, [node.test], where, "")
+            _statements(script, node.body, replace(where, loops=(*where.loops, "while")), depth + 1)
+        case ast.With() | ast.AsyncWith():
+            _expressions(script, [item.context_expr for item in node.items], where, "")
+            entered = tuple(_text(item.context_expr) for item in node.items)
+            _statements(script, node.body, replace(where, context=(*where.context, *entered)), depth + 1)
+        case ast.Try():
+            for part in (node.body, *(handler.body for handler in node.handlers), node.orelse, node.finalbody):
+                _statements(script, part, where, depth + 1)
+        case ast.Import() | ast.ImportFrom():
+            _imported(script, node)
+        case ast.Break() | ast.Continue():
+            if where.loops:
+                _event(script, "jump", node, where, {"word": type(node).__name__.lower()})
+        case ast.Assign() | ast.AnnAssign() | ast.AugAssign():
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            _assigned(script, node, targets, where)
+        case _:
+            _expressions(script, [node], where, "")
+    return where
+
+
+def _branch(script: _Script, node: ast.If, where: _Where, depth: int) -> _Where:
+    _expressions(script, [node.test], where, "")
+    guard = _guard(node.test)
+    opposite = {"first": "others", "others": "first"}.get(guard, guard)
+    condition = f"if {_text(node.test)}"
+    _statements(script, node.body, _under(where, guard, condition), depth + 1)
+    _statements(script, node.orelse, _under(where, opposite, "else"), depth + 1)
+    if guard and not node.orelse and node.body and _leaves(node.body[-1]):
+        return _under(where, opposite, "")
+    return where
+
+
+def _under(where: _Where, guard: str, condition: str) -> _Where:
+    guards = (*where.guards, guard) if guard else where.guards
+    return replace(where, guards=guards, context=(*where.context, condition) if condition else where.context)
+
+
+def _leaves(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Return | ast.Continue | ast.Raise) or (
+        isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and _text(node.value.func) in ("exit", "sys.exit")
+    )
+
+
+def _guard(test: ast.expr) -> str:
+    """Which ranks go on: the "first", the "others", or "some"; empty where the condition does not speak of ranks."""
+    match test:
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return {"first": "others", "others": "first"}.get(_guard(operand), _guard(operand))
+        case ast.BoolOp(op=op, values=values):
+            labels = {label for label in map(_guard, values) if label}
+            return "" if not labels else labels.pop() if len(labels) == 1 and isinstance(op, ast.And) else "some"
+        case ast.Compare(left=left, ops=[operator], comparators=[right]) if _is_rank(left):
+            return _compared(operator, right)
+        case ast.Compare():
+            return "some" if any(_is_rank(part) for part in ast.walk(test)) else ""
+    if isinstance(test, ast.Name | ast.Attribute | ast.Call) and _is_rank(test):
+        name = _text(test.func if isinstance(test, ast.Call) else test).rsplit(".", 1)[-1].lower()
+        return "others" if re.fullmatch(r"\w*rank(?:_id)?", name) and not name.startswith("is_") else "first"
+    return "some" if any(_is_rank(part) for part in ast.walk(test)) else ""
+
+
+def _is_rank(node: ast.AST) -> bool:
+    if isinstance(node, ast.Call):
+        return _is_rank(node.func)
+    if isinstance(node, ast.Name | ast.Attribute):
+        return bool(_RANK.search(_text(node)))
+    return False
+
+
+def _compared(operator: ast.cmpop, right: ast.expr) -> str:
+    value = right.value if isinstance(right, ast.Constant) else None
+    first = {ast.Eq: 0, ast.LtE: 0, ast.Lt: 1}
+    others = {ast.NotEq: 0, ast.Gt: 0, ast.GtE: 1}
+    if value is not None and not isinstance(value, bool):
+        if first.get(type(operator)) == value:
+            return "first"
+        if others.get(type(operator)) == value:
+            return "others"
+    if isinstance(operator, ast.In) and isinstance(right, ast.Tuple | ast.List | ast.Set):
+        return "first" if {_text(item) for item in right.elts} == {"-1", "0"} else "some"
+    return "some"
+
+
+def _assigned(script: _Script, node: ast.stmt, targets: Sequence[ast.expr], where: _Where) -> None:
+    value = getattr(node, "value", None)
+    to = ", ".join(_text(target) for target in targets)
+    for target in targets:
+        if isinstance(target, ast.Subscript) and _dotted(target.value, script) == "os.environ":
+            _event(script, "variable", node, where, {"name": _text(target.slice).strip("'\""), "value": _literal(value)})
+    if value is not None:
+        if isinstance(value, ast.Dict):
+            _deepspeed(script, value)
+        _expressions(script, [value], where, to)
+        if isinstance(value, ast.Call | ast.Subscript | ast.Name | ast.Attribute) and re.search(r"rank|device", to):
+            _event(script, "assigned", node, where, {"to": to, "text": _text(value)})
+
+
+# -- expressions ---------------------------------------------------------------------------------------------------
+
+
+def _expressions(script: _Script, nodes: Sequence[ast.AST], where: _Where, to: str) -> None:
+    """Every watched call in them, the outermost first."""
+    waiting: list[tuple[ast.AST, str, str]] = [(node, to, "") for node in reversed(nodes)]
+    while waiting:
+        node, target, inside = waiting.pop()
+        if isinstance(node, ast.Call):
+            name = _dotted(node.func, script)
+            last = name.rsplit(".", 1)[-1]
+            if last in WATCHED:
+                _call(script, node, where, name, target, inside)
+            if last in _PLUGINS:
+                _settings(script, node, name, _PLUGINS[last])
+            inside = last
+        elif isinstance(node, ast.Dict):
+            _deepspeed(script, node)
+        children = [(child, "" if isinstance(node, ast.Call) else target, inside) for child in ast.iter_child_nodes(node)]
+        waiting += reversed(children)
+
+
+def _call(script: _Script, node: ast.Call, where: _Where, name: str, to: str, inside: str) -> None:
+    receiver = _text(node.func.value) if isinstance(node.func, ast.Attribute) else ""
+    fields = {
+        "name": name,
+        "of": receiver,
+        "arguments": [_literal(argument) for argument in node.args[:8]],
+        "keywords": {keyword.arg or "**": _literal(keyword.value) for keyword in node.keywords},
+        "to": to,
+        "inside": inside,
+    }
+    _event(script, "call", node, where, fields)
+
+
+def _event(script: _Script, kind: str, node: ast.AST, where: _Where, fields: dict[str, Any]) -> None:
+    line = getattr(node, "lineno", 1)
+    text = redact(script.lines[line - 1].strip()[:_TEXT])
+    surroundings = {
+        "function": where.function,
+        "bases": list(where.bases),
+        "loops": list(where.loops),
+        "guards": list(where.guards),
+        "context": list(where.context),
+    }
+    script.events.append(Event(script.name, len(script.events), kind, text, line, fields=fields | surroundings))
+
+
+def _literal(node: ast.AST | None) -> Any:
+    """A constant as it is; anything else as its text behind a `=`, so that it cannot be taken for one."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str | int | float | bool | None):
+        return node.value
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
+        value = node.operand.value
+        return -value if isinstance(value, int | float) else f"={_text(node)}"
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult | ast.Pow):
+        left, right = _literal(node.left), _literal(node.right)
+        if isinstance(left, int) and isinstance(right, int) and not isinstance(left, bool) and abs(right) < 64:
+            return left * right if isinstance(node.op, ast.Mult) else left ** abs(right) if abs(left) < 1000 else f"={_text(node)}"
+    return None if node is None else f"={_text(node)}"
+
+
+def _dotted(node: ast.AST, script: _Script) -> str:
+    """`dist.barrier` as `torch.distributed.barrier`, by the imports."""
+    if isinstance(node, ast.Name):
+        return script.aliases.get(node.id, node.id)
+    if isinstance(node, ast.Attribute):
+        return f"{_dotted(node.value, script)}.{node.attr}"
+    return ""
+
+
+def _text(node: ast.AST) -> str:
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        return f"{_text(node.value)}.{node.attr}"
+    if isinstance(node, ast.Constant):
+        return repr(node.value)[:_TEXT]
+    return ast.unparse(node)[:_TEXT]
+
+
+# -- settings in code ----------------------------------------------------------------------------------------------
+
+
+def _settings(script: _Script, node: ast.Call, name: str, kind: str) -> None:
+    """`TrainingArguments(fp16=True)` is a configuration like any file."""
+    last = name.rsplit(".", 1)[-1]
+    if last == "Trainer" and not name.startswith(("lightning", "pytorch_lightning", "pl.", "L.")):
+        return
+    entries = [Entry("class", last, node.lineno)]
+    for keyword in node.keywords:
+        key, value = keyword.arg or "?", keyword.value
+        entries.append(_place(script, key, value, getattr(keyword, "lineno", node.lineno)))
+    if any(isinstance(argument, ast.Starred) for argument in node.args):
+        entries.append(Entry("?", None, node.lineno))
+    script.sections.append(Section(kind, tuple(entries), len(script.sections)))
+
+
+def _place(script: _Script, key: str, value: ast.expr, line: int) -> Entry:
+    literal = _literal(value)
+    start = script.starts[value.lineno - 1] + _column(script, value.lineno, value.col_offset)
+    end = script.starts[(value.end_lineno or value.lineno) - 1] + _column(
+        script, value.end_lineno or value.lineno, value.end_col_offset or 0
+    )
+    known = None if isinstance(literal, str) and literal.startswith("=") else literal
+    return Entry(key, known, line, start, end, (start, end))
+
+
+def _column(script: _Script, line: int, offset: int) -> int:
+    """ast counts bytes of UTF-8."""
+    text = script.lines[line - 1]
+    return offset if text.isascii() else len(text.encode()[:offset].decode("utf-8", "ignore"))
+
+
+def _deepspeed(script: _Script, node: ast.Dict) -> None:
+    if id(node) in script.taken:
+        return
+    keys = {key.value for key in node.keys if isinstance(key, ast.Constant)}
+    if not keys & _DEEPSPEED and not ("train_batch_size" in keys and keys & {"optimizer", "fp16", "bf16"}):
+        return
+    entries = tuple(_flat(script, node, "", 0))
+    script.sections.append(Section("deepspeed", entries, len(script.sections)))
+
+
+def _flat(script: _Script, node: ast.Dict, path: str, depth: int) -> Iterator[Entry]:
+    script.taken.add(id(node))
+    for key, value in zip(node.keys, node.values, strict=True):
+        if not isinstance(key, ast.Constant) or not isinstance(key.value, str):
+            yield Entry(f"{path}.?" if path else "?", None, value.lineno)
+            continue
+        name = f"{path}.{key.value}" if path else key.value
+        if isinstance(value, ast.Dict) and depth < 8:
+            place = _place(script, name, value, key.lineno)
+            yield replace(place, value={})
+            yield from _flat(script, value, name, depth + 1)
+        else:
+            yield _place(script, name, value, key.lineno)

@@ -1,0 +1,48 @@
+"""Host files and requirements: a line is an entry."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from paramedic.collect.formats import Entry, Section
+
+_LINE = re.compile(r"^[ \t]*([^\s#][^\n]*?)[ \t\r]*$", re.M)
+_SLOTS = re.compile(r"\b(?:slots|max[-_]slots)[ \t]*=[ \t]*(\d{1,9})\b")
+_REQUIREMENT = re.compile(r"([A-Za-z0-9][\w.-]*)[ \t]*(?:\[[^\]\n]*\])?[ \t]*([^;#\n]*)")
+
+
+def hosts(text: str) -> Section:
+    """The value of a host is its number of slots; None where the line is none that launchers read."""
+    return Section("hostfile", tuple(_hosts(text)))
+
+
+def _hosts(text: str) -> Iterator[Entry]:
+    for number, found in _lines(text):
+        host, *rest = found[1].split()
+        slots = _SLOTS.search(found[1])
+        value = int(slots[1]) if slots else None
+        yield Entry(host, value, number, found.start(1), found.end(1), found.span(1))
+
+
+def requirements(text: str) -> Section:
+    """The value of a package is its constraint as written; an option of pip begins with a hyphen."""
+    return Section("requirements", tuple(_requirements(text)))
+
+
+def _requirements(text: str) -> Iterator[Entry]:
+    for number, found in _lines(text):
+        if found[1].startswith("-"):
+            option, _, value = found[1].replace("=", " ", 1).partition(" ")
+            yield Entry(option, value.strip(), number, found.start(1), found.end(1), found.span(1))
+        elif said := _REQUIREMENT.match(found[1]):
+            name = re.sub(r"[-_.]+", "-", said[1]).lower()
+            yield Entry(name, said[2].strip(), number, found.start(1), found.end(1), found.span(1))
+
+
+def _lines(text: str) -> Iterator[tuple[int, re.Match[str]]]:
+    line, at = 1, 0
+    for found in _LINE.finditer(text):
+        line += text.count("\n", at, found.start(1))
+        at = found.start(1)
+        yield line, found

@@ -1,0 +1,24 @@
+"""What a rule of `check` may name as its detector."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from paramedic.detect import code, configs, jobsize, kubernetes
+from paramedic.detect.setup import Check
+
+_ROOMS: tuple[ModuleType, ...] = (configs, kubernetes, jobsize, code)
+
+
+def _of(room: ModuleType) -> dict[str, Check]:
+    name = room.__name__.rsplit(".", 1)[-1]
+    public = {key: value for key, value in vars(room).items() if not key.startswith("_")}
+    return {
+        f"{name}.{key}": value
+        for key, value in public.items()
+        if getattr(value, "__module__", "") == room.__name__ and getattr(value, "__annotations__", {}).keys() == {"setup", "return"}
+    }
+
+
+CHECKS: dict[str, Check] = {name: check for room in _ROOMS for name, check in _of(room).items()}
+"""Every public function of these rooms that takes a Setup alone."""
