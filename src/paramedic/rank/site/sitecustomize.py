@@ -49,7 +49,7 @@ def _main() -> None:
     try:
         _theirs(here)
     finally:
-        if os.environ.get("PARAMEDIC_WATCH"):
+        if os.environ.get("PARAMEDIC_WATCH") or os.environ.get("PARAMEDIC_REPLAY"):
             try:
                 _ours(here)
             except Exception as error:  # watching must never keep a program from starting
