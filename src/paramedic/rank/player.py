@@ -39,6 +39,9 @@ class Player(Listener):
         """The step with whose state the recorded ones begin."""
         self.warm_up = settings.get("warm_up")
         self.has_jumped = self.start == 0
+        self.settling = False
+        """A loss from before the jump may still be on its way to a log."""
+        self.handle: Any = None
         self.exact = True
         """What the program computes now it computed then: false among copies of itself."""
         self.asked: Any = None
@@ -148,6 +151,9 @@ class Player(Listener):
         if why and not self.exact:
             self.finish("astray", f"before the recorded steps the program makes another call than it made then: {why}")
         if not self.exact:
+            return
+        if self.settling and not why and line["h"] != print_in:
+            self._note("between the restored state and the next forward pass the program handed on values from before it")
             return
         self._check("calls", line, not why and line["h"] == print_in, name=line["op"], why=why or "its input differs",
                     call=line["i"], structure=bool(why))  # fmt: skip
@@ -274,10 +280,17 @@ class Player(Listener):
         if wrong or wanted:
             missing = [*wrong, *wanted][:3]
             self._note(f"{len(wrong) + len(wanted)} tensors of the recorded state have no place here: {', '.join(missing)}")
-        self.exact = self.has_jumped = True
+        self.exact = self.has_jumped = self.settling = True
+        hooks = torch.nn.modules.module
+        self.handle = hooks.register_module_forward_pre_hook(self._settle)
         self.program.jump(self.start)
         for name, one in self.score.calls.items():
             self.place[name] = sum(1 for call in one if call["i"] < line["i"])
+
+    def _settle(self, *_: Any) -> None:
+        """What is computed from here on comes from the restored state alone."""
+        self.settling = False
+        self.handle.remove()
 
     def _watch(self) -> None:
         """In the step in which something stopped being a number, every operation is looked at."""
