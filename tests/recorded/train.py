@@ -167,7 +167,8 @@ def pipeline(rank, size):
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
     part = nn.Sequential(nn.Linear(16, 16), nn.Dropout(0.1), nn.Tanh())
-    stage = PipelineStage(part, rank, size, torch.device("cpu"), input_args=torch.zeros(4, 16), output_args=torch.zeros(4, 16))
+    like = torch.zeros(4, 16, requires_grad=True)  # torch would ask the peers for it by objects
+    stage = PipelineStage(part, rank, size, torch.device("cpu"), input_args=like, output_args=like)
     schedule = Schedule1F1B(stage, n_microbatches=4, loss_fn=lambda out, y: (out - y).pow(2).mean())
     optimizer = torch.optim.AdamW(part.parameters(), lr=1e-2)
     torch.manual_seed(100 + rank)

@@ -31,7 +31,7 @@ _MAX_KINDS = 40  # of files that are no logs, named in one line
 
 _CODE = "py pyc ipynb md rst html css js ts c cc cpp cu h hpp so o a sh"
 _DATA = (
-    "toml ini cfg yaml yml csv tsv lock db sqlite tfevents arrow parquet npy npz pkl pickle bin pt pth ckpt safetensors"
+    "toml ini cfg yaml yml csv tsv lock db sqlite tfevents arrow parquet npy npz pkl pickle bin pt pth ckpt safetensors seg"
 )
 _OTHER = "onnx png jpg jpeg gif svg pdf whl"
 _NOT_LOGS = frozenset(f".{suffix}" for suffix in f"{_CODE} {_DATA} {_OTHER}".split())

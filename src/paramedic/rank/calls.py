@@ -26,7 +26,6 @@ METHODS = {name: name for name in SPEC} | ALIASES
 """Every name under which torch may call it → the one that is recorded."""
 
 _OF_ROOT_IN, _OF_ROOT_OUT = ("broadcast", "scatter"), ("reduce", "gather")
-POINT_TO_POINT = ("send", "recv", "recv_anysource")
 
 
 class Call:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import Any, NoReturn
+from typing import Any
 
 from . import calls, prints
 from .fingerprint import environment
@@ -54,7 +54,9 @@ class Player(Listener):
         self.number = 0
         self.found: list[dict[str, Any]] = []
         self.notes: list[str] = []
-        self.checked = {name: [0, 0] for name in ("calls", "batches", "losses", "gradients", "parameters", "random states")}
+        self.checked = {
+            name: [0, 0] for name in ("calls", "batches", "losses", "gradients", "parameters", "random states")
+        }
         self.ops: Ops | None = None
         self.tape: Tape | None = None
         self.is_over = False
@@ -80,9 +82,10 @@ class Player(Listener):
             more = {key: more[key] for key in ("timeout", "pg_tag", "group_desc") if key in more}
             return make(size, rank, ranks, "fake", store, name, **more)
 
-        def init_process_group(backend: Any = None, init_method: Any = None, timeout: Any = None, *_: Any, **__: Any) -> None:
+        def init_process_group(
+            backend: Any = None, init_method: Any = None, timeout: Any = None, *_: Any, **__: Any
+        ) -> None:
             import torch.testing._internal.distributed.fake_pg  # noqa: F401  (registers it)
-
             from torch.distributed import HashStore
 
             initialise("fake", store=HashStore(), rank=self.rank, world_size=self.size, timeout=timeout)
@@ -153,7 +156,9 @@ class Player(Listener):
         if not self.exact:
             return
         if self.settling and not why and line["h"] != print_in:
-            self._note("between the restored state and the next forward pass the program handed on values from before it")
+            self._note(
+                "between the restored state and the next forward pass the program handed on values from before it"
+            )
             return
         self._check("calls", line, not why and line["h"] == print_in, name=line["op"], why=why or "its input differs",
                     call=line["i"], structure=bool(why))  # fmt: skip
@@ -216,7 +221,13 @@ class Player(Listener):
             return
         key, value = prints.of([loss]), float(loss.detach())
         self._tell("l", h=key, v=value if value - value == 0.0 else str(value))
-        self._check("losses", recorded[seen], key == recorded[seen]["h"], name="loss", why=f"{value!r} instead of {recorded[seen]['v']!r}")
+        self._check(
+            "losses",
+            recorded[seen],
+            key == recorded[seen]["h"],
+            name="loss",
+            why=f"{value!r} instead of {recorded[seen]['v']!r}",
+        )
 
     def gradients(self, optimizer: Any) -> None:
         if self.kind is not None and self.exact:
@@ -234,12 +245,14 @@ class Player(Listener):
             self._tell("s", i=self.number)
         elif self._is_there(step):
             self._jump()
-        elif self.warm_up is None and self.score.steps.get(step, {}).get("i", sum(self.place.values())) != sum(self.place.values()):
+        elif self.warm_up is None and self.score.steps.get(step, {}).get("i", sum(self.place.values())) != sum(
+            self.place.values()
+        ):
             self.finish("astray", f"before the recorded steps, step {step} has other calls than it had then")
         if self.exact:
             step = self.program.steps
             self._watch()
-            if (self.until is not None and step >= self.until) or step >= self.score.last_step and not self._more():
+            if (self.until is not None and step >= self.until) or (step >= self.score.last_step and not self._more()):
                 self.finish("complete", f"step {step} is the last one asked for" if self.until == step else "")
 
     def _check_random(self, step: int) -> None:
@@ -279,7 +292,9 @@ class Player(Listener):
             set_random_states(random)
         if wrong or wanted:
             missing = [*wrong, *wanted][:3]
-            self._note(f"{len(wrong) + len(wanted)} tensors of the recorded state have no place here: {', '.join(missing)}")
+            self._note(
+                f"{len(wrong) + len(wanted)} tensors of the recorded state have no place here: {', '.join(missing)}"
+            )
         self.exact = self.has_jumped = self.settling = True
         hooks = torch.nn.modules.module
         self.handle = hooks.register_module_forward_pre_hook(self._settle)
@@ -297,7 +312,11 @@ class Player(Listener):
         step = self.program.steps
         wanted = step == self.watch_from or bool(self.settings.get("ops"))
         if wanted and self.ops is None:
-            path = os.path.join(self.tape.folder, "ops.jsonl") if self.tape is not None and self.settings.get("ops") else None
+            path = (
+                os.path.join(self.tape.folder, "ops.seg")
+                if self.tape is not None and self.settings.get("ops")
+                else None
+            )
             self.ops = Ops(self, path)
             self.ops.begin()
         elif not wanted and self.ops is not None:
@@ -341,7 +360,7 @@ class Player(Listener):
     def not_covered(self, what: str) -> None:
         self.finish("refused", f"the program uses {what}, which no recording holds")
 
-    def finish(self, status: str, why: str = "", exit: bool = True) -> NoReturn | None:  # type: ignore[return]
+    def finish(self, status: str, why: str = "", exit: bool = True) -> None:  # type: ignore[return]
         """The end of the replay is the end of the process, wherever in the program it stands."""
         if not self.is_over:
             self.is_over = True
@@ -372,7 +391,9 @@ class Player(Listener):
         elif not self.exact:
             self.finish("strange", "the program ended before the recorded steps", exit=False)
         else:
-            self.finish("short" if self._more() else "complete", "the program ended" if self._more() else "", exit=False)
+            self.finish(
+                "short" if self._more() else "complete", "the program ended" if self._more() else "", exit=False
+            )
 
     def _write(self, status: str, why: str) -> None:
         said = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 from .calls import Call
 
@@ -11,7 +10,15 @@ from .calls import Call
 def pretend(call: Call, size: int) -> None:
     torch = sys.modules["torch"]
     with torch.no_grad():
-        if call.op in ("allreduce", "allreduce_coalesced", "reduce", "broadcast", "send", "barrier", "monitored_barrier"):
+        if call.op in (
+            "allreduce",
+            "allreduce_coalesced",
+            "reduce",
+            "broadcast",
+            "send",
+            "barrier",
+            "monitored_barrier",
+        ):
             if call.fields.get("reduce") == "SUM":
                 for tensor in call.inputs:
                     tensor.detach().mul_(size)
@@ -32,4 +39,6 @@ def _copies(call: Call, size: int) -> None:
         if not source.numel() or not target.numel():
             continue
         times = -(-target.numel() // source.numel())
-        target.copy_(source.repeat(times)[: target.numel()] * factor if factor > 1 else source.repeat(times)[: target.numel()])
+        target.copy_(
+            source.repeat(times)[: target.numel()] * factor if factor > 1 else source.repeat(times)[: target.numel()]
+        )

@@ -83,7 +83,9 @@ class Program:
 
     def made(self, c10d: Any, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
-        def helper(size: Any, rank: Any, ranks: Any, backend: Any, store: Any, name: Any, *rest: Any, **more: Any) -> Any:
+        def helper(
+            size: Any, rank: Any, ranks: Any, backend: Any, store: Any, name: Any, *rest: Any, **more: Any
+        ) -> Any:
             before = set(map(id, c10d._world.pg_map))
             group, prefix = function(size, rank, ranks, backend, store, name, *rest, **more)
             if group in c10d._world.pg_map and id(group) not in before:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import socket
 import sys
 import threading
 import time
@@ -17,7 +18,7 @@ from .fingerprint import environment
 from .groups import recording_group
 from .program import Listener, Program, replace_group
 from .state import State, random_states
-from .tape import SMALL, Tape, folder_of, packed
+from .tape import SMALL, VERSION, Tape, folder_of, packed
 
 VARIABLE = "PARAMEDIC_RECORD"
 F = TypeVar("F", bound=Callable[..., Any])
@@ -59,7 +60,6 @@ class Recorder(Listener):
         self.kind: Any = None
         self.calls = 0
         self.of_group: dict[str, int] = {}
-        self.collectives: dict[str, int] = {}
         self.states: list[int] = []
         self.keep_until: int | None = None
         self.stores = self.payload != "hash"
@@ -98,6 +98,7 @@ class Recorder(Listener):
             "rank": rank, "world_size": size, "pid": os.getpid(), "at": time.time(), "prints": prints.NAME,
             "payload": self.payload, "last": self.last, "redacted": self.redact, "environment": environment(),
         })  # fmt: skip
+        self.tell("head", rank=rank, world_size=size, version=VERSION, host=socket.gethostname(), payload=self.payload)
         self._tell_random("at set-up")
 
     def ended(self, why: str, text: str = "") -> None:
@@ -146,8 +147,6 @@ class Recorder(Listener):
             call.number = self.calls
             self.calls += 1
             place = self.of_group[name] = self.of_group.get(name, 0) + 1
-            if op not in calls.POINT_TO_POINT:
-                self.collectives[name] = self.collectives.get(name, 0) + 1
             self.tell("c", i=call.number, g=name, q=place, op=op, **said)
         if "nf" in said:
             self.keep(f"input of call {call.number} is not finite")
@@ -258,8 +257,16 @@ class Recorder(Listener):
         data = json.dumps(each).encode()
         whole = prints.of_bytes(data)
         kept = self.stores and self.tape is not None and self.tape.put(self.segment(self.program.steps), whole, [data])
-        model = prints.of_bytes(json.dumps({n: h for n, h in each.items() if n.startswith("model")}).encode())
-        self.tell(kind, h=whole, m=model, n=len(each), p=int(kept))
+        self.tell(kind, h=whole, n=len(each), p=int(kept), **({"rep": self._replicas(each)} if kind == "pa" else {}))
+
+    def _replicas(self, each: dict[str, str]) -> dict[str, str]:
+        """The parameters that DDP keeps equal, by its group."""
+        found: dict[str, str] = {}
+        for number, root in enumerate(self.state.roots()):
+            if type(root).__name__ == "DistributedDataParallel":
+                mine = {name: key for name, key in each.items() if name.startswith(f"model {number} ")}
+                found[str(root.process_group.group_name)] = prints.of_bytes(json.dumps(mine).encode())
+        return found
 
     def _keep_state(self, step: int) -> None:
         """A new one, and nothing from before the one before it any more: from any moment at least so many steps."""
@@ -290,7 +297,7 @@ class Recorder(Listener):
     def _check_complete(self) -> None:
         """The backend counts its own calls: some that were not seen here make the recording incomplete."""
         for group, name, before in self.groups:
-            made, seen = _sequence(group._inner) - before, self.collectives.get(name, 0)
+            made, seen = _sequence(group._inner) - before, self.of_group.get(name, 0)
             if before >= 0 and made != seen and not self._told & {name}:
                 self._told.add(name)
                 self.tell("gap", g=name, made=made, seen=seen)

@@ -19,7 +19,7 @@ class Score:
             self.head: dict[str, Any] = json.load(file)
         if self.head.get("paramedic_recording") != VERSION:
             raise ValueError(f"a recording of version {self.head.get('paramedic_recording')!r}, not {VERSION}")
-        self.lines, self.damage = read_log(os.path.join(folder, "log.jsonl"))
+        self.lines, self.damage = read_log(os.path.join(folder, "log.tape"))
         self.segments = Segments(folder)
         self.calls: dict[str, list[dict[str, Any]]] = {}
         self.groups: dict[str, dict[str, Any]] = {}

@@ -3,7 +3,7 @@
 Everything is handed to the kernel at once: a process that is killed at any moment loses nothing but its last line.
 
 head.json             version, who, with what
-log.jsonl             what happened, one JSON object a line, each with a checksum that goes on from the line before
+log.tape             what happened, one JSON object a line, each with a checksum that goes on from the line before
 segments/setup.seg    payloads up to the first step, which every replay needs
 segments/small.seg    the small ones of all steps: numbers that programs decide by
 segments/step-N.seg   all others of step N, as long as they are among the last
@@ -45,7 +45,7 @@ class Tape:
         self._lock = threading.Lock()
         self._sum = 0
         os.makedirs(os.path.join(folder, "segments"), exist_ok=True)
-        self._log = os.open(os.path.join(folder, "log.jsonl"), _FLAGS | os.O_TRUNC, 0o600)
+        self._log = os.open(os.path.join(folder, "log.tape"), _FLAGS | os.O_TRUNC, 0o600)
         self._open: dict[str, int] = {}
         self._keys: dict[str, set[str]] = {}
         self._sizes: dict[str, int] = {}

@@ -10,7 +10,19 @@ from typing import Any
 from . import prints
 from .hooks import own_place
 
-_QUIET = ("empty", "new_empty", "detach", "view", "alias", "_unsafe_view", "t", "transpose", "expand", "as_strided", "is_")
+_QUIET = (
+    "empty",
+    "new_empty",
+    "detach",
+    "view",
+    "alias",
+    "_unsafe_view",
+    "t",
+    "transpose",
+    "expand",
+    "as_strided",
+    "is_",
+)
 
 
 class Ops:
@@ -73,10 +85,21 @@ class Ops:
         outputs = [one for one in _plain(result) if one.numel()]
         module, way = self._where()
         if self._file is not None and outputs and not name.split(".")[1].startswith(_QUIET):
-            said = {"n": self.count, "s": self.player.program.steps, "i": self.player.number, "op": name, "m": module, "w": way}
+            said = {
+                "n": self.count,
+                "s": self.player.program.steps,
+                "i": self.player.number,
+                "op": name,
+                "m": module,
+                "w": way,
+            }
             self._file.write(json.dumps(dict(said, h=prints.of(outputs))) + "\n")
         self.count += 1
-        if self.origin is None and not name.split(".")[1].startswith("empty") and not all(map(prints.is_finite, outputs)):
+        if (
+            self.origin is None
+            and not name.split(".")[1].startswith("empty")
+            and not all(map(prints.is_finite, outputs))
+        ):
             self._born(name, arguments, module, way)
 
     def _born(self, name: str, arguments: Any, module: str, way: str) -> None:

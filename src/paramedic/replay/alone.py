@@ -53,7 +53,11 @@ class Outcome:
 
     @property
     def is_bitwise(self) -> bool:
-        return self.status in ("complete", "reproduced") and not self.differences and any(n for n, _ in self.checked.values())
+        return (
+            self.status in ("complete", "reproduced")
+            and not self.differences
+            and any(n for n, _ in self.checked.values())
+        )
 
 
 def replay(recording: Recording, rank: int, wish: Wish) -> Outcome:
@@ -112,7 +116,11 @@ def _run(wish: Wish, variables: Mapping[str, str]) -> int:
     quiet = subprocess.DEVNULL if wish.quiet and not wish.pdb else None
     try:
         return subprocess.run(
-            list(wish.command), env=dict(variables), stdout=None if wish.pdb else quiet or sys.stderr, stderr=quiet, check=False
+            list(wish.command),
+            env=dict(variables),
+            stdout=None if wish.pdb else quiet or sys.stderr,
+            stderr=quiet,
+            check=False,
         ).returncode
     except OSError as error:
         raise ParamedicError(f"{wish.command[0]}: cannot be started: {error.strerror or error}") from None
@@ -123,7 +131,9 @@ def _outcome(rank: int, result: str, code: int, then: Mapping[str, Any]) -> Outc
         with open(result, encoding="utf-8") as file:
             said = json.load(file)
     except (OSError, ValueError):
-        return Outcome(rank, "strange", f"the program ended with exit code {code} and told nothing; was it the training program?")
+        return Outcome(
+            rank, "strange", f"the program ended with exit code {code} and told nothing; was it the training program?"
+        )
     now = said["environment"]
     return Outcome(
         rank,

@@ -51,7 +51,9 @@ def read(path: str) -> Recording:
     if not attempts:
         raise ParamedicError(f"{path}: no recording; `paramedic record -o DIR -- COMMAND` makes one")
     attempt, place = attempts[0]
-    folders = {int(found[1]): os.path.join(place, name) for name in os.listdir(place) if (found := _RANK.fullmatch(name))}
+    folders = {
+        int(found[1]): os.path.join(place, name) for name in os.listdir(place) if (found := _RANK.fullmatch(name))
+    }
     heads = {rank: _head(folder) for rank, folder in sorted(folders.items())}
     if not heads:
         raise ParamedicError(f"{place}: no rank's recording is in it")
@@ -92,3 +94,61 @@ def score(recording: Recording, rank: int) -> Score:
     except _BROKEN as error:
         said = f"{type(error).__name__}: {error}"
         raise ParamedicError(f"{recording.folders[rank]}: damaged recording: {said}") from None
+
+
+def suspected(recording: Recording) -> int:
+    """The rank on which something first stopped being finite by its own doing; else the first rank."""
+    first: list[tuple[int, int]] = []
+    for rank, one in recording.scores.items():
+        for line in one.lines:
+            if (line.get("k") in ("c", "b") and line.get("nf")) or (
+                line.get("k") == "l" and isinstance(line.get("v"), str)
+            ):
+                first.append((int(line.get("s", 0)), rank))
+                break
+            if line.get("k") == "d" and line.get("nf"):
+                break  # it came from a peer
+    return min(first)[1] if first else recording.ranks[0]
+
+
+def summary(recording: Recording) -> list[str]:
+    """For people: what was recorded, what of it can be replayed, what is missing."""
+    scores = recording.scores.values()
+    steps = max(one.last_step for one in scores)
+    calls = sum(one.total for one in scores)
+    size = sum(_disk(folder) for folder in recording.folders.values())
+    lines = [
+        f"recorded {len(recording.ranks)} ranks, {steps} steps, {calls:,} calls, {size / 1e6:,.1f} MB in {recording.path}"
+    ]
+    starts = [one.start() for one in scores]
+    if all(start is not None for start in starts):
+        first = max(start for start in starts if start is not None)
+        command = " ".join(recording.heads[recording.ranks[0]]["environment"].get("program") or ["python", "train.py"])
+        lines.append(
+            f"steps from {first + 1} on can be replayed: paramedic replay {recording.path} --rank R -- {command}"
+        )
+    return lines + [f"not whole: {text}" for text in faults(recording)]
+
+
+def faults(recording: Recording) -> list[str]:
+    """Why a recording is not all that it could be."""
+    found: list[str] = []
+    if recording.missing:
+        found.append(f"ranks {', '.join(map(str, recording.missing[:8]))} are missing: the others can be replayed")
+    for rank, one in recording.scores.items():
+        for line in one.lines:
+            if line.get("k") == "gap":
+                found.append(
+                    f"rank {rank}: the backend of group {line.get('g')} made {line.get('made')} calls, {line.get('seen')} were seen"
+                )
+            elif line.get("k") == "off":
+                found.append(f"rank {rank}: recording ended early: {line.get('why')}")
+            elif line.get("k") == "full":
+                found.append(f"rank {rank}: payloads ended at --max-disk")
+        if one.damage:
+            found.append(f"rank {rank}: {one.damage}; what stands before it is used")
+    return found
+
+
+def _disk(folder: str) -> int:
+    return sum(os.path.getsize(os.path.join(place, name)) for place, _, names in os.walk(folder) for name in names)
