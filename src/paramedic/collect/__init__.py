@@ -19,8 +19,8 @@ from paramedic.collect.logs import LITERALS, MAX_TRACE, BinaryInput, LogRead, ke
 from paramedic.collect.prose import as_described, told_in
 from paramedic.collect.ras import is_ras, read_ras
 from paramedic.collect.readers import Read, read_ahead
-from paramedic.collect.tracebacks import Traceback
 from paramedic.collect.recording import MAX_RECORDING, is_recording, read_recording
+from paramedic.collect.tracebacks import Traceback
 from paramedic.collect.watched import MAX_WATCHED, is_watched, read_watched
 from paramedic.model import Event, Fact, Run, Skipped, Source
 from paramedic.prefilter import Prefilter

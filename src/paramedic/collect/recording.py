@@ -16,8 +16,12 @@ MAX_RECORDING = 128 << 20
 _KEPT = 400
 """Steps of which marks are kept, the first and the last ones."""
 _CALLS = 3_000
-_FAULTS = {"gap": "the backend made calls that were not seen, in group ", "off": "it ended early: ",
-           "refused": "it cannot be replayed: the program used ", "full": "no disk space was left for payloads"}  # fmt: skip
+_FAULTS = {
+    "gap": "the backend made calls that were not seen, in group ",
+    "off": "it ended early: ",
+    "refused": "it cannot be replayed: the program used ",
+    "full": "no disk space was left for payloads",
+}
 _SAME_FOR_ALL = ("allreduce", "allreduce_coalesced", "broadcast", "allgather", "all_gather_single")
 """What every member of the group gets alike."""
 
@@ -39,7 +43,8 @@ def read_recording(data: bytes, source: Source) -> LogRead:
     host = clipped(head["host"], 200) if isinstance(head.get("host"), str) else None
     source = replace(source, rank=rank, host=host, lines=len(lines), bytes=len(data))
     said = _told(lines)
-    skipped += [Skipped(source.id, f"the recording is not whole: {_FAULTS[kind]}{why}") for kind, why in said.pop("faults")]
+    faults = [f"the recording is not whole: {_FAULTS[kind]}{why}" for kind, why in said.pop("faults")]
+    skipped += [Skipped(source.id, why) for why in faults]
     text = f"rank {rank}: {said['steps']} steps and {said['calls']} calls recorded"
     event = Event(source.id, 1, "recording", text, 1, rank, host, source.attempt, fields={"said": json.dumps(said)})
     facts = [Fact("world_size", size, source.id, 1, rank, host)] if _is_number(size, MAX_WORLD_SIZE) else []
@@ -65,8 +70,8 @@ def _told(lines: list[dict[str, Any]]) -> dict[str, Any]:
         "first_bad": None, "end": "",
     }  # fmt: skip
     for line in lines:
-        kind, step = line["k"], line.get("s")
-        step = step if _is_number(step, 1 << 53) else 0
+        kind = line["k"]
+        step = int(line["s"]) if _is_number(line.get("s"), 1 << 53) else 0
         if kind == "c" and _is_number(line.get("i"), 1 << 53):
             calls[line["i"]] = line
             said["calls"] += 1

@@ -64,7 +64,7 @@ def _split_at_dashes(parser: argparse.ArgumentParser) -> None:
         found.command = words[at + 1 :]
         return found, rest
 
-    parser.parse_known_args = parse_known_args  # type: ignore[method-assign]
+    parser.parse_known_args = parse_known_args  # type: ignore[method-assign,assignment]
 
 
 def run(args: argparse.Namespace) -> int:

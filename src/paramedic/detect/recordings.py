@@ -6,6 +6,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from paramedic.detect.match import on_events
@@ -96,7 +97,7 @@ def fed_twice(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
         rows = [(_int(step), str(key)) for step, key in _rows(one.said, "batches", 2)]
         if len({key for _, key in rows}) <= len(rows) // 2:
             continue  # a program that always trains on the same batch means to
-        for (_, before), (step, key) in zip(rows, rows[1:], strict=False):
+        for (_, before), (step, key) in pairwise(rows):
             if key and key == before:
                 yield _on(rule, ranks, [rank], [rank], {"step": str(step + 1)})
                 break
@@ -115,7 +116,9 @@ def same_batches(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
             if apart and count >= _SAME_DATA and keys[:count] == theirs[:count]:
                 alike |= {rank, other}
     if alike:
-        yield _on(rule, ranks, [] if len(alike) == len(ranks) else sorted(alike), sorted(alike), {"count": str(len(alike))})
+        yield _on(
+            rule, ranks, [] if len(alike) == len(ranks) else sorted(alike), sorted(alike), {"count": str(len(alike))}
+        )
 
 
 def shared_data_differs(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -132,7 +135,7 @@ def same_random(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Find
     """Ranks of one model that draw different random numbers: what they must drop alike they drop each for itself."""
     ranks = recorded(run)
     for pair in sorted(map(sorted, _sharing(ranks))):
-        rows = [dict((_int(s), str(k)) for s, k in _rows(ranks[rank].said, "random", 2)) for rank in pair if rank in ranks]
+        rows = [{_int(s): str(k) for s, k in _rows(ranks[rank].said, "random", 2)} for rank in pair if rank in ranks]
         if len(rows) < 2:
             continue
         both = sorted(rows[0].keys() & rows[1].keys())

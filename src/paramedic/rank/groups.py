@@ -103,9 +103,9 @@ def lonely_group(c10d: Any, player: Any) -> Any:
             self._backend = backend
             stand_in(c10d, self, inner)
             if backend == "gloo":  # DDP asks the real one for its threads
-                from torch.distributed import HashStore
-
-                alone = c10d.ProcessGroupGloo(HashStore(), 0, 1, timeout=datetime.timedelta(minutes=1))
+                alone = c10d.ProcessGroupGloo(
+                    sys.modules["torch.distributed"].HashStore(), 0, 1, timeout=datetime.timedelta(minutes=1)
+                )
                 gloo = c10d.ProcessGroup.BackendType.GLOO
                 self._set_default_backend(gloo)
                 self._register_backend(torch.device("cpu"), gloo, alone)
@@ -121,7 +121,7 @@ def lonely_group(c10d: Any, player: Any) -> Any:
             from torch.futures import Future
 
             self._outputs = outputs or [torch.zeros(1)]
-            self._future = Future()
+            self._future: Any = Future()
             self._future.set_result(self._outputs)
 
         def wait(self, timeout: Any = None) -> bool:

@@ -78,7 +78,8 @@ class Player(Listener):
         """Nobody is met: torch's group for dry runs stands where the real one was."""
         make, initialise = c10d._new_process_group_helper, c10d.init_process_group
 
-        def helper(size: Any, rank: Any, ranks: Any, backend: Any, store: Any, name: Any, *_: Any, **more: Any) -> Any:
+        def helper(*positions: Any, **more: Any) -> Any:
+            size, rank, ranks, _, store, name = positions[:6]
             more = {key: more[key] for key in ("timeout", "pg_tag", "group_desc") if key in more}
             return make(size, rank, ranks, "fake", store, name, **more)
 
@@ -86,9 +87,9 @@ class Player(Listener):
             backend: Any = None, init_method: Any = None, timeout: Any = None, *_: Any, **__: Any
         ) -> None:
             import torch.testing._internal.distributed.fake_pg  # noqa: F401  (registers it)
-            from torch.distributed import HashStore
 
-            initialise("fake", store=HashStore(), rank=self.rank, world_size=self.size, timeout=timeout)
+            store = sys.modules["torch.distributed"].HashStore()
+            initialise("fake", store=store, rank=self.rank, world_size=self.size, timeout=timeout)
 
         c10d._new_process_group_helper = helper
         c10d.init_process_group = init_process_group
@@ -360,7 +361,7 @@ class Player(Listener):
     def not_covered(self, what: str) -> None:
         self.finish("refused", f"the program uses {what}, which no recording holds")
 
-    def finish(self, status: str, why: str = "", exit: bool = True) -> None:  # type: ignore[return]
+    def finish(self, status: str, why: str = "", exit: bool = True) -> None:
         """The end of the replay is the end of the process, wherever in the program it stands."""
         if not self.is_over:
             self.is_over = True

@@ -1,4 +1,4 @@
-"""What a group would give back if every peer were a copy of this rank: enough for the steps before the recorded ones."""
+"""What a group would give if every peer were a copy of this rank: enough for the steps before the recorded ones."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def view(flat: Any) -> Any:
         return b""
     flat = flat.cpu()
     buffer = (ctypes.c_char * size).from_address(flat.data_ptr())
-    buffer.tensor = flat  # type: ignore[attr-defined]
+    buffer.tensor = flat
     return memoryview(buffer).cast("B")
 
 

@@ -74,7 +74,7 @@ class Program:
 
     def communication(self, c10d: Any) -> None:
         c10d._new_process_group_helper = self.made(c10d, c10d._new_process_group_helper)
-        c10d.init_process_group = self.after(c10d.init_process_group, lambda: self.listener.met())
+        c10d.init_process_group = self.after(c10d.init_process_group, self.listener.met)
         if hasattr(c10d, "split_group"):
             c10d.split_group = self.split(c10d, c10d.split_group)
         for name in _OBJECTS:
@@ -83,14 +83,12 @@ class Program:
 
     def made(self, c10d: Any, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
-        def helper(
-            size: Any, rank: Any, ranks: Any, backend: Any, store: Any, name: Any, *rest: Any, **more: Any
-        ) -> Any:
+        def helper(*positions: Any, **more: Any) -> Any:
             before = set(map(id, c10d._world.pg_map))
-            group, prefix = function(size, rank, ranks, backend, store, name, *rest, **more)
+            group, prefix = function(*positions, **more)
             if group in c10d._world.pg_map and id(group) not in before:
-                members = [int(one) for one in ranks] or list(range(group.size()))
-                group = self.listener.group(c10d, group, str(name), members)
+                members = [int(one) for one in positions[2]] or list(range(group.size()))
+                group = self.listener.group(c10d, group, str(positions[5]), members)
             return group, prefix
 
         return helper

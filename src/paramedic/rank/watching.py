@@ -117,7 +117,7 @@ class Ops:
         """An input that was no number before any operation of this step."""
         for name, one in self.player.state.tensors():
             if one.data_ptr() == tensor.data_ptr():
-                return name
+                return str(name)
         return "an input from outside: a batch, or what a peer sent"
 
     def _where(self) -> tuple[str, str]:
@@ -133,7 +133,9 @@ class Ops:
 def _mode(ops: Ops) -> Any:
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    class Watching(TorchDispatchMode):
+    base: Any = TorchDispatchMode
+
+    class Watching(base):  # type: ignore[misc]
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             result = function(*args, **(kwargs or {}))
             ops.seen(function, (args, kwargs), result)

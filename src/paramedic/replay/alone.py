@@ -86,7 +86,7 @@ def _refuse_chance(recording: Recording, head: Mapping[str, Any], wish: Wish) ->
     made = head["environment"]
     if made.get("device") == "cuda" and not made.get("deterministic") and not wish.tolerant:
         raise ParamedicError(
-            f"{recording.path}: was made on a GPU without torch.use_deterministic_algorithms(True), so that its kernels "
+            f"{recording.path}: was made on a GPU without torch.use_deterministic_algorithms(True): its kernels "
             "may give other bits each time; --tolerant follows it and lists the differences"
         )
 
@@ -139,8 +139,9 @@ def _outcome(rank: int, result: str, code: int, then: Mapping[str, Any]) -> Outc
         rank,
         said["status"],
         said["why"],
-        *said["steps"],
-        tuple(said["calls"]),
+        said["steps"][0],
+        said["steps"][1],
+        (said["calls"][0], said["calls"][1]),
         {name: (same, of) for name, (same, of) in said["checked"].items()},
         tuple(said["differences"]),
         (*said["notes"], *([said["damage"]] if said["damage"] else ())),

@@ -75,7 +75,8 @@ def compare(a: Recording, b: Recording) -> Comparison:
 def first_difference(a: Score, b: Score, rank: int) -> tuple[Divergence | None, int]:
     """Walks through what the rank did in A, and looks for the same in B."""
     calls = {(call["g"], call["q"]): call for one in b.calls.values() for call in one}
-    count, counted = 0, {}
+    count = 0
+    counted: dict[tuple[str, int], int] = {}
     unseeded = _unseeded(a, b)
     names = {call["i"]: call for one in a.calls.values() for call in one}
     for line in a.lines:
@@ -123,7 +124,7 @@ def _mark(kind: str, line: Mapping[str, Any], other: Mapping[str, Any], unseeded
 
 def _unseeded(a: Score, b: Score) -> set[str]:
     """Python's and NumPy's generators differ from the start in every run of a program that does not seed them."""
-    starts = [
+    starts: list[dict[str, Any]] = [
         next((line.get("of", {}) for line in one.marks.get(("r", 0), ()) if line.get("at")), {}) for one in (a, b)
     ]
     return {name for name in ("python", "numpy") if starts[0].get(name) != starts[1].get(name)}

@@ -117,9 +117,8 @@ def summary(recording: Recording) -> list[str]:
     steps = max(one.last_step for one in scores)
     calls = sum(one.total for one in scores)
     size = sum(_disk(folder) for folder in recording.folders.values())
-    lines = [
-        f"recorded {len(recording.ranks)} ranks, {steps} steps, {calls:,} calls, {size / 1e6:,.1f} MB in {recording.path}"
-    ]
+    what = f"{len(recording.ranks)} ranks, {steps} steps, {calls:,} calls"
+    lines = [f"recorded {what} in {recording.path} ({size / 1e6:,.1f} MB)"]
     starts = [one.start() for one in scores]
     if all(start is not None for start in starts):
         first = max(start for start in starts if start is not None)
@@ -138,9 +137,8 @@ def faults(recording: Recording) -> list[str]:
     for rank, one in recording.scores.items():
         for line in one.lines:
             if line.get("k") == "gap":
-                found.append(
-                    f"rank {rank}: the backend of group {line.get('g')} made {line.get('made')} calls, {line.get('seen')} were seen"
-                )
+                counts = f"made {line.get('made')} calls, {line.get('seen')} were seen"
+                found.append(f"rank {rank}: the backend of group {line.get('g')} {counts}")
             elif line.get("k") == "off":
                 found.append(f"rank {rank}: recording ended early: {line.get('why')}")
             elif line.get("k") == "full":

@@ -58,7 +58,8 @@ def _origin(one: Outcome) -> Iterator[str]:
     if not origin:
         return
     where = f"{origin['module']}, " if origin["module"] else ""
-    yield f"  Not finite first in step {origin['step'] + 1}: {where}{origin['op']} ({origin['pass'] or 'outside of a module'})"
+    way = origin["pass"] or "outside of a module"
+    yield f"  Not finite first in step {origin['step'] + 1}: {where}{origin['op']} ({way})"
     if origin["place"]:
         yield f"    at {origin['place']}"
     for text in origin["inputs"]:
@@ -76,7 +77,8 @@ def _compared(a: Recording, b: Recording, found: Comparison) -> Iterator[str]:
     if not total:
         yield "Nothing to compare: the two recordings have no call, batch or step in common."
     elif not found.first:
-        yield f"No difference: {total:,} calls, batches, losses, gradients and states of {len(found.compared)} ranks agree."
+        what = "calls, batches, losses, gradients and states"
+        yield f"No difference: {total:,} {what} of {len(found.compared)} ranks agree."
     else:
         yield from _parted(found)
     yield from (f"Not compared: {text}" for text in found.skipped)
@@ -89,7 +91,8 @@ def _parted(found: Comparison) -> Iterator[str]:
     first = found.first[found.origins[0]]
     many = "s" if len(found.origins) > 1 else ""
     if first.is_local:
-        yield f"Rank{many} {names} differ{'' if many else 's'} first, by {'their' if many else 'its'} own doing: {places([first])}"
+        verb = "differ first, by their" if many else "differs first, by its"
+        yield f"Rank{many} {names} {verb} own doing: {places([first])}"
     else:
         yield f"Rank{many} {names} got another result from equal inputs: {places([first])}"
     if first.detail:
@@ -98,7 +101,8 @@ def _parted(found: Comparison) -> Iterator[str]:
         yield f"  {', '.join(first.names[:6])}{' …' if len(first.names) > 6 else ''}"
     if found.operation is not None:
         one = found.operation
-        yield f"  first operation that differs: {one.op} in {one.module or 'no module'} ({one.way or 'between passes'}), step {one.step + 1}"
+        where = f"in {one.module or 'no module'} ({one.way or 'between passes'}), step {one.step + 1}"
+        yield f"  first operation that differs: {one.op} {where}"
     rest: dict[tuple[str, int, int | None], list[Divergence]] = {}
     for divergence in found.first.values():
         if divergence.rank not in found.origins:
