@@ -16,6 +16,7 @@ import argparse
 import os
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paramedic.commands import flags
@@ -25,6 +26,7 @@ from paramedic.errors import ParamedicError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from paramedic.model import Run
     from paramedic.pipeline import Options
     from paramedic.report import ShownReport
     from paramedic.watch.watcher import View, Watcher
@@ -120,6 +122,8 @@ def run(args: argparse.Namespace) -> int:
     finally:
         close()
     if args.record:
+        if not args.join:
+            _keep_run(watcher.folder, diagnosis)
         _say_recorded(watcher.folder, args.quiet)
     elif not args.quiet:
         flags.say(f"paramedic: recorded in {watcher.folder}; `paramedic diagnose {watcher.folder}` says it again")
@@ -135,6 +139,19 @@ def _wanted_recording(args: argparse.Namespace) -> dict[str, object] | None:
         raise ParamedicError(f"--max-disk {args.max_disk}: name a number of gigabytes")
     limit = int(args.max_disk * 1e9)
     return {"payload": args.payload, "last": args.last, "limit": limit, "redact_data": args.redact_data}
+
+
+def _keep_run(folder: str, diagnosis: _Diagnosis) -> None:
+    """What was collected becomes the Run that the folder is, beside the payloads."""
+    from contextlib import closing
+
+    from paramedic.run_folder import RunWriter
+
+    run = diagnosis.read(folder)
+    with closing(RunWriter(Path(folder))) as writer:
+        for item in (*run.sources, *run.events, *run.facts, *run.skipped):
+            writer.append(item)
+        writer.finish(run)
 
 
 def _say_recorded(folder: str, quiet: bool) -> None:
@@ -160,9 +177,14 @@ class _Diagnosis:
         self._prefilter = compile_prefilter(self._knowledge)
 
     def __call__(self, folder: str) -> ShownReport:
-        from paramedic.pipeline import examine, read
+        from paramedic.pipeline import examine
 
-        return examine(read([folder], self._prefilter), self._knowledge, self._prefilter, self._options)
+        return examine(self.read(folder), self._knowledge, self._prefilter, self._options)
+
+    def read(self, folder: str) -> Run:
+        from paramedic.pipeline import read
+
+        return read([folder], self._prefilter)
 
 
 def _folder(wanted: str | None) -> str:
