@@ -20,6 +20,7 @@ from paramedic.collect.netfile import MAX_NETWORK, is_network, read_network
 from paramedic.collect.prose import as_described, told_in
 from paramedic.collect.ras import is_ras, read_ras
 from paramedic.collect.readers import Read, read_ahead
+from paramedic.collect.recording import MAX_RECORDING, is_recording, read_recording
 from paramedic.collect.tracebacks import Traceback
 from paramedic.collect.watched import MAX_WATCHED, is_watched, read_watched
 from paramedic.model import Event, Fact, Run, Skipped, Source
@@ -129,6 +130,8 @@ def _no_log(item: Input, head: bytes, source: Source, place: Place) -> LogRead |
     found: LogRead | None = None
     if item.name.rsplit("/", 1)[-1] == "error.json":
         found = _read_error_file(item, replace(source, kind="error-file"))
+    elif is_recording(item.name):
+        found = read_recording(item.stream.read(MAX_RECORDING + 1), replace(source, kind="recording"))
     elif is_watched(item.name):
         found = read_watched(item.stream.read(MAX_WATCHED), source)
     elif is_network(item.name):

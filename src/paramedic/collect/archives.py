@@ -33,7 +33,7 @@ _CODE = "py pyc ipynb md rst html css js ts c cc cpp cu h hpp so o a sh"
 _DATA = (
     "toml ini cfg yaml yml csv tsv lock db sqlite tfevents arrow parquet npy npz pkl pickle bin pt pth ckpt safetensors"
 )
-_OTHER = "onnx png jpg jpeg gif svg pdf whl"
+_OTHER = "seg onnx png jpg jpeg gif svg pdf whl"
 _NOT_LOGS = frozenset(f".{suffix}" for suffix in f"{_CODE} {_DATA} {_OTHER}".split())
 _METRICS = re.compile(r"(?:metrics|history|progress|results|train\w*[_-](?:log|loss|metrics|history)\w*)\.[ct]sv", re.I)
 """The tables that loggers of Lightning, Keras, RLlib, Ultralytics and DeepSpeed write beside or instead of lines."""

@@ -18,7 +18,7 @@ from paramedic.commands.flags import say
 from paramedic.errors import ParamedicError
 
 VERBS = (
-    *("demo", "diagnose", "check", "run", "attach", "diff", "fix", "explain", "rules"),
+    *("demo", "diagnose", "check", "run", "attach", "record", "replay", "compare", "diff", "fix", "explain", "rules"),
     *("net", "bundle", "ward", "study", "completion"),
 )
 

@@ -18,6 +18,7 @@ import argparse
 import os
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paramedic.commands import flags
@@ -27,6 +28,7 @@ from paramedic.errors import ParamedicError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from paramedic.model import Run
     from paramedic.pipeline import Options
     from paramedic.report import ShownReport
     from paramedic.watch.watcher import View, Watcher
@@ -36,11 +38,35 @@ _SHARED = ("ranks", "stacks", "traces")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--dir", metavar="DIR", help="where the recording goes (default: paramedic-run-<time> here)")
+    parser.add_argument(
+        "--record", action="store_true", help="also keep what ranks send and compute, for `paramedic replay`"
+    )
+    add_record_flags(parser.add_argument_group("with --record"))
+    add_watch_flags(parser)
+
+
+def add_record_flags(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--payload",
+        choices=("ring", "always", "hash"),
+        default="ring",
+        help="what collectives gave: of the last steps, of all, or fingerprints only (default: ring)",
+    )
+    group.add_argument("--last", metavar="K", type=int, default=8, help="steps that can be replayed (default: 8)")
+    group.add_argument(
+        "--max-disk", metavar="GB", type=float, default=32.0, help="of payloads, for each rank (default: 32)"
+    )
+    group.add_argument(
+        "--redact-data", action="store_true", help="fingerprints instead of batches; replaying then needs the data"
+    )
+
+
+def add_watch_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "command", metavar="COMMAND", nargs=argparse.REMAINDER, help="the job's own launch command, after --"
     )
     group = parser.add_argument_group("watching")
-    group.add_argument("--dir", metavar="DIR", help="where the recording goes (default: paramedic-run-<time> here)")
     group.add_argument(
         "--on-hang",
         choices=("report", "kill"),
@@ -96,8 +122,9 @@ def run(args: argparse.Namespace) -> int:
 
     after = outputs.after(args.metrics, args.webhook)
     leads = not (args.join or args.gather)
+    record = _wanted_recording(args)
     ended = _meet(meeting, leads, folder, view)
-    watcher = Watcher(folder, command, diagnosis, view, args.on_hang, after, told, ended, leads)
+    watcher = Watcher(folder, command, diagnosis, view, args.on_hang, after, told, ended, leads, record=record)
     try:
         code = watcher.run(shown_by_us=live)
     except CannotStartError as error:
@@ -105,7 +132,11 @@ def run(args: argparse.Namespace) -> int:
         return error.code
     finally:
         close()
-    if not args.quiet:
+    if args.record:
+        if not args.join:
+            _keep_run(watcher.folder, diagnosis)
+        _say_recorded(watcher.folder, args.quiet)
+    elif not args.quiet:
         flags.say(f"paramedic: recorded in {watcher.folder}; `paramedic diagnose {watcher.folder}` says it again")
     return code
 
@@ -141,6 +172,41 @@ def _meet(meeting: tuple[str, int, bytes] | None, leads: bool, folder: str, view
     return follower.close
 
 
+def _wanted_recording(args: argparse.Namespace) -> dict[str, object] | None:
+    if not args.record:
+        return None
+    if not 1 <= args.last <= 100_000:
+        raise ParamedicError(f"--last {args.last}: name a number of steps from 1 on")
+    if not args.max_disk > 0:
+        raise ParamedicError(f"--max-disk {args.max_disk}: name a number of gigabytes")
+    limit = int(args.max_disk * 1e9)
+    return {"payload": args.payload, "last": args.last, "limit": limit, "redact_data": args.redact_data}
+
+
+def _keep_run(folder: str, diagnosis: _Diagnosis) -> None:
+    """What was collected becomes the Run that the folder is, beside the payloads."""
+    from contextlib import closing
+
+    from paramedic.run_folder import RunWriter
+
+    run = diagnosis.read(folder)
+    with closing(RunWriter(Path(folder))) as writer:
+        for item in (*run.sources, *run.events, *run.facts, *run.skipped):
+            writer.append(item)
+        writer.finish(run)
+
+
+def _say_recorded(folder: str, quiet: bool) -> None:
+    from paramedic.replay.reading import read, summary
+
+    try:
+        lines = summary(read(folder))
+    except ParamedicError:
+        lines = ["no rank has recorded anything: did the program call torch.distributed.init_process_group?"]
+    for line in () if quiet else lines:
+        flags.say(f"paramedic: {line}")
+
+
 class _Diagnosis:
     """The pipeline, with the rules compiled once."""
 
@@ -153,9 +219,14 @@ class _Diagnosis:
         self._prefilter = compile_prefilter(self._knowledge)
 
     def __call__(self, folder: str) -> ShownReport:
-        from paramedic.pipeline import examine, read
+        from paramedic.pipeline import examine
 
-        return examine(read([folder], self._prefilter), self._knowledge, self._prefilter, self._options)
+        return examine(self.read(folder), self._knowledge, self._prefilter, self._options)
+
+    def read(self, folder: str) -> Run:
+        from paramedic.pipeline import read
+
+        return read([folder], self._prefilter)
 
 
 def _folder(wanted: str | None) -> str:

@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .agent import Agent
@@ -28,9 +28,12 @@ _TENSORS = (
 _PEERS = ("src", "dst", "group_src", "group_dst")
 
 
+Patches = Mapping[str, Callable[[Any], None]]
+
+
 def install(agent: Agent) -> None:
     torch = _Torch(agent)
-    patches: dict[str, Callable[[Any], None]] = {
+    patches = {
         "torch.distributed.distributed_c10d": torch.communication,
         "torch.optim.optimizer": torch.optimizers,
         "torch.utils.data.dataloader": torch.loaders,
@@ -39,15 +42,20 @@ def install(agent: Agent) -> None:
         "torch.nn.parallel.distributed": torch.replicas,
         "deepspeed.runtime.engine": torch.deepspeed,
     }
-    sys.meta_path.insert(0, _Finder(agent, patches))
-    _chain_excepthook(agent)
+    look_at(patches, agent.guarded)
+    chain_excepthook(lambda *seen: agent.guarded("exception", _record, agent, *seen) if agent.is_watching else None)
+
+
+def look_at(patches: Patches, guarded: Callable[..., Any]) -> None:
+    """Each module once the program has imported it; `guarded` says what becomes of errors."""
+    sys.meta_path.insert(0, _Finder(patches, guarded))
 
 
 class _Finder(importlib.abc.MetaPathFinder):
     """Finds nothing itself: lets the others find the module, and looks at it once it has been executed."""
 
-    def __init__(self, agent: Agent, patches: dict[str, Callable[[Any], None]]) -> None:
-        self._agent, self._patches = agent, patches
+    def __init__(self, patches: Patches, guarded: Callable[..., Any]) -> None:
+        self._patches, self._guarded = dict(patches), guarded
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: types.ModuleType | None = None
@@ -67,7 +75,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
         def exec_module(module: types.ModuleType) -> None:
             execute(module)
-            self._agent.guarded(name, patch, module)
+            self._guarded(name, patch, module)
 
         loader.exec_module = exec_module
 
@@ -318,12 +326,11 @@ def own_place(frame: types.FrameType | None) -> str:
     return first
 
 
-def _chain_excepthook(agent: Agent) -> None:
+def chain_excepthook(before: Callable[..., Any]) -> None:
     previous = sys.excepthook
 
     def excepthook(kind: type[BaseException], error: BaseException, trace: types.TracebackType | None) -> None:
-        if agent.is_watching:
-            agent.guarded("exception", _record, agent, kind, error, trace)
+        before(kind, error, trace)
         previous(kind, error, trace)
 
     sys.excepthook = excepthook

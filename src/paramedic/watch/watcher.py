@@ -8,6 +8,7 @@ dies they go on without it.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -60,6 +61,8 @@ class Watcher:
     """Called once the job has ended, before it is judged: what other nodes still have to say."""
     leads: bool = True
     """Of several nodes that share the folder, one judges; the others look at their own processes for it."""
+    record: Mapping[str, object] | None = None
+    """How ranks are to record what they send, get and compute."""
     pulses: dict[int, Pulse] = field(default_factory=dict)
     verdict: ShownReport | None = None
     kind: str = ""
@@ -88,7 +91,7 @@ class Watcher:
         kept = keeper.start(os.path.join(self.folder, console), shown_by_us)
         try:
             self._child = subprocess.Popen(
-                list(self.command), stdout=kept.out, stderr=kept.err, env=environment(self.folder)
+                list(self.command), stdout=kept.out, stderr=kept.err, env=environment(self.folder, self.record)
             )
         except OSError as error:
             kept.close()
@@ -318,11 +321,12 @@ class CannotStartError(ParamedicError):
         self.code = 127 if isinstance(error, FileNotFoundError) else 126
 
 
-def environment(folder: str) -> dict[str, str]:
+def environment(folder: str, record: Mapping[str, object] | None = None) -> dict[str, str]:
     """The user's own, with our folder first on PYTHONPATH."""
     before = os.environ.get("PYTHONPATH")
     return {
         **os.environ,
+        **({} if record is None else {"PARAMEDIC_RECORD": json.dumps(record)}),
         "PYTHONPATH": os.pathsep.join([AGENT, *([before] if before else [])]),
         "PARAMEDIC_WATCH": os.path.abspath(folder),
         "PYTHONUNBUFFERED": os.environ.get("PYTHONUNBUFFERED", "1"),

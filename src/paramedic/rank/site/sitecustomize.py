@@ -49,12 +49,14 @@ def _main() -> None:
     try:
         _theirs(here)
     finally:
-        if os.environ.get("PARAMEDIC_WATCH"):
+        if os.environ.get("PARAMEDIC_WATCH") or os.environ.get("PARAMEDIC_REPLAY"):
             try:
                 _ours(here)
             except Exception as error:  # watching must never keep a program from starting
                 sys.modules.pop("paramedic_rank", None)
                 sys.stderr.write(f"paramedic: not watching this process: {type(error).__name__}: {error}\n")
+                if os.environ.get("PARAMEDIC_REPLAY"):  # it would wait for its peers for ever
+                    os._exit(70)
 
 
 _main()

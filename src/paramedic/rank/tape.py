@@ -1,0 +1,196 @@
+"""A rank's recording on disk: one log that only grows, and payloads in segments, one a step.
+
+Everything is handed to the kernel at once: a process that is killed at any moment loses nothing but its last line.
+
+head.json             version, who, with what
+log.tape             what happened, one JSON object a line, each with a checksum that goes on from the line before
+segments/setup.seg    payloads up to the first step, which every replay needs
+segments/small.seg    the small ones of all steps: numbers that programs decide by
+segments/step-N.seg   all others of step N, as long as they are among the last
+segments/state-N.seg  parameters, buffers, optimizer and random states after step N
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import threading
+import zlib
+from collections.abc import Iterable
+from typing import Any
+
+VERSION = 1
+FOLDER = "recording"
+MARK = b"PMB1"
+HEADER = struct.Struct("<4s16sQ")
+SMALL = 1024
+_MOST_SMALL = 256 << 20
+_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
+
+
+def folder_of(place: str, rank: int, attempt: int = 0) -> str:
+    """Each attempt of a job that its launcher starts again has a recording of its own."""
+    return os.path.join(place, f"{FOLDER}-{attempt}" if attempt else FOLDER, f"rank-{rank:05d}")
+
+
+class Tape:
+    """Writes one rank's recording. Whoever calls it holds no lock of his own."""
+
+    def __init__(self, folder: str, limit: int) -> None:
+        self.folder = folder
+        self.limit = limit
+        self.stored = 0
+        self.is_full = False
+        self._lock = threading.Lock()
+        self._sum = 0
+        os.makedirs(os.path.join(folder, "segments"), exist_ok=True)
+        self._log = os.open(os.path.join(folder, "log.tape"), _FLAGS | os.O_TRUNC, 0o600)
+        self._open: dict[str, int] = {}
+        self._keys: dict[str, set[str]] = {}
+        self._sizes: dict[str, int] = {}
+
+    def head(self, said: dict[str, Any]) -> None:
+        path = os.path.join(self.folder, "head.json")
+        with open(path + ".part", "w", encoding="utf-8") as file:
+            json.dump(dict(said, paramedic_recording=VERSION), file, indent=1)
+        os.replace(path + ".part", path)
+
+    def line(self, said: dict[str, Any]) -> None:
+        text = json.dumps(said, separators=(",", ":"))[:-1].encode("utf-8", "replace")
+        with self._lock:
+            self._sum = zlib.crc32(text, self._sum)
+            os.write(self._log, text + b',"c":"%08x"}\n' % self._sum)
+
+    def put(self, segment: str, key: str, parts: list[Any]) -> bool:
+        """False when there is no room left. The same content is kept once in a segment."""
+        size = sum(len(part) for part in parts)
+        with self._lock:
+            if key in self._keys.setdefault(segment, set()):
+                return True
+            if self.is_full or self.stored + size > self.limit:
+                self.is_full = True
+                return False
+            if segment == "small" and self._sizes.get(segment, 0) > _MOST_SMALL:
+                return False
+            _write_all(self._file(segment), [HEADER.pack(MARK, bytes.fromhex(key), size), *parts])
+            self._keys[segment].add(key)
+            self._sizes[segment] = self._sizes.get(segment, 0) + size + HEADER.size
+            self.stored += size + HEADER.size
+        return True
+
+    def _file(self, segment: str) -> int:
+        if segment not in self._open:
+            self._open[segment] = os.open(self._path(segment), _FLAGS | os.O_TRUNC, 0o600)
+        return self._open[segment]
+
+    def _path(self, segment: str) -> str:
+        return os.path.join(self.folder, "segments", segment + ".seg")
+
+    def close(self, segment: str) -> None:
+        with self._lock:
+            if segment in self._open:
+                os.close(self._open.pop(segment))
+            self._keys.pop(segment, None)
+
+    def drop(self, segments: Iterable[str]) -> None:
+        for segment in segments:
+            self.close(segment)
+            with self._lock:
+                self.stored -= self._sizes.pop(segment, 0)
+            try:
+                os.unlink(self._path(segment))
+            except OSError:
+                continue
+
+    @property
+    def segments(self) -> list[str]:
+        return list(self._sizes)
+
+    def sync(self) -> None:
+        """Also through a crash of the machine."""
+        with self._lock:
+            for file in (self._log, *self._open.values()):
+                os.fsync(file)
+
+
+def _write_all(file: int, parts: list[Any]) -> None:
+    left = [memoryview(part) for part in parts if len(part)]
+    while left:
+        done = os.writev(file, left[:64])
+        while left and done >= len(left[0]):
+            done -= len(left.pop(0))
+        if left and done:
+            left[0] = left[0][done:]
+
+
+def packed(parts: dict[str, bytes]) -> list[bytes]:
+    """Named pieces of bytes as one payload."""
+    names = json.dumps({name: len(data) for name, data in parts.items()}).encode()
+    return [struct.pack("<I", len(names)), names, *parts.values()]
+
+
+def unpacked(data: bytes) -> dict[str, bytes]:
+    (size,) = struct.unpack_from("<I", data)
+    at, parts = 4 + size, {}
+    for name, length in json.loads(data[4:at]).items():
+        parts[name] = data[at : at + length]
+        at += length
+    return parts
+
+
+# -- reading -------------------------------------------------------------------------------------------------------
+
+
+def read_log(path: str) -> tuple[list[dict[str, Any]], str]:
+    """All whole lines up to the first that does not belong there, and what is wrong with that one."""
+    lines: list[dict[str, Any]] = []
+    sum = 0
+    with open(path, "rb") as file:
+        for number, raw in enumerate(file, 1):
+            body, mark, check = raw.rpartition(b',"c":"')
+            sum = zlib.crc32(body, sum)
+            if not mark or check != b'%08x"}\n' % sum:
+                return lines, "" if not raw.endswith(b"\n") else f"line {number} was changed after it was written"
+            try:
+                said = json.loads(body + b"}")
+            except ValueError:
+                said = None
+            if not isinstance(said, dict):
+                return lines, f"line {number} is no JSON object"
+            lines.append(said)
+    return lines, ""
+
+
+class Segments:
+    """Where each payload of a rank lies; read when asked for."""
+
+    def __init__(self, folder: str) -> None:
+        self._at: dict[str, tuple[str, int, int]] = {}
+        place = os.path.join(folder, "segments")
+        for name in sorted(os.listdir(place)) if os.path.isdir(place) else ():
+            if name.endswith(".seg"):
+                self._index(os.path.join(place, name))
+
+    def _index(self, path: str) -> None:
+        """A last payload that is not whole is left out."""
+        end = os.path.getsize(path)
+        with open(path, "rb") as file:
+            at = 0
+            while at + HEADER.size <= end:
+                file.seek(at)
+                mark, key, size = HEADER.unpack(file.read(HEADER.size))
+                at += HEADER.size
+                if mark != MARK or at + size > end:
+                    return
+                self._at.setdefault(key.hex(), (path, at, size))
+                at += size
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._at
+
+    def read(self, key: str) -> bytes:
+        path, at, size = self._at[key]
+        with open(path, "rb") as file:
+            file.seek(at)
+            return file.read(size)
