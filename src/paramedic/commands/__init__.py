@@ -17,7 +17,7 @@ from paramedic import __version__
 from paramedic.commands.flags import say
 from paramedic.errors import ParamedicError
 
-VERBS = ("demo", "diagnose", "run", "attach", "diff", "explain", "rules", "bundle", "ward", "completion")
+VERBS = ("demo", "diagnose", "run", "attach", "memory", "diff", "explain", "rules", "bundle", "ward", "completion")
 
 
 class Verb(Protocol):
