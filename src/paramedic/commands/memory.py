@@ -48,7 +48,7 @@ def _add_step(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--model", metavar="CONFIG", help="a Hugging Face config.json, or its folder")
     group.add_argument(
         "--entry", metavar="FILE:NAME",
-        help="your own code: a function that returns (model, optimizer, batch, loss); it runs in a limited child process",
+        help="your own code: a function that returns (model, optimizer, batch, loss); runs in a limited child process",
     )  # fmt: skip
     group.add_argument("--batch", type=int, default=1, metavar="N", help="samples of one rank in one step (default: 1)")
     group.add_argument("--seq", type=int, metavar="N", help="tokens of a sample (default: the model's, at most 2048)")
@@ -68,7 +68,9 @@ def _add_ranks(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--gpu", metavar="NAME", default="h100", help="h200, h100, a100-80, a100-40, l40s, 4090, …")
     group.add_argument("--gpu-memory", metavar="SIZE", help="another size than the card's own, like 22GiB")
     group.add_argument("--strategy", choices=STRATEGIES, default="none", help="how ranks share (default: none)")
-    group.add_argument("--world-size", type=int, default=None, metavar="N", help="ranks (default: what the others give)")
+    group.add_argument(
+        "--world-size", type=int, default=None, metavar="N", help="ranks (default: what the others give)"
+    )
     group.add_argument("--tp", type=int, default=1, metavar="N", help="ranks that share each layer")
     group.add_argument("--pp", type=int, default=1, metavar="N", help="stages of a pipeline")
     group.add_argument("--dp", type=int, default=None, metavar="N", help="ranks with a batch of their own")
@@ -135,7 +137,9 @@ def _rendered(made: Estimate, args: argparse.Namespace) -> str:
         return dumps(document(made)) + "\n"
     words = "\n".join(printable(line) for line in text(made).split("\n"))
     if kind == "html":
-        return page(f"Memory of {made.request.model or made.request.entry}", words, made.result["series"], made.card.memory)
+        return page(
+            f"Memory of {made.request.model or made.request.entry}", words, made.result["series"], made.card.memory
+        )
     return words
 
 
@@ -144,7 +148,9 @@ def _plan(args: argparse.Namespace) -> int:
     from paramedic.report.json import dumps
 
     request = request_of(args)
-    found = plan.largest(request, args.largest, _say(args)) if args.largest else plan.plan(request, args.most, _say(args))
+    found = (
+        plan.largest(request, args.largest, _say(args)) if args.largest else plan.plan(request, args.most, _say(args))
+    )
     kind = args.format or flags.format_of(args.output, _FORMATS) or "text"
     _write(args, dumps(plan.document(found)) + "\n" if kind == "json" else plan.text(found))
     return int(not found.answers)

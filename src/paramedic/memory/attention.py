@@ -1,8 +1,9 @@
-"""Which attention kernel the card would run. The rules are those of transformers/cuda/sdp_utils.cpp in torch 2.11 to 2.13."""
+"""Which attention kernel the card would run: the rules of torch 2.11 to 2.13 (transformers/cuda/sdp_utils.cpp)."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -15,100 +16,101 @@ _HALF = (torch.float16, torch.bfloat16)
 _original = F.scaled_dot_product_attention
 
 
-def choose(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None,
-    dropout: float, causal: bool, card: Card, forced: str | None = None,
-) -> Kernel:  # fmt: skip
-    if query.dim() != 4 or (mask is not None and mask.requires_grad and _grouped(query, key)):
+@dataclass(slots=True)
+class Call:
+    """The arguments of one `scaled_dot_product_attention`: batch, heads, rows, width."""
+
+    query: torch.Tensor
+    key: torch.Tensor
+    value: torch.Tensor
+    mask: torch.Tensor | None = None
+    dropout: float = 0.0
+    causal: bool = False
+    scale: float | None = None
+
+    @property
+    def grouped(self) -> bool:
+        return self.query.shape[1] != self.key.shape[1]
+
+    @property
+    def dense_rows(self) -> bool:
+        return all(one.stride(-1) == 1 for one in (self.query, self.key, self.value))
+
+    def low_precision(self, card: Card) -> bool:
+        return self.query.dtype in _HALF if card.capability >= (8, 0) else self.query.dtype == torch.float16
+
+
+def choose(call: Call, card: Card, flash_asked: bool = False) -> Kernel:
+    if call.query.dim() != 4:
         return "math"
-    if forced == "flash" and _flash(query, key, value, None, causal, card, dropout):
+    if flash_asked and _flash(call, card, masked=False):
         return "flash"
-    if card.prefers_cudnn_attention and _cudnn(query, key, value, dropout, card):
+    if card.prefers_cudnn_attention and _cudnn(call, card):
         return "cudnn"
-    if _flash(query, key, value, mask, causal, card, dropout):
+    if _flash(call, card, call.mask is not None):
         return "flash"
-    if _efficient(query, key, value, card):
-        return "efficient"
-    return "math"
+    return "efficient" if _efficient(call, card) else "math"
 
 
-def _grouped(query: torch.Tensor, key: torch.Tensor) -> bool:
-    return query.shape[1] != key.shape[1]
-
-
-def _low_precision(query: torch.Tensor, card: Card) -> bool:
-    return query.dtype in _HALF if card.capability >= (8, 0) else query.dtype == torch.float16
-
-
-def _cudnn(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, dropout: float, card: Card) -> bool:
-    widths = query.shape[-1], value.shape[-1]
+def _cudnn(call: Call, card: Card) -> bool:
+    widths = call.query.shape[-1], call.value.shape[-1]
     most = 192 if widths == (192, 128) else 128
     return (
-        _low_precision(query, card)
-        and dropout * 16 == math.floor(dropout * 16)
+        call.low_precision(card)
+        and call.dropout * 16 == math.floor(call.dropout * 16)
         and max(widths) <= most
         and all(width % 8 == 0 for width in widths)
-        and key.shape[2] != 1
-        and not (dropout and query.shape[2] == 1)
-        and all(one.stride(-1) == 1 for one in (query, key, value))
+        and call.key.shape[2] != 1
+        and not (call.dropout and call.query.shape[2] == 1)
+        and not (call.mask is not None and call.mask.requires_grad)
+        and call.dense_rows
     )
 
 
-def _flash(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None,
-    causal: bool, card: Card, dropout: float,
-) -> bool:  # fmt: skip
-    width = query.shape[-1]
-    if card.capability < (8, 0) or mask is not None or not _low_precision(query, card):
+def _flash(call: Call, card: Card, masked: bool) -> bool:
+    width = call.query.shape[-1]
+    if card.capability < (8, 0) or masked or not call.low_precision(card):
         return False
-    if not (width == key.shape[-1] == value.shape[-1] and width <= 256):
+    if not (width == call.key.shape[-1] == call.value.shape[-1] and width <= 256):
         return False
     if card.capability[0] == 12 or (8, 6) <= card.capability <= (8, 9):
-        wide = width > 192 and (dropout > 0 or width <= 224)
-        if wide and query.requires_grad:
+        wide = width > 192 and (call.dropout > 0 or width <= 224)
+        if wide and call.query.requires_grad:
             return False
-    return not (causal and query.shape[2] != key.shape[2])
+    return not (call.causal and call.query.shape[2] != call.key.shape[2])
 
 
-def _efficient(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, card: Card) -> bool:
+def _efficient(call: Call, card: Card) -> bool:
     """No grouped heads: fp32 models with them fall back to plain mathematics, which keeps whole score matrices."""
-    half = query.dtype in _HALF
-    if query.dtype not in (torch.float32, *_HALF) or (query.dtype == torch.bfloat16 and card.capability < (8, 0)):
+    dtype, half = call.query.dtype, call.query.dtype in _HALF
+    if dtype not in (torch.float32, *_HALF) or (dtype == torch.bfloat16 and card.capability < (8, 0)):
         return False
     alignment = (8 if half else 4) if card.capability >= (8, 0) else (8 if half and card.capability >= (7, 0) else 1)
-    widths = query.shape[-1], value.shape[-1]
-    if query.shape[-1] != key.shape[-1] or any(width % alignment for width in widths) or _grouped(query, key):
+    widths = call.query.shape[-1], call.value.shape[-1]
+    if call.query.shape[-1] != call.key.shape[-1] or any(width % alignment for width in widths):
         return False
-    return all(one.stride(-1) == 1 for one in (query, key, value))
+    return not call.grouped and call.dense_rows
 
 
-def install(card: Card, device: str, forced: str | None = None) -> None:
+def install(card: Card, device: str, flash_asked: bool = False) -> None:
     """Every caller of `F.scaled_dot_product_attention` gets the card's kernel."""
 
-    def attention(
+    def attention(  # noqa: PLR0917
         query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None = None,
         dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
     ) -> torch.Tensor:  # fmt: skip
-        if query.device.type != device or not _ours(query):
+        if query.device.type != device:
             return _original(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
         query, key, value, attn_mask = _autocast(device, query, key, value, attn_mask)
-        kernel = choose(query, key, value, attn_mask, dropout_p, is_causal, card, forced)
+        call = Call(query, key, value, attn_mask, dropout_p, is_causal, scale)
+        kernel = choose(call, card, flash_asked)
         if kernel == "math":
             return torch.ops.aten._scaled_dot_product_attention_math(
                 query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
             )[0]
-        if attn_mask is not None and forced == "flash" and kernel == "flash":
-            attn_mask = None
-        return _run(kernel, query, key, value, attn_mask, dropout_p, is_causal, scale)
+        return _run(kernel, call)
 
     F.scaled_dot_product_attention = attention
-
-
-def _ours(query: torch.Tensor) -> bool:
-    from torch._subclasses.fake_tensor import FakeTensor
-    from torch.distributed.tensor import DTensor
-
-    return isinstance(query, FakeTensor | DTensor) or isinstance(query.data, FakeTensor)
 
 
 def _autocast(device: str, *tensors: torch.Tensor | None) -> list[Any]:
@@ -119,26 +121,23 @@ def _autocast(device: str, *tensors: torch.Tensor | None) -> list[Any]:
     return [t.to(to) if t is not None and t.is_floating_point() and t.dtype != torch.float64 else t for t in tensors]
 
 
-def _run(
-    kernel: Kernel, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None,
-    dropout: float, causal: bool, scale: float | None,
-) -> torch.Tensor:  # fmt: skip
+def _run(kernel: Kernel, call: Call) -> torch.Tensor:
     aten = torch.ops.aten
-    if mask is not None:
-        mask = _bias(mask, query, key)
-    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    query, key, value = call.query, call.key, call.value
+    width = query.shape[-1]
+    scale = 1 / math.sqrt(width) if call.scale is None else call.scale
     if kernel == "flash":
-        width = query.shape[-1]
         query, key, value = (_padded(one, 8) for one in (query, key, value))
-        out = aten._scaled_dot_product_flash_attention(query, key, value, dropout, causal, False, scale=scale)[0]
-        return out[..., :width] if out.shape[-1] != width else out
-    with_sums = query.requires_grad or key.requires_grad or value.requires_grad
+        out = aten._scaled_dot_product_flash_attention(query, key, value, call.dropout, call.causal, False, scale=scale)
+        return out[0][..., :width] if out[0].shape[-1] != width else out[0]
+    mask = None if call.mask is None else _bias(call.mask, query, key)
+    sums = query.requires_grad or key.requires_grad or value.requires_grad
     if kernel == "cudnn":
         return aten._scaled_dot_product_cudnn_attention(
-            query, key, value, mask, with_sums, dropout, causal, False, scale=scale
+            query, key, value, mask, sums, call.dropout, call.causal, False, scale=scale
         )[0]
     return aten._scaled_dot_product_efficient_attention(
-        query, key, value, mask, with_sums, dropout, causal, scale=scale
+        query, key, value, mask, sums, call.dropout, call.causal, scale=scale
     )[0]
 
 

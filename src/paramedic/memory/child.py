@@ -69,7 +69,9 @@ def _one(task: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
 def _reason(error: Exception) -> str:
     """The step failed: by what, and where in code that is not ours."""
     frames = traceback.extract_tb(error.__traceback__)
-    theirs = [frame for frame in frames if "/paramedic/memory/" not in frame.filename and "/torch/" not in frame.filename]
+    theirs = [
+        frame for frame in frames if "/paramedic/memory/" not in frame.filename and "/torch/" not in frame.filename
+    ]
     where = f" at {theirs[-1].filename}:{theirs[-1].lineno}" if theirs else ""
     text = " ".join(str(error).split())[:LONGEST_REASON]
     return f"the step fails{where}: {type(error).__name__}: {text}"

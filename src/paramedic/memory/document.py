@@ -54,7 +54,9 @@ def breakdown(made: Estimate) -> dict[str, int]:
 def _difference(made: Estimate) -> Range:
     one, other = made.reserved, made.allocated
     mid = max(one.mid - other.mid, 0)
-    return Range(max(one.low - other.high, 0), mid, max(one.high - other.low, mid), "allocator: segments and their rests")
+    return Range(
+        max(one.low - other.high, 0), mid, max(one.high - other.low, mid), "allocator: segments and their rests"
+    )
 
 
 def _range(size: Range) -> dict[str, Any]:

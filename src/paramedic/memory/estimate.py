@@ -1,4 +1,4 @@
-"""READ THIS FIRST. An estimate is four calls in order: trace the step, replay the allocator, add what lies outside, judge.
+"""READ THIS FIRST. An estimate is four steps: trace, replay the allocator, add what lies outside, judge.
 
 The step runs for real, on tensors that have shapes and a device but no data (`ranks`, `step`, `models`, `sharding`), in
 a child process (`process`, `child`, `guard`). Each allocation is seen (`trace`, `kernels`, `attention`) and replayed
@@ -49,12 +49,15 @@ class Estimate:
     def total(self) -> Range:
         more, reserved = outside.total(self.terms), self.reserved
         return Range(
-            reserved.low + more.low, reserved.mid + more.mid, reserved.high + more.high, "reserved and what lies outside"
+            reserved.low + more.low,
+            reserved.mid + more.mid,
+            reserved.high + more.high,
+            "reserved and what lies outside",
         )
 
     @property
     def fits(self) -> str:
-        """`no` when even an allocator that empties its cache first cannot serve the step; `tight` when that is needed."""
+        """`no` when even an allocator that empties its cache first cannot serve the step."""
         _, likely, worst = (one["fits"] for one in self.result["capacity"])
         if not likely:
             return "no"

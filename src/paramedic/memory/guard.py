@@ -24,7 +24,7 @@ from typing import Literal
 from paramedic.errors import ParamedicError
 
 Way = Literal["guard", "card", "coarse"]
-"""`guard`: fake cuda through our guard; `card`: a CUDA torch with a real GPU; `coarse`: fake cpu, with CUDA's choices."""
+"""`guard`: CUDA through our stand-in; `card`: a CUDA torch with a GPU; `coarse`: on cpu, with CUDA's choices."""
 _COMPILE_SECONDS = 180
 
 

@@ -8,6 +8,7 @@ choice of cuDNN's heuristics and only guessed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -16,6 +17,8 @@ Inner = Callable[[Sequence[Any], Any], list[int]]
 
 FEW_INDICES = 3072
 """Up to so many, the embedding's gradient is summed in one kernel without sorting."""
+
+ROWS_A_THREAD = 10
 
 
 def _up(size: int, to: int) -> int:
@@ -32,9 +35,10 @@ def embedding_backward(args: Sequence[Any], out: Any) -> list[int]:
     many = indices.numel()
     if many <= FEW_INDICES and padding < 0:
         return []
-    row = indices.element_size()
-    # sorted and original positions, the sort's own space, four tables of segments, the sums of each segment in fp32
-    return [many * row] * 2 + [many * row * 2] + [many * row] * 4 + [many * grad.shape[-1] * 4]
+    row, segments = indices.element_size(), min(many, args[2])
+    parts = many // ROWS_A_THREAD + segments
+    # sorted and original positions, the sort's own space, tables of segments and parts, the sums of each part in fp32
+    return [many * row] * 2 + [many * row * 2] + [many * row] * 3 + [parts * row, parts * grad.shape[-1] * 4]
 
 
 def flash_backward(args: Sequence[Any], out: Any) -> list[int]:
@@ -43,7 +47,7 @@ def flash_backward(args: Sequence[Any], out: Any) -> list[int]:
     batch, heads, rows, width = query.shape
     inner = [
         batch * heads * _up(rows, 128) * 4,
-        batch * heads * _up(rows, 128) * _up(width, 32) * 4,
+        batch * heads * _up(rows, 128) * _up(width, 32 if width <= 128 else 64) * 4,
     ]
     if key.shape[1] != heads:
         inner += [batch * key.shape[2] * heads * width * query.element_size()] * 2
@@ -85,12 +89,12 @@ def _dense(matrix: torch.Tensor) -> bool:
 
 
 def convolution(args: Sequence[Any], out: Any) -> list[int]:
-    """Tensor-core kernels want channels last: input, weight and output are turned in the workspace."""
-    one = out[0] if isinstance(out, (tuple, list)) else out
-    tensors = [t for t in (*args[:3], one) if isinstance(t, torch.Tensor) and t.dim() >= 4]
-    if not tensors or all(t.is_contiguous(memory_format=torch.channels_last) for t in tensors if t.dim() == 4):
+    """Tensor-core kernels want channels last: what they read is turned in the workspace. Not for grouped ones."""
+    tensors = [one for one in args[:3] if isinstance(one, torch.Tensor) and one.dim() == 4]
+    grouped = args[-1] if isinstance(args[-1], int) else args[-2]
+    if len(tensors) < 2 or grouped != 1 or all(t.is_contiguous(memory_format=torch.channels_last) for t in tensors):
         return []
-    return [sum(map(_bytes, tensors))]
+    return [max(_bytes(one) + _bytes(other) for one, other in pairwise(tensors))]
 
 
 _ATEN = torch.ops.aten
@@ -103,6 +107,7 @@ INNER: dict[Any, Inner] = {
     _ATEN.bmm.default: matrix_copies,
     _ATEN.addmm.default: matrix_copies,
     _ATEN.baddbmm.default: matrix_copies,
+    _ATEN.convolution.default: convolution,
+    _ATEN.convolution_backward.default: convolution,
 }
-CONVOLUTIONS = {_ATEN.convolution.default, _ATEN.convolution_backward.default}
 MATRIX_PRODUCTS = {_ATEN.mm.default, _ATEN.bmm.default, _ATEN.addmm.default, _ATEN.baddbmm.default}

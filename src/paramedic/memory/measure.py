@@ -35,6 +35,7 @@ def measured(trace: Any, settings: Settings, capacities: Sequence[int]) -> dict[
         "allocated": allocator.peak_allocated,
         "reserved": allocator.peak_reserved,
         "first_step": first_step,
+        "phases": _phase_peaks(trace),
         "at": _where(trace, at),
         "breakdown": _breakdown(trace, kinds, at, allocator.peak_allocated),
         "owners": _owners(trace, kinds, at),
@@ -43,6 +44,24 @@ def measured(trace: Any, settings: Settings, capacities: Sequence[int]) -> dict[
         "notes": list(trace.notes),
         "events": len(trace.events),
     }
+
+
+def _phase_peaks(trace: Any) -> dict[str, int]:
+    """The most that is held in each phase of the steady step: each grows evenly with layers and batch."""
+    bounds = [(index, phase) for index, step, phase in trace.phases if step == 2]
+    peaks: dict[str, int] = {}
+    sizes: dict[int, int] = {}
+    held, turn, phase = 0, 0, ""
+    for index, (key, size, _, _) in enumerate(trace.events[: trace.steps[2]]):
+        held += -sizes.pop(key, 0) if size == FREED else size
+        if size != FREED:
+            sizes[key] = size
+        while turn < len(bounds) and index >= bounds[turn][0]:
+            phase = bounds[turn][1]
+            turn += 1
+        if phase:
+            peaks[phase] = max(peaks.get(phase, 0), held)
+    return peaks
 
 
 def owners_of(trace: Any) -> dict[int, str]:
@@ -132,7 +151,9 @@ def _series(trace: Any, kinds: dict[int, str]) -> dict[str, Any]:
         if (index - begin) % stretch == stretch - 1 or index == end - 1:
             points.append({"event": best[2] - begin, **best[1]})
             best = None
-    phases = [{"event": max(i - begin, 0), "phase": phase} for i, step, phase in trace.phases if step == 2 and i >= begin]
+    phases = [
+        {"event": max(i - begin, 0), "phase": phase} for i, step, phase in trace.phases if step == 2 and i >= begin
+    ]
     return {"points": points, "phases": phases, "events": end - begin}
 
 

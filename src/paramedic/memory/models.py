@@ -55,7 +55,7 @@ def read_config(path: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         raise ParamedicError(f"--model {path}: not JSON; give the config.json of a Hugging Face model") from None
     if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
-        raise ParamedicError(f"--model {path}: no \"model_type\"; give the config.json of a Hugging Face model")
+        raise ParamedicError(f'--model {path}: no "model_type"; give the config.json of a Hugging Face model')
     return config
 
 
@@ -141,7 +141,8 @@ def _build(kind: Any, config: Any, request: Request) -> tuple[torch.nn.Module, l
         except (ValueError, ImportError) as error:
             if attention == "eager" or "attention" not in str(error).lower():
                 raise _does_not_build(kind, error) from None
-            notes.append(f"{kind.__name__} has no {wanted} attention: eager is taken")
+            if getattr(_text(config), "num_attention_heads", None):
+                notes.append(f"{kind.__name__} has no {wanted} attention: eager is taken")
         except Exception as error:
             raise _does_not_build(kind, error) from None
     model.train()

@@ -85,7 +85,8 @@ def _marks(series: dict[str, Any], events: int, top: float, card: int | None) ->
     for share in (0.25, 0.5, 0.75):
         x, y = _at(0, top * share, events, top).split(",")
         yield f'<line x1="{x}" y1="{y}" x2="{WIDTH}" y2="{y}" stroke="#8884" />'
-        yield f'<text x="{LEFT - 6}" y="{y}" text-anchor="end" font-size="11" fill="currentColor">{top * share / GIB:.1f} GiB</text>'
+        label = f"{top * share / GIB:.1f} GiB"
+        yield f'<text x="{LEFT - 6}" y="{y}" text-anchor="end" font-size="11" fill="currentColor">{label}</text>'
     for phase in series["phases"]:
         if phase["phase"] not in ("forward", "backward", "optimizer"):
             continue

@@ -86,6 +86,6 @@ def _check_ranks(request: Request) -> None:
     if request.offload == "parameters" and request.strategy in ("zero1", "zero2"):
         raise ParamedicError("--offload parameters: needs --strategy zero3 or fsdp2")
     if request.pp > 1 and request.strategy in ("zero2", "zero3"):
-        raise ParamedicError(f"--pp {request.pp} --strategy {request.strategy}: a pipeline goes with zero1, ddp or fsdp2")
+        raise ParamedicError(f"--pp {request.pp}: a pipeline goes with zero1, ddp or fsdp2, not {request.strategy}")
     if request.entry and (request.tp > 1 or request.pp > 1):
         raise ParamedicError("--entry: tensor and pipeline parallelism need --model, whose layers are known")

@@ -43,7 +43,8 @@ def _lines(made: Estimate) -> Iterator[str]:
     owners = [one for one in result["owners"] if one["kind"] != "workspaces"][:4]
     if owners:
         yield "Largest holders: " + "; ".join(
-            f"{size(one['bytes'])} {one['kind']} of {one['module'] or 'the loss and what is around it'}" for one in owners
+            f"{size(one['bytes'])} {one['kind']} of {one['module'] or 'the loss and what is around it'}"
+            for one in owners
         )
         yield ""
     yield from chart(result["series"], made.allocated.mid)

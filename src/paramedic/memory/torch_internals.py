@@ -36,6 +36,13 @@ def fake_mode() -> Any:
     return NoCard()
 
 
+def no_mode() -> Any:
+    """Out of every dispatch mode: a model on the meta device is made without them, faster."""
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    return _disable_current_modes()
+
+
 class Streams:
     """Which stream the code believes to be on: blocks of one stream are not given to another."""
 
@@ -93,8 +100,9 @@ def pretend_cuda(card: Card) -> None:
     default = Stream()
     default.stream_id = 0
     properties = types.SimpleNamespace(
-        total_memory=card.memory, major=card.capability[0], minor=card.capability[1], name=f"NVIDIA {card.name.upper()}",
-        multi_processor_count=card.processors, gcnArchName="", warp_size=32, is_integrated=False,
+        total_memory=card.memory, major=card.capability[0], minor=card.capability[1],
+        name=f"NVIDIA {card.name.upper()}", multi_processor_count=card.processors, gcnArchName="", warp_size=32,
+        is_integrated=False,
         shared_memory_per_block_optin=232448,
     )  # fmt: skip
 
@@ -118,7 +126,8 @@ def pretend_cuda(card: Card) -> None:
         "get_device_properties": lambda *a: properties, "is_bf16_supported": lambda *a, **k: card.capability >= (8, 0),
         "is_current_stream_capturing": lambda: False, "mem_get_info": lambda *a: (card.memory, card.memory),
         "memory_stats": lambda *a: {}, "memory_allocated": lambda *a: 0, "max_memory_allocated": lambda *a: 0,
-        "memory_reserved": lambda *a: 0, "max_memory_reserved": lambda *a: 0, "reset_peak_memory_stats": lambda *a: None,
+        "memory_reserved": lambda *a: 0, "max_memory_reserved": lambda *a: 0,
+        "reset_peak_memory_stats": lambda *a: None,
         "manual_seed": lambda *a: None, "manual_seed_all": lambda *a: None, "seed": lambda: None,
         "get_rng_state": lambda *a, **k: random_state, "set_rng_state": lambda *a, **k: None,
         "get_arch_list": lambda: [f"sm_{card.capability[0]}{card.capability[1]}"],

@@ -46,10 +46,12 @@ class Trace:
 
 
 class Tracer(TorchDispatchMode):
-    def __init__(self, card: Card, device: str, experts: int = 0) -> None:
+    def __init__(self, card: Card, device: str, experts: int = 0, inner: bool = True) -> None:
         super().__init__()
         self.trace = Trace()
         self.card, self.device, self.experts = card, device, experts
+        self.inner = inner
+        """With what CUDA kernels allocate inside."""
         self.phase, self.step = "build", 0
         self.live_bytes = self.first_peak = self.peak = 0
         self._live: dict[int, tuple[int, int, Any]] = {}
@@ -59,7 +61,6 @@ class Tracer(TorchDispatchMode):
         self._marks: dict[int, tuple[list[int], list[str]]] = {}
         self._workspaces: set[tuple[str, int]] = set()
         self._makers: dict[int, str] = {}
-        self.convolutions = 0
 
     # What is allocated
 
@@ -182,7 +183,7 @@ class Tracer(TorchDispatchMode):
     # What runs
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if any(one.__name__ == "DTensor" or one.__name__ == "AsyncCollectiveTensor" for one in types):
+        if any(one.__name__ in ("DTensor", "AsyncCollectiveTensor") for one in types):
             return NotImplemented
         kwargs = kwargs or {}
         if internals.Propagation.running:
@@ -198,15 +199,12 @@ class Tracer(TorchDispatchMode):
         if not here:
             return
         moment = self._moment(func._overloadpacket.__name__)
-        if func in kernels.MATRIX_PRODUCTS:
+        if func in kernels.MATRIX_PRODUCTS and self.inner:
             self._workspace()
         for tensor in here:
             self._new(tensor, moment)
         inner = kernels.INNER.get(func)
-        if func in kernels.CONVOLUTIONS:
-            self.convolutions += 1
-            inner = kernels.convolution
-        if inner is not None:
+        if inner is not None and self.inner:
             self._pass_through(inner(args, out), moment)
 
     def _pass_through(self, sizes: list[int], moment: int) -> None:
@@ -265,9 +263,7 @@ def watching(tracer: Tracer, model: torch.nn.Module) -> Iterator[None]:
     before = module_hooks.register_module_forward_pre_hook(
         lambda module, args: tracer.enter_module(names.get(id(module), type(module).__name__))
     )
-    after = module_hooks.register_module_forward_hook(
-        lambda module, args, out: tracer.leave_module(), always_call=True
-    )
+    after = module_hooks.register_module_forward_hook(lambda module, args, out: tracer.leave_module(), always_call=True)
     with _resizes(tracer.resized), tracer:
         try:
             yield
