@@ -38,6 +38,7 @@ SURFACE = {
             "--quiet", "-v", "--verbose", *RULE_FLAGS],
     "attach": ["PATH", "--pid", "--dir", "--nonblocking", "--via", "--collect", "--listen", "--nodes", "--wait",
                "--gather", "--token-file", "--format", "--output", "--quiet", "-v", "--verbose", "--fail-on", *RULE_FLAGS],
+    "memory": ["ACTION"],
     "diff": ["RUN_OK", "RUN_BAD", "--format", "--output", "--quiet", "-v", "--verbose", "--rules", "--setting"],
     "explain": ["ID", "--format", "--rules", "--setting"],
     "rules": ["--format", "--rules", "--check", "--matrix"],

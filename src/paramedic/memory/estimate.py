@@ -1,0 +1,94 @@
+"""READ THIS FIRST. An estimate is four steps: trace, replay the allocator, add what lies outside, judge.
+
+The step runs for real, on tensors that have shapes and a device but no data (`ranks`, `step`, `models`, `sharding`), in
+a child process (`process`, `child`, `guard`). Each allocation is seen (`trace`, `kernels`, `attention`) and replayed
+through torch's caching allocator (`allocator`, `measure`). `outside` adds context and communicators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paramedic.errors import ParamedicError
+from paramedic.memory import outside
+from paramedic.memory.cards import Card, Range, card_of
+from paramedic.memory.process import Say, trace
+from paramedic.memory.request import Request, check
+
+SCHEMA_VERSION = 1
+COARSE = 1.15
+"""How much more a fake-cpu trace may need than it says."""
+UNSURE = {"allocated": (0.99, 1.02), "reserved": (0.96, 1.06)}
+"""The range around a traced number: what the simulation itself may miss. Judgement until `bench/memory` is measured."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    request: Request
+    card: Card
+    result: dict[str, Any]
+    """What the child found for the rank that needs the most."""
+    ranks: list[dict[str, Any]]
+    why_coarse: str = ""
+
+    @property
+    def allocated(self) -> Range:
+        return self._around("allocated", "traced step, replayed through torch's caching allocator")
+
+    @property
+    def reserved(self) -> Range:
+        return self._around("reserved", "segments that the replayed allocator holds")
+
+    @property
+    def terms(self) -> list[outside.Term]:
+        return outside.terms(self.request, self.card)
+
+    @property
+    def total(self) -> Range:
+        more, reserved = outside.total(self.terms), self.reserved
+        return Range(
+            reserved.low + more.low,
+            reserved.mid + more.mid,
+            reserved.high + more.high,
+            "reserved and what lies outside",
+        )
+
+    @property
+    def fits(self) -> str:
+        """`no` when even an allocator that empties its cache first cannot serve the step."""
+        _, likely, worst = (one["fits"] for one in self.result["capacity"])
+        if not likely:
+            return "no"
+        return "yes" if worst and self.total.high <= self.card.memory else "tight"
+
+    def _around(self, name: str, source: str) -> Range:
+        mid = int(self.result[name])
+        low, high = UNSURE[name]
+        return Range(int(mid * low), mid, int(mid * (high * (COARSE if self.why_coarse else 1))), source)
+
+
+def estimate(request: Request, say: Say) -> Estimate:
+    return estimates([request], say)[0]
+
+
+def estimates(requests: Sequence[Request], say: Say, keep_errors: bool = False) -> list[Estimate]:
+    for request in requests:
+        check(request)
+    cards = [card_of(one.gpu, one.gpu_memory) for one in requests]
+    sizes = [_capacities(one, card) for one, card in zip(requests, cards, strict=True)]
+    results, why = trace(requests, sizes, say)
+    made = []
+    for request, card, result in zip(requests, cards, results, strict=True):
+        if "error" in result and not keep_errors:
+            raise ParamedicError(f"memory: {result['error']}")
+        if "error" not in result:
+            ranks = result.pop("ranks", [])
+            made.append(Estimate(request, card, result, ranks, why))
+    return made
+
+
+def _capacities(request: Request, card: Card) -> list[int]:
+    more = outside.total(outside.terms(request, card))
+    return [card.memory - more.low, card.memory - more.mid, card.memory - more.high]

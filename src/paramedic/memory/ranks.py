@@ -1,0 +1,105 @@
+"""One rank's step, traced: the model is put together, shared among ranks as asked, and run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from paramedic.memory import attention, entry, measure, models, pipeline, sharding, zero
+from paramedic.memory import torch_internals as internals
+from paramedic.memory.allocator import Settings
+from paramedic.memory.cards import card_of
+from paramedic.memory.models import Work
+from paramedic.memory.request import Request
+from paramedic.memory.step import make_optimizer, materialise, run_steps
+from paramedic.memory.trace import Trace, Tracer, watching
+
+
+def traced(request: Request, way: str, capacities: Sequence[int]) -> dict[str, Any]:
+    device = "cpu" if way == "coarse" else "cuda"
+    notes = set_up(request, way, device)
+    if request.pp > 1:
+        found = pipeline.stages(request, lambda one: _alone(one, device, capacities), capacities)
+    else:
+        found = _alone(request, device, capacities)
+    found["notes"] = [*notes, *found["notes"]]
+    return found | {"way": way, "torch": torch.__version__}
+
+
+def set_up(request: Request, way: str, device: str) -> list[str]:
+    card = card_of(request.gpu, request.gpu_memory)
+    if way == "guard":
+        internals.pretend_cuda(card)
+    internals.choose_as_on_cuda(device)
+    if request.model:
+        internals.transformers_sees_data()
+    attention.install(card, device, flash_asked=request.attention == "flash")
+    note = internals.check_version()
+    return [note] if note else []
+
+
+def _alone(request: Request, device: str, capacities: Sequence[int]) -> dict[str, Any]:
+    trace, work, notes, parameters = _trace(request, device)
+    found = measure.measured(trace, Settings.parse(request.alloc_conf), capacities)
+    found["notes"] = [*work.notes, *notes, *found["notes"]]
+    return found | {"parameters": parameters, "layers": work.layers}
+
+
+def _trace(request: Request, device: str) -> tuple[Trace, Work, list[str], int]:
+    zero_stage = request.strategy.startswith("zero")
+    if zero_stage:  # the engine holds the model in half precision, and the optimizer is its own
+        half = {"fp16-autocast": "fp16"}.get(
+            request.dtype, "bf16" if request.dtype == "bf16-autocast" else request.dtype
+        )
+        request = replace(request, dtype=half)
+    with internals.fake_mode():
+        tracer, work, batch, notes, sizes = _prepared(request, device)
+        if work.optimizer is None and not zero_stage and request.entry is None:
+            work.optimizer = make_optimizer(request.optimizer, work.model.parameters())
+        if zero_stage:
+            work.optimizer = None
+        for leaf in tree_leaves(batch):
+            if isinstance(leaf, torch.Tensor):
+                tracer.hold(leaf, "inputs")
+        with watching(tracer, work.model):
+            run_steps(tracer, work, request, batch)
+    trace = tracer.trace
+    if zero_stage:
+        trace = zero.over(trace, request, sizes)
+    return trace, work, notes, sum(sizes)
+
+
+def _prepared(request: Request, device: str) -> tuple[Tracer, Work, Any, list[str], list[int]]:
+    """Model, batch and what is built around them, on this rank."""
+    card = card_of(request.gpu, request.gpu_memory)
+    notes: list[str] = []
+    if request.world_size > 1:
+        with internals.no_mode():
+            sharding.join_group(request)
+    if request.entry:
+        work, batch = entry.from_entry(request.entry, device)
+        tracer = Tracer(card, device)
+    else:
+        with internals.no_mode():
+            work = models.from_config(request)
+            sizes = [one.numel() for one in work.model.parameters()]
+            if request.tp > 1:
+                notes += sharding.slice_for_tp(work.model, request.tp)
+        tracer = Tracer(card, device, work.experts)
+        materialise(work.model, device)
+        with torch.device(device):
+            batch = work.make_batch()
+    if request.entry:
+        sizes = [one.numel() for one in work.model.parameters()]
+    if request.strategy == "fsdp2" and request.dp > 1:
+        sharding.fsdp2(work.model, request, device)
+    for tensor in (*work.model.parameters(), *work.model.buffers()):
+        if tensor.device.type == device:
+            tracer.hold(tensor, "parameters")
+    if request.strategy == "ddp" and request.dp > 1:
+        sharding.ddp_buckets(tracer, [one for one in work.model.parameters() if one.requires_grad])
+    return tracer, work, batch, notes, sizes

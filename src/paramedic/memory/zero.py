@@ -1,0 +1,157 @@
+"""DeepSpeed's ZeRO, put over the trace of a bare half-precision step: what its engine keeps, buffers and frees.
+
+The sizes are those that DeepSpeed documents for its optimizers (zero/stage_1_and_2.py, zero/stage3.py) with default
+settings; elements, not bytes, as in its configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from paramedic.memory.allocator import FREED, Event
+from paramedic.memory.measure import owners_of
+from paramedic.memory.request import Request
+from paramedic.memory.trace import Moment, Trace
+
+MOMENTS = {"adamw-8bit": 2, "sgd": 0, "sgd-momentum": 4, "adafactor": 0, "none": 0}
+"""Bytes an element of the optimizer's own states; Adam's are two fp32 numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Buffers:
+    reduce_bucket: int = 500_000_000
+    allgather_bucket: int = 500_000_000
+    overlap: bool = True
+    prefetch: int = 50_000_000
+    max_live: int = 1_000_000_000
+
+
+def over(trace: Trace, request: Request, sizes: list[int], buffers: Buffers = Buffers()) -> Trace:
+    """The same step under the engine, for a model whose parameters have `sizes` elements."""
+    engine = _Engine(request, sum(sizes), max(sizes), buffers)
+    return _Rewriting(trace, engine).run()
+
+
+@dataclass(frozen=True, slots=True)
+class _Engine:
+    request: Request
+    parameters: int
+    largest: int
+    buffers: Buffers
+
+    @property
+    def stage(self) -> int:
+        return int(self.request.strategy[-1])
+
+    @property
+    def share(self) -> int:
+        return -(-self.parameters // self.request.dp)
+
+    def kept(self) -> Iterator[tuple[str, str, int]]:
+        """(kind, name, bytes) of what lives as long as the engine."""
+        offload = self.request.offload
+        if self.stage == 3 and offload != "parameters":
+            yield "parameters", "partition of parameters", 2 * self.share
+        if offload == "none":
+            yield "optimizer", "fp32 partition", 4 * self.share
+            moments = MOMENTS.get(self.request.optimizer, 8) * self.share
+            if moments:
+                yield "optimizer", "moments of the partition", moments
+            if self.stage > 1:
+                yield "gradients", "partition of gradients", 2 * self.share
+        bucket = min(max(self.buffers.reduce_bucket, self.largest), self.parameters)
+        for _ in range(2 if self.buffers.overlap else 1):
+            yield "communication", "reduce bucket", 2 * bucket
+
+    def gathered(self) -> int:
+        """Stage 3: parameters stay whole until `stage3_max_live_parameters` are, and the next ones are under way."""
+        if self.stage < 3:
+            return 0
+        return 2 * min(self.parameters, self.buffers.max_live + self.buffers.prefetch)
+
+    def in_step(self) -> Iterator[tuple[str, str, int]]:
+        """The partition's gradients in fp32, then the all-gather; the optimizer itself works in place."""
+        if self.request.offload == "none":
+            yield "temporaries", "fp32 gradients of the partition", 4 * self.share
+        if self.stage < 3:
+            yield "communication", "all-gather bucket", 2 * min(self.buffers.allgather_bucket, self.share)
+
+
+class _Rewriting:
+    def __init__(self, trace: Trace, engine: _Engine) -> None:
+        self.trace, self.engine = trace, engine
+        self.owners = owners_of(trace)
+        self.events: list[Event] = []
+        self.moments, self.kinds = list(trace.moments), dict(trace.kinds)
+        self.serial = max((event[0] for event in trace.events), default=0)
+        self.whole: Event | None = None
+        self.due: int | None = None
+
+    def run(self) -> Trace:
+        phases = {index: (step, phase) for index, step, phase in self.trace.phases}
+        steps: list[int] = []
+        moved: list[tuple[int, int, str]] = []
+        for index in range(len(self.trace.events) + 1):
+            if index in self.trace.steps:
+                self._collect()
+                self._begin(first=not steps)
+                steps.append(len(self.events))
+            if index in phases:
+                step, phase = phases[index]
+                self._enter(step, phase)
+                moved.append((len(self.events), step, phase))
+                if phase == "optimizer":
+                    self._step(step)
+            if index < len(self.trace.events):
+                self._copy(self.trace.events[index])
+        return replace(
+            self.trace, events=self.events, steps=steps, phases=moved, moments=self.moments, kinds=self.kinds, lines={}
+        )
+
+    def _copy(self, event: Event) -> None:
+        """Stage 3 has no whole parameters; from stage 2 on a gradient is gone as soon as it is in the bucket."""
+        owner = self.owners.get(event[0])
+        if owner == "parameters" and self.engine.stage == 3:
+            return
+        early = owner == "gradients" and self.engine.stage > 1
+        if event[1] == FREED and early:
+            return
+        if event[1] != FREED:
+            self._collect()
+        self.events.append(event)
+        if early:
+            self.due = event[0]
+
+    def _collect(self) -> None:
+        if self.due is not None:
+            self.events.append((self.due, FREED, 0, 0))
+            self.due = None
+
+    def _begin(self, first: bool) -> None:
+        if first:
+            for kind, name, size in self.engine.kept():
+                self._block(kind, name, size, 0, "build")
+
+    def _enter(self, step: int, phase: str) -> None:
+        size = self.engine.gathered()
+        if phase == "forward" and size and self.whole is None:
+            self.whole = self._block("communication", "gathered parameters", size, step, phase)
+        if phase == "optimizer":
+            self._collect()
+            if self.whole is not None:
+                self.events.append((self.whole[0], FREED, 0, 0))
+                self.whole = None
+
+    def _step(self, step: int) -> None:
+        for kind, name, size in self.engine.in_step():
+            made = self._block(kind, name, size, step, "optimizer")
+            self.events.append((made[0], FREED, 0, 0))
+
+    def _block(self, kind: str, name: str, size: int, step: int, phase: str) -> Event:
+        self.serial += 1
+        self.moments.append(Moment(step, phase, "", name))
+        self.kinds[self.serial] = kind
+        event = (self.serial, size, 0, len(self.moments) - 1)
+        self.events.append(event)
+        return event

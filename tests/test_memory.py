@@ -1,0 +1,435 @@
+"""`paramedic memory`: estimates without a GPU, what they rest on, and what happens with bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from paramedic.commands import main
+from paramedic.errors import ParamedicError
+from paramedic.memory import compare, guard, outside, picture, plan, process
+from paramedic.memory.cards import CARDS, GIB, card_of, size_of
+from paramedic.memory.configs import config_of
+from paramedic.memory.document import document
+from paramedic.memory.estimate import Estimate, estimates
+from paramedic.memory.request import Request, check
+from paramedic.memory.speed import samples_a_second
+
+SCHEMA = json.loads(resources.files("paramedic.memory").joinpath("memory.schema.json").read_text("utf-8"))
+GPT2 = {
+    "architectures": ["GPT2LMHeadModel"],
+    "model_type": "gpt2",
+    "n_embd": 256,
+    "n_layer": 4,
+    "n_head": 4,
+    "vocab_size": 5000,
+    "n_positions": 256,
+}
+LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4,
+         "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 5000, "max_position_embeddings": 512}  # fmt: skip
+MIXTRAL = {
+    **LLAMA,
+    "architectures": ["MixtralForCausalLM"],
+    "model_type": "mixtral",
+    "num_local_experts": 4,
+    "num_experts_per_tok": 2,
+}
+T5 = {"architectures": ["T5ForConditionalGeneration"], "model_type": "t5", "d_model": 128, "d_ff": 256, "num_layers": 2, "num_heads": 4,
+      "vocab_size": 1000, "decoder_start_token_id": 0}  # fmt: skip
+VIT = {"architectures": ["ViTForImageClassification"], "model_type": "vit", "num_hidden_layers": 2, "hidden_size": 192, "intermediate_size": 384,
+       "num_attention_heads": 3}  # fmt: skip
+RESNET = {"architectures": ["ResNetForImageClassification"], "model_type": "resnet", "depths": [1, 1, 1, 1]}
+ENTRY = """
+import torch
+def build():
+    model = torch.nn.Sequential(torch.nn.Linear(1024, 4096), torch.nn.GELU(), torch.nn.Linear(4096, 1024)).cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    return model, optimizer, torch.randn(64, 1024, device="cuda"), lambda model, batch: model(batch).pow(2).mean()
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Nothing of the user's; the stand-in is compiled once for all tests here."""
+    before = os.environ.get("XDG_CACHE_HOME")
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+    yield
+    if before is None:
+        del os.environ["XDG_CACHE_HOME"]
+    else:
+        os.environ["XDG_CACHE_HOME"] = before
+
+
+@pytest.fixture(scope="module")
+def configs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("configs")
+    found = {}
+    for name, config in {
+        "gpt2": GPT2,
+        "llama": LLAMA,
+        "mixtral": MIXTRAL,
+        "t5": T5,
+        "vit": VIT,
+        "resnet": RESNET,
+    }.items():
+        (folder / f"{name}.json").write_text(json.dumps(config))
+        found[name] = str(folder / f"{name}.json")
+    return found
+
+
+@pytest.fixture(scope="module")
+def made(configs: dict[str, str]) -> dict[str, Estimate]:
+    """All in one child: importing transformers is what takes long."""
+    base = Request(model=configs["llama"], batch=2, seq=256, gpu="h200")
+    eight = replace(base, world_size=8)
+    asked = {
+        "plain": base,
+        "fp32": replace(base, dtype="fp32"),
+        "checkpointing": replace(base, checkpointing=True, batch=8),
+        "no checkpointing": replace(base, batch=8),
+        "fused": replace(base, optimizer="adamw-fused"),
+        "loop": replace(base, optimizer="adamw-loop"),
+        "sgd": replace(base, optimizer="sgd"),
+        "eager": replace(base, attention="eager", batch=8),
+        "ddp": replace(eight, strategy="ddp"),
+        "fsdp2": replace(eight, strategy="fsdp2"),
+        "zero1": replace(eight, strategy="zero1"),
+        "zero2": replace(eight, strategy="zero2"),
+        "zero3": replace(eight, strategy="zero3"),
+        "offload": replace(eight, strategy="zero3", offload="parameters"),
+        "tp": replace(base, tp=4, world_size=4),
+        "pp": replace(base, pp=2, world_size=2, batch=8, micro_batches=4),
+        "mixtral": replace(base, model=configs["mixtral"]),
+        "t5": replace(base, model=configs["t5"]),
+        "vit": replace(base, model=configs["vit"], seq=None),
+        "resnet": replace(base, model=configs["resnet"], seq=None),
+    }
+    return dict(zip(asked, estimates(list(asked.values()), print), strict=True))
+
+
+# -- estimates -----------------------------------------------------------------------------------------------------
+
+
+def test_the_command_gives_a_document_of_the_schema(
+    configs: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main(
+        ["memory", "estimate", "--model", configs["gpt2"], "--batch", "2", "--seq", "128", "--dtype", "bf16-autocast",
+         "--optimizer", "adamw", "--attention", "sdpa", "--gpu", "h200", "--activation-checkpointing", "--format", "json"]
+    )  # fmt: skip
+    found = json.loads(capsys.readouterr().out)
+    assert code == 0
+    jsonschema.validate(found, SCHEMA)
+    assert found["fits"] == "yes"
+    assert found["method"]["way"] == "guard"
+    assert found["model"]["parameters"] == 4_505_088
+    sizes = [found[f"{name}_bytes"] for name in ("peak_allocated", "peak_reserved", "device_total")]
+    assert all(one["low"] <= one["mid"] <= one["high"] for one in sizes)
+    assert sizes[0]["mid"] <= sizes[1]["mid"] <= sizes[2]["mid"]
+
+
+def test_adamw_is_the_multi_tensor_one_that_a_gpu_gets(made: dict[str, Estimate]) -> None:
+    """It copies all second moments at once: one more set of parameters at the peak of the step."""
+    weights = 4 * made["plain"].result["parameters"]
+    plain, fused = (made[name].result["phases"]["optimizer"] for name in ("plain", "fused"))
+    assert plain - fused == pytest.approx(weights, rel=0.01)
+    assert made["plain"].result["breakdown"]["optimizer"] == pytest.approx(2 * weights, rel=0.01)
+
+
+def test_optimizers_states_are_counted(made: dict[str, Estimate]) -> None:
+    assert made["sgd"].result["breakdown"]["optimizer"] == 0
+    assert made["loop"].result["phases"]["optimizer"] < made["plain"].result["phases"]["optimizer"]
+
+
+def test_parameters_and_gradients_are_exact(made: dict[str, Estimate]) -> None:
+    result = made["plain"].result
+    assert result["breakdown"]["parameters"] == pytest.approx(4 * result["parameters"], rel=1e-3)
+
+
+def test_checkpointing_keeps_fewer_activations(made: dict[str, Estimate]) -> None:
+    kept, recomputed = (made[name].result["phases"]["forward"] for name in ("no checkpointing", "checkpointing"))
+    assert recomputed < 0.85 * kept
+
+
+def test_eager_attention_keeps_its_score_matrices(made: dict[str, Estimate]) -> None:
+    scores = 8 * 8 * 256 * 256 * 2
+    assert made["eager"].result["phases"]["forward"] - made["no checkpointing"].result["phases"]["forward"] > 4 * scores
+
+
+def test_ddp_adds_buckets_as_large_as_the_gradients(made: dict[str, Estimate]) -> None:
+    found = made["ddp"].result["breakdown"]["communication"]
+    assert found == 4 * made["plain"].result["parameters"]
+
+
+def test_sharing_more_takes_less(made: dict[str, Estimate]) -> None:
+    states = [
+        sum(made[name].result["breakdown"][kind] for kind in ("parameters", "optimizer"))
+        for name in ("ddp", "zero1", "zero3", "offload")
+    ]
+    assert states == sorted(states, reverse=True)
+    assert made["fsdp2"].result["breakdown"]["optimizer"] == pytest.approx(
+        made["plain"].result["breakdown"]["optimizer"] / 8, rel=0.05
+    )
+    assert made["zero2"].result["phases"]["optimizer"] < made["zero1"].result["phases"]["optimizer"]
+
+
+def test_tensor_parallelism_shares_the_projections(made: dict[str, Estimate]) -> None:
+    whole = made["plain"].result["breakdown"]["parameters"]
+    embedding = 2 * 5000 * 256 * 4
+    part = made["tp"].result["breakdown"]["parameters"]
+    assert part < whole - (whole - embedding) * 0.6
+
+
+def test_the_first_stage_of_a_pipeline_holds_the_most_micro_batches(made: dict[str, Estimate]) -> None:
+    assert [rank["micro_batches_held"] for rank in made["pp"].ranks] == [2, 1]
+    assert any("coarser" in note for note in made["pp"].result["notes"])
+
+
+@pytest.mark.parametrize("name", ["mixtral", "t5", "vit", "resnet", "fp32", "fsdp2", "zero3", "pp"])
+def test_every_kind_of_model_and_strategy_gives_a_valid_document(made: dict[str, Estimate], name: str) -> None:
+    found = document(made[name])
+    jsonschema.validate(found, SCHEMA)
+    assert found["peak"]["at"]["phase"] in ("forward", "backward", "optimizer")
+    assert found["timeline"]["points"]
+
+
+def test_a_trace_on_the_cpu_matches_what_the_cpus_allocator_saw() -> None:
+    code = Path(__file__).with_name("memory_real.py")
+    done = subprocess.run([sys.executable, str(code)], capture_output=True, text=True, timeout=200, check=True)
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["traced"] == pytest.approx(found["real"], rel=0.005)
+
+
+def test_without_a_compiler_it_is_coarser_and_says_so(
+    configs: dict[str, str], made: dict[str, Estimate], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    (found,) = estimates([made["plain"].request], print)
+    assert found.result["way"] == "coarse"
+    assert "compiler" in found.why_coarse
+    assert found.allocated.mid == pytest.approx(made["plain"].allocated.mid, rel=0.05)
+
+
+# -- the user's own code -------------------------------------------------------------------------------------------
+
+
+def test_the_users_own_code_is_traced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(ENTRY)
+    assert (
+        main(["memory", "estimate", "--entry", f"{file}:build", "--gpu", "4090", "--dtype", "fp32", "--format", "json"])
+        == 0
+    )
+    out = capsys.readouterr()
+    found = json.loads(out.out)
+    assert "child process" in out.err
+    assert found["breakdown"]["parameters"] == 4 * found["model"]["parameters"] == 4 * (2 * 1024 * 4096 + 4096 + 1024)
+    assert found["peak"]["at"]["phase"] == "optimizer"
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("import sys; sys.exit(3)", "ends the program when it is imported"),
+        ("raise ValueError('no data')", "fails when it is imported: ValueError: no data"),
+        ("def build(): return 1", "returned int"),
+        ("def other(): pass", "has no function build"),
+        ("def build(): raise RuntimeError('no such file')", "no such file"),
+    ],
+)
+def test_code_that_does_not_work_is_one_clear_line(
+    code: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "train.py").write_text(code)
+    assert main(["memory", "estimate", "--entry", f"{tmp_path / 'train.py'}:build", "--quiet"]) == 2
+    out = capsys.readouterr()
+    assert out.out == ""
+    assert said in out.err
+
+
+# -- bad input -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("config", "flags", "said"),
+    [
+        ({"model_type": "gpt3"}, [], "knows no model_type 'gpt3'"),
+        ({}, [], 'no "model_type"'),
+        (GPT2, ["--seq", "512"], "positions for 256 tokens"),
+        ({**LLAMA, "hidden_size": 250}, [], "LlamaForCausalLM"),
+        (GPT2, ["--seq", "64", "--tp", "3"], "--tp 3"),
+    ],
+)
+def test_a_wrong_config_is_one_clear_line(
+    config: dict[str, Any], flags: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert main(["memory", "estimate", "--model", str(tmp_path), "--format", "json", *flags]) == 2
+    out = capsys.readouterr()
+    assert out.out == ""
+    assert said in out.err
+
+
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        (Request(), "--model config.json or --entry"),
+        (Request(model="x", batch=0), "--batch 0"),
+        (Request(model="x", seq=-1), "--seq -1"),
+        (Request(model="x", world_size=8), "how do the ranks share"),
+        (Request(model="x", world_size=8, tp=3), "no multiple"),
+        (Request(model="x", offload="optimizer"), "--offload optimizer: needs"),
+        (Request(model="x", gpu="h900"), "--gpu h900"),
+        (Request(entry="train.py", world_size=1), "FILE:NAME"),
+    ],
+)
+def test_wrong_flags_are_named(request_: Request, said: str) -> None:
+    with pytest.raises(ParamedicError, match=said):
+        check(request_)
+        card_of(request_.gpu)
+        if request_.entry:
+            estimates([request_], print)
+
+
+def test_sizes_are_read_as_people_write_them() -> None:
+    assert [size_of(text, "--x") for text in ("40GiB", "24 GB", "512")] == [40 * GIB, 24 * 10**9, 512]
+    with pytest.raises(ParamedicError, match="--x much"):
+        size_of("much", "--x")
+
+
+def test_secrets_do_not_reach_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_x")
+    monkeypatch.setenv("PLAIN", "y")
+    kept = process._environment()
+    assert "HF_TOKEN" not in kept
+    assert kept["PLAIN"] == "y"
+
+
+# -- plan ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_plan_begins_with_the_smallest_change(configs: dict[str, str]) -> None:
+    asked = Request(model=configs["llama"], batch=8, seq=256, gpu="h200", gpu_memory="960MiB")
+    found = plan.plan(asked, 3, lambda text: None)
+    assert found.answers
+    efforts = [answer.candidate.effort for answer in found.answers]
+    assert efforts == sorted(efforts)
+    assert all(answer.estimate.fits != "no" for answer in found.answers)
+    assert found.answers[0].candidate.edits
+    assert "1. --" in plan.text(found)
+    json.dumps(plan.document(found))
+
+
+def test_a_plan_for_several_cards_offers_to_share(configs: dict[str, str]) -> None:
+    titles = {edit.title for one in plan.candidates(Request(model="x", batch=4, world_size=4)) for edit in one.edits}
+    assert {"--strategy fsdp2", "--strategy zero3", "--bucket-view", "--activation-checkpointing"} <= titles
+
+
+def test_the_largest_batch_fits_and_a_larger_one_does_not() -> None:
+    assert [plan._search(start, most.__ge__) for start, most in ((1, 13), (16, 13), (1, 0), (4, 4))] == [13, 13, 0, 4]
+
+
+@pytest.mark.parametrize("strategy", ["zero2", "zero3", "fsdp2", "none"])
+def test_a_plan_can_be_pasted(strategy: str) -> None:
+    asked = Request(
+        model="x", batch=4, strategy=strategy, world_size=4 if strategy != "none" else 1, checkpointing=True
+    )
+    text = "\n".join(config_of(asked))
+    if strategy.startswith("zero"):
+        assert json.loads(text)["zero_optimization"]["stage"] == int(strategy[-1])
+    else:
+        assert ("fsdp_version: 2" in text) == (strategy == "fsdp2")
+
+
+def test_more_work_or_more_moving_is_slower() -> None:
+    card, base = CARDS["a100-40"], Request(model="x", batch=4, seq=2048, strategy="fsdp2", world_size=4)
+    plain, again, away = (
+        samples_a_second(one, 7 * 10**9, card)
+        for one in (base, replace(base, checkpointing=True), replace(base, offload="parameters"))
+    )
+    assert plain > again > 0
+    assert plain > away
+
+
+# -- compare, picture, outside -------------------------------------------------------------------------------------
+
+
+def snapshot() -> dict[str, Any]:
+    blocks = [
+        {
+            "size": 1024,
+            "requested_size": 1000,
+            "state": "active_allocated",
+            "frames": [{"filename": "/home/me/train.py", "line": 7, "name": "f"}],
+        }
+    ]
+    segments = [{"total_size": 2 << 20, "allocated_size": 1024, "blocks": blocks}]
+    trace = [{"action": "alloc", "size": 4096}, {"action": "free_completed", "size": 4096}]
+    return {"segments": segments, "device_traces": [trace]}
+
+
+def test_a_snapshot_is_read_with_its_peak(tmp_path: Path) -> None:
+    file = tmp_path / "snapshot.pickle"
+    file.write_bytes(pickle.dumps(snapshot()))
+    found = compare.read(str(file))
+    assert (found.allocated, found.reserved) == (1024 + 4096, 2 << 20)
+    assert found.owners == {"/home/me/train.py:7": 1000}
+
+
+def test_a_snapshot_that_would_run_code_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "snapshot.pickle"
+    file.write_bytes(pickle.dumps(os.getcwd))
+    with pytest.raises(ParamedicError, match="refused"):
+        compare.read(str(file))
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"{", pickle.dumps({"segments": [{}]}), pickle.dumps([1])])
+def test_other_files_are_refused(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(content)
+    with pytest.raises(ParamedicError):
+        compare.read(str(tmp_path / "x"))
+
+
+def test_an_estimate_beside_memory_stats(made: dict[str, Estimate], tmp_path: Path) -> None:
+    one = made["plain"]
+    stats = {"allocated_bytes.all.peak": one.allocated.mid, "reserved_bytes.all.peak": one.reserved.mid * 2}
+    (tmp_path / "stats.json").write_text(json.dumps(stats))
+    found = compare.compare(compare.read(str(tmp_path / "stats.json")), one)
+    assert [(row["difference"], row["within"]) for row in found["rows"]] == [(0.0, True), (-0.5, False)]
+    assert "outside the range" in compare.text(found)
+
+
+def test_the_picture_is_one_file_that_loads_nothing(made: dict[str, Estimate]) -> None:
+    page = picture.page("Memory of <script>", "words & <b>", made["plain"].result["series"], CARDS["h200"].memory)
+    assert "<script>" not in page
+    assert "<polygon" in page
+    assert "http" not in page.replace("http-equiv", "")
+    lines = list(picture.chart(made["plain"].result["series"], 1))
+    assert "forward" in lines[-1]
+    assert "backward" in lines[-1]
+
+
+def test_each_dimension_of_the_mesh_has_its_communicator() -> None:
+    base = Request(model="x", strategy="fsdp2")
+    assert outside.communicators(replace(base, world_size=1)) == 0
+    assert outside.communicators(replace(base, world_size=8)) == 1
+    assert outside.communicators(replace(base, world_size=8, tp=2)) == 3
+
+
+def test_no_torch_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ParamedicError, match=r"pip install 'paramedic\[memory\]'"):
+        guard.find_torch()
