@@ -17,7 +17,10 @@ from paramedic import __version__
 from paramedic.commands.flags import say
 from paramedic.errors import ParamedicError
 
-VERBS = ("demo", "diagnose", "run", "attach", "diff", "explain", "rules", "bundle", "ward", "completion")
+VERBS = (
+    "demo", "diagnose", "run", "attach", "diff", "explain", "rules", "bundle", "submit", "jobs", "logs", "cancel", "ward",
+    "completion",
+)  # fmt: skip
 
 
 class Verb(Protocol):
