@@ -18,8 +18,8 @@ from paramedic.commands.flags import say
 from paramedic.errors import ParamedicError
 
 VERBS = (
-    "demo", "diagnose", "run", "attach", "diff", "explain", "rules", "bundle", "submit", "jobs", "logs", "cancel", "ward",
-    "completion",
+    "demo", "diagnose", "run", "attach", "diff", "explain", "rules", "bundle", "submit", "jobs", "logs", "cancel",
+    "ward", "completion",
 )  # fmt: skip
 
 

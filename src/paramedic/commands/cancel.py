@@ -1,6 +1,6 @@
 """end submitted jobs, with everything that they started
 
-  paramedic cancel ID…
+paramedic cancel ID…
 """
 
 from __future__ import annotations

@@ -51,7 +51,8 @@ def document(job: Job, events: bool = False) -> dict[str, Any]:
             {
                 "number": one.number, "code": one.code, "reason": one.reason, "cause": one.cause, "action": one.action,
                 "why": one.why, "tunables": dict(one.tunables), "resume": one.resume, "exclude": list(one.exclude),
-                "device_hours": round(one.device_hours, 4), "engine_id": one.engine_id, "folder": job.folder(one.number),
+                "device_hours": round(one.device_hours, 4), "engine_id": one.engine_id,
+                "folder": job.folder(one.number),
             }
             for one in job.attempts
         ],
@@ -77,7 +78,9 @@ def _print_table(jobs: list[Job]) -> None:
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("job", "engine", "phase", "ranks", "attempts", "hours", "last cause", "what"):
-        table.add_column(name, no_wrap=name == "job", justify="right" if name in ("ranks", "attempts", "hours") else "left")
+        table.add_column(
+            name, no_wrap=name == "job", justify="right" if name in ("ranks", "attempts", "hours") else "left"
+        )
     for job in jobs:
         attempts = job.attempts
         cause = next((one.cause for one in reversed(attempts) if one.cause), "")

@@ -1,7 +1,7 @@
 """what the ranks of a submitted job print
 
-  paramedic logs ID
-  paramedic logs ID --rank 3 --follow
+paramedic logs ID
+paramedic logs ID --rank 3 --follow
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""run a program on many ranks: here, or on Ray, Slurm or Kubernetes; tried again only where the cause says that it helps
+"""run a program on many ranks: here, on Ray, Slurm or Kubernetes; tried again where its cause says that it helps
 
-The ranks are started by torchrun, watched, and diagnosed when they fail. Whether to try again is decided by the diagnosed
-cause; an attempt goes on from the newest complete checkpoint (PARAMEDIC_RESUME, or {resume} in the command). The job
-outlives this command: `paramedic jobs`, `logs` and `cancel` find it from any shell.
+The ranks are started by torchrun, watched, and diagnosed when they fail. Whether to try again is decided by the
+diagnosed cause; an attempt goes on from the newest complete checkpoint (PARAMEDIC_RESUME, or {resume} in the command).
+The job outlives this command: `paramedic jobs`, `logs` and `cancel` find it from any shell.
 
   paramedic submit --ranks 2 -- python train.py
   paramedic submit --engine slurm --nodes 4 --gpus 8 --option partition=train --checkpoint runs/x -- python train.py
   paramedic submit --ranks 2 --tunable micro_batch=16:1:64 --tunable accumulation=1:1:64 \\
       -- python train.py --batch {micro_batch} --accumulate {accumulation} --resume={resume}
-  paramedic submit --engine kubernetes --nodes 2 --gpus 8 --option image=registry/train:1 --ship --dry-run -- python train.py
+  paramedic submit --engine kubernetes --nodes 2 --gpus 8 --option image=registry/train:1 --dry-run -- python train.py
 
 Exit codes: 0 submitted; with --wait the program's own (1 where it has none, 130 when the job was cancelled).
 """
@@ -43,18 +43,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     size.add_argument("--ranks", type=int, metavar="N", help="ranks of each node, without GPUs (default: 1)")
     group.add_argument("--time-limit", metavar="TIME", help="of an attempt: 90s, 30m, 4h")
     group.add_argument(
-        "--option", metavar="KEY=VALUE", action="append", default=[], help="for the engine: partition=…, image=…, address=…"
+        "--option",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="for the engine: partition=…, image=…, address=…",
     )
     group.add_argument("--env", metavar="KEY=VALUE", action="append", default=[], help="for the ranks")
     group.add_argument("--ship", action="store_true", help="run on a copy of this folder's code, named by its content")
     again = parser.add_argument_group("trying again")
-    again.add_argument("--checkpoint", metavar="DIR", help="where the program saves; the newest complete one is resumed")
+    again.add_argument(
+        "--checkpoint", metavar="DIR", help="where the program saves; the newest complete one is resumed"
+    )
     again.add_argument(
         "--tunable", metavar="NAME=VALUE:LOW:HIGH", action="append", default=[],
         help="a number that may be changed when memory does not suffice; {NAME} in the command",
     )  # fmt: skip
     again.add_argument(
-        "--retry", metavar="CAUSE=N|replan|never", action="append", default=[], help="instead of the default for a cause"
+        "--retry",
+        metavar="CAUSE=N|replan|never",
+        action="append",
+        default=[],
+        help="instead of the default for a cause",
     )
     again.add_argument("--most-attempts", type=int, default=10, metavar="N", help="(default: 10)")
     how = parser.add_argument_group("how")

@@ -113,5 +113,3 @@ def ours(module: str, *arguments: str) -> list[str]:
 
 def inside_job() -> bool:
     return "PARAMEDIC_JOB" in os.environ and "PARAMEDIC_LAUNCH" in os.environ
-
-

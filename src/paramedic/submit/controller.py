@@ -50,9 +50,9 @@ class Controller:
             if wants_cancel(self.store, self.entry.id):
                 self._cancel(standing)
             else:
-                {"plan": self._plan, "submit": self._submit, "follow": self._follow, "judge": self._judge}[standing.next](
-                    standing
-                )
+                {"plan": self._plan, "submit": self._submit, "follow": self._follow, "judge": self._judge}[
+                    standing.next
+                ](standing)
 
     # -- steps: each ends with an event ------------------------------------------------------------------------------
 
@@ -143,10 +143,8 @@ class Controller:
             self.note("phase", "failed", attempt.number, why=f"it could not be submitted: {text}")
             return
         failure = judge(plan, attempt, self.spec.engine)
-        decision = policy.decide(
-            policy.policy_of(self.spec.retry), [*standing.failures, failure], self.spec.most_attempts,
-            attempt.tunables, self.spec.tunable, self.engine.CAN_EXCLUDE,
-        )  # fmt: skip
+        room = policy.Room(self.spec.most_attempts, attempt.tunables, self.spec.tunable, self.engine.CAN_EXCLUDE)
+        decision = policy.decide(policy.policy_of(self.spec.retry), [*standing.failures, failure], room)
         said = {**asdict(decision), "failure": asdict(failure)}
         self.note("decision", said.pop("reason"), plan.number, **said)
         if decision.action == "stop":

@@ -163,7 +163,7 @@ class Job:
             controller.end_attempt(engines.get(self.spec.engine), attempt, plan)
 
 
-# -- submitting ---------------------------------------------------------------------------------------------------------
+# -- submitting ----------------------------------------------------------------------------------------------------
 
 
 def start(spec: Spec, key: str | None = None, root: str | None = None) -> Job:

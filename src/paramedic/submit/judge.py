@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from paramedic.errors import ParamedicError
 from paramedic.run_folder import whole
 from paramedic.submit import rank_logs, resume
-from paramedic.submit.policy import Failure, failure_of
+from paramedic.submit.policy import Ended, Failure, failure_of
 from paramedic.submit.spec import ENGINE, LOGS, WATCH, Plan
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def judge(plan: Plan, attempt: Attempt, engine: str) -> Failure:
         _keep(report, plan.folder)
     last = rank_logs.last_line(plan.folder, plan.spec.ranks_per_node)
     verdict = report.verdict if report else None
-    return failure_of(verdict, engine, attempt.reason, attempt.code, attempt.hosts, last, _progressed(plan))
+    return failure_of(verdict, Ended(engine, attempt.reason, attempt.code, attempt.hosts, last, _progressed(plan)))
 
 
 def diagnosis(folder: str) -> ShownReport | None:

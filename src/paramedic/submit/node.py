@@ -84,9 +84,7 @@ def _run(folder: str, said: Mapping[str, Any], node: int, shared: bool) -> tuple
         return error.code, False
 
 
-def torchrun(
-    said: Mapping[str, Any], node: int, logs: str, shared: bool, environment: Mapping[str, str]
-) -> list[str]:
+def torchrun(said: Mapping[str, Any], node: int, logs: str, shared: bool, environment: Mapping[str, str]) -> list[str]:
     """What ranks print goes to a file each; without a shared folder it also goes to where the engine keeps logs."""
     words = [said["python"], "-m", "torch.distributed.run", "--nproc-per-node", str(said["ranks_per_node"])]
     words += ["--max-restarts", "0", *meeting(said["nodes"], node, environment)]

@@ -1,6 +1,6 @@
 """The driver of an attempt on a Ray cluster: reserves the nodes, starts one of our nodes in each, and says who is lost.
 
-    python -m paramedic.submit.on_ray FOLDER
+python -m paramedic.submit.on_ray FOLDER
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -74,7 +74,7 @@ def policy_of(chosen: Mapping[str, int | str]) -> dict[str, Retry]:
 
 
 def _changed(entry: Retry, cause: str, said: int | str) -> Retry:
-    if said == "never" or said == 0:
+    if said in ("never", 0):
         return replace(entry, times=0, why="asked for: never")
     if said == "replan":
         return replace(entry, action="replan", times=max(entry.times, 5))
@@ -83,63 +83,101 @@ def _changed(entry: Retry, cause: str, said: int | str) -> Retry:
     return replace(entry, action="retry", times=said)
 
 
-def failure_of(
-    verdict: Finding | None, engine: str, reason: str, code: int | None, hosts: Sequence[str], last: str, progressed: bool
-) -> Failure:
-    """What an engine knows for certain counts before the diagnosis of the logs, which only shows what followed from it."""
-    if reason in OF_ENGINE and not _says_more(verdict, reason):
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How an attempt ended, before it is diagnosed."""
+
+    engine: str
+    reason: str = ""
+    code: int | None = None
+    hosts: tuple[str, ...] = ()
+    last: str = ""
+    """The last words of a rank."""
+    progressed: bool = False
+
+
+def failure_of(verdict: Finding | None, ended: Ended) -> Failure:
+    """What an engine knows for certain counts before the diagnosis of the logs, which shows what followed from it."""
+    if ended.reason in OF_ENGINE and not _says_more(verdict, ended.reason):
         return Failure(
-            OF_ENGINE[reason], 1.0, _digest(reason, *hosts), engine, "worker-or-node-loss", reason, (), tuple(hosts),
-            progressed,
-        )  # fmt: skip
-    if verdict is None:
-        return Failure(UNKNOWN, 0.0, _digest("exit", str(code), _plain(last)), "diagnosis", "", reason, progressed=progressed)
-    cause = verdict.causes[0] if verdict.causes else None
+            OF_ENGINE[ended.reason],
+            1.0,
+            _digest(ended.reason, *ended.hosts),
+            ended.engine,
+            "worker-or-node-loss",
+            ended.reason,
+            hosts=ended.hosts,
+            progressed=ended.progressed,
+        )
+    if verdict is None or not verdict.causes:
+        same = _digest("exit", str(ended.code), _plain(ended.last))
+        return Failure(UNKNOWN, 0.0, same, "diagnosis", "", ended.reason, progressed=ended.progressed)
+    cause = verdict.causes[0]
     text = verdict.evidence[0].event.text if verdict.evidence else verdict.summary
     # Which rank it hits is chance where hosts fail, and no news where the program does.
-    parts = [verdict.rule, verdict.symptom, cause.id if cause else "", _plain(text), *verdict.hosts]
     return Failure(
-        cause.id if cause else UNKNOWN, cause.probability if cause else 0.0, _digest(*parts), "diagnosis",
-        verdict.symptom, reason, verdict.ranks, verdict.hosts, progressed,
-    )  # fmt: skip
+        cause.id,
+        cause.probability,
+        _digest(verdict.rule, verdict.symptom, cause.id, _plain(text), *verdict.hosts),
+        "diagnosis",
+        verdict.symptom,
+        ended.reason,
+        verdict.ranks,
+        verdict.hosts,
+        ended.progressed,
+    )
 
 
 def _says_more(verdict: Finding | None, reason: str) -> bool:
     """That the agent is gone may have a cause which the ranks could still tell."""
-    return reason == "agent-lost" and verdict is not None and verdict.consequence == "never" and verdict.confidence > 0.8
+    return (
+        reason == "agent-lost" and verdict is not None and verdict.consequence == "never" and verdict.confidence > 0.8
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What is left to be tried."""
+
+    most_attempts: int
+    values: Mapping[str, int]
+    """Of the tunables, in the attempt that failed."""
+    limits: Mapping[str, Tunable]
+    can_exclude: bool = False
 
 
 def decide(
-    policy: Mapping[str, Retry],
-    failures: Sequence[Failure],
-    most_attempts: int,
-    values: Mapping[str, int],
-    limits: Mapping[str, Tunable],
-    can_exclude: bool,
-    replan: Replan | None = None,
+    policy: Mapping[str, Retry], failures: Sequence[Failure], room: Room, replan: Replan | None = None
 ) -> Decision:
     """`failures` are those of all attempts so far, the last one last."""
     last = failures[-1]
     entry = policy.get(last.cause)
     if entry is None:
         return Decision("stop", last.cause, "the failure was not diagnosed: trying blindly would only repeat it")
+    against = next(_against(entry, failures, room.most_attempts), None)
+    if against is not None:
+        return Decision("stop", last.cause, against)
+    if entry.action == "replan":
+        return _replanned(last, entry, room, replan or less_memory)
+    return _again(last, entry, sum(one.cause == last.cause for one in failures), room.can_exclude)
+
+
+def _against(entry: Retry, failures: Sequence[Failure], most_attempts: int) -> Iterator[str]:
+    """What speaks against another attempt."""
+    last = failures[-1]
     if last.said_by == "diagnosis" and last.probability < _SURE_ENOUGH:
-        return Decision("stop", last.cause, f"{last.cause} is the likeliest cause, but only {last.probability:.0%} sure")
+        yield f"{last.cause} is the likeliest cause, but only {last.probability:.0%} sure"
     if entry.times == 0:
-        return Decision("stop", last.cause, f"never tried again for {last.cause}: {entry.why}")
+        yield f"never tried again for {last.cause}: {entry.why}"
     if len(failures) >= most_attempts:
-        return Decision("stop", last.cause, f"{len(failures)} attempts were made, as many as are allowed")
+        yield f"{len(failures)} attempts were made, as many as are allowed"
     if last.reason == "time-limit" and not last.progressed:
-        return Decision("stop", last.cause, "the time limit came before a new checkpoint: it would come again")
+        yield "the time limit came before a new checkpoint: it would come again"
     same = _repeats(failures)
     if same > entry.repeats and entry.action != "replan":
-        return Decision("stop", last.cause, f"the same failure came {same + 1} times without a newer checkpoint")
-    spent = sum(one.cause == last.cause for one in failures)
-    if spent > entry.times:
-        return Decision("stop", last.cause, f"{last.cause}: tried again {entry.times} times already")
-    if entry.action == "replan":
-        return _replanned(last, entry, values, limits, replan or less_memory)
-    return _again(last, entry, spent, can_exclude)
+        yield f"the same failure came {same + 1} times without a newer checkpoint"
+    if sum(one.cause == last.cause for one in failures) > entry.times:
+        yield f"{last.cause}: tried again {entry.times} times already"
 
 
 def _again(last: Failure, entry: Retry, spent: int, can_exclude: bool) -> Decision:
@@ -149,19 +187,18 @@ def _again(last: Failure, entry: Retry, spent: int, can_exclude: bool) -> Decisi
     return Decision("retry", last.cause, reason, exclude, None, entry.wait * spent)
 
 
-def _replanned(
-    last: Failure, entry: Retry, values: Mapping[str, int], limits: Mapping[str, Tunable], replan: Replan
-) -> Decision:
-    found = replan(values, limits) if limits else None
+def _replanned(last: Failure, entry: Retry, room: Room, replan: Replan) -> Decision:
+    values = room.values
+    found = replan(values, room.limits) if room.limits else None
     if found is None:
-        why = "no tunable can be lowered further" if limits else "no tunables were declared"
+        why = "no tunable can be lowered further" if room.limits else "no tunables were declared"
         return Decision("stop", last.cause, f"{last.cause}: {why}: the same memory would not do again")
     changes = ", ".join(f"{name} {values[name]} → {found[name]}" for name in found if found[name] != values[name])
     return Decision("replan", last.cause, f"{last.cause}: {entry.why}: {changes}", tunables=found)
 
 
 def less_memory(values: Mapping[str, int], limits: Mapping[str, Tunable]) -> Mapping[str, int] | None:
-    """Half the micro-batch, twice the accumulation: the sum over the batch stays the same, so nothing else is changed."""
+    """Half the micro-batch, twice the accumulation: the batch stays the same, so nothing else has to be changed."""
     batch, steps = values.get("micro_batch"), values.get("accumulation")
     if batch is None or steps is None or batch % 2:
         return None

@@ -1,5 +1,5 @@
-"""What can be known before a job is started: a plain list of functions that take the plan. What fails for certain is not
-started, unless it is forced."""
+"""What can be known before a job is started: a plain list of functions that take the plan. What fails for certain is
+not started, unless it is forced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The newest complete checkpoint: what was being written when a rank died is skipped and named. Nothing is unpickled."""
+"""The newest complete checkpoint: what was half written when a rank died is skipped and named. Nothing is unpickled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was asked for (Spec), what one attempt is (Plan), and how its ranks are started: plain values, pure functions."""
+"""What was asked for (Spec), what one attempt is (Plan), and how its ranks are started: values and pure functions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paramedic.errors import ParamedicError
 
 ENGINES = ("local", "ray", "slurm", "kubernetes")
 MARK = "PARAMEDIC_ATTEMPT"
-"""Every process of an attempt has it in its environment, as JOB/NUMBER: so they are found again, whoever their parent is."""
+"""Every process of an attempt has it in its environment, as JOB/NUMBER: so it is found again, whoever its parent is."""
 WATCH, LOGS, ENGINE = "watch", "logs", "engine"
 """The folders of an attempt: what the watcher left, what the ranks printed, what the engine says."""
 _LAUNCHERS = ("torchrun", "deepspeed", "accelerate", "srun", "mpirun", "mpiexec", "colossalai", "horovodrun")
@@ -108,7 +108,11 @@ def checked(spec: Spec) -> Spec:
         raise ParamedicError(f"--engine {spec.engine}: not one of {', '.join(ENGINES)}")
     if not _NAME.fullmatch(spec.name) or len(spec.name) > 40:
         raise ParamedicError(f"--name {spec.name}: small letters, digits and single hyphens, at most 40 of them")
-    for what, number in (("nodes", spec.nodes), ("ranks of a node", spec.ranks_per_node), ("attempts", spec.most_attempts)):
+    for what, number in (
+        ("nodes", spec.nodes),
+        ("ranks of a node", spec.ranks_per_node),
+        ("attempts", spec.most_attempts),
+    ):
         if number < 1:
             raise ParamedicError(f"{number} {what}: at least one is needed")
     if spec.gpus_per_rank < 0 or spec.time_limit_s < 0 or spec.cpus_per_rank < 1:
@@ -128,7 +132,7 @@ def _check_command(spec: Spec) -> None:
     program = os.path.basename(spec.command[0])
     if program in _LAUNCHERS:
         raise ParamedicError(
-            f"{program}: submit starts the ranks itself; name the program: paramedic submit --ranks 8 -- python train.py"
+            f"{program}: submit starts the ranks itself; name the program: submit --ranks 8 -- python train.py"
         )
     known = {*spec.tunable, "resume"}
     for word in spec.command:

@@ -151,7 +151,7 @@ class Store:
                 "SELECT seq, at, attempt, kind, text, fields FROM events WHERE job = ? AND seq > ? ORDER BY seq",
                 (job, after),
             ).fetchall()
-        return [JobEvent(*row[:5], json.loads(row[5])) for row in rows]
+        return [JobEvent(seq, at, attempt, kind, text, json.loads(raw)) for seq, at, attempt, kind, text, raw in rows]
 
 
 class StoreError(ParamedicError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal as signals
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Literal, Protocol, cast
@@ -11,6 +12,8 @@ from typing import Any, Literal, Protocol, cast
 from paramedic.run_folder import whole
 from paramedic.submit import node
 from paramedic.submit.spec import ENGINE, Plan, launch
+
+_KILLED = 128 + signals.SIGKILL
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,11 @@ def exits(plan: Plan) -> dict[int, dict[str, Any]]:
         except (OSError, ValueError):
             continue
     return found
+
+
+def reason_of(ends: dict[int, dict[str, Any]]) -> str:
+    """torchrun itself was killed: it ends with 1 when one of its ranks is."""
+    return "agent-lost" if any(end["code"] == _KILLED for end in ends.values()) else ""
 
 
 def code_of(ends: dict[int, dict[str, Any]]) -> int | None:

@@ -18,18 +18,11 @@ from typing import Any
 
 from paramedic.errors import ParamedicError
 from paramedic.submit.engines import Concern, State, write_launch
-from paramedic.submit.spec import ENGINE, Plan, launch
+from paramedic.submit.engines.manifests import KINDS, kind_of, namespace_of, render
+from paramedic.submit.spec import ENGINE, Plan
 
 CAN_EXCLUDE = True
-_KINDS = {
-    "job": ("batch", "v1", "Job", "jobs"),
-    "jobset": ("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets"),
-    "trainjob": ("trainer.kubeflow.org", "v1alpha1", "TrainJob", "trainjobs"),
-}
-_PORT = "29500"
 _MOST_CODE = 900_000
-_UNPACK = "mkdir -p /tmp/code && tar -xzf /code/code.tar.gz -C /tmp/code && exec "
-_NODE = "python -m paramedic.submit.node /run/paramedic-attempt"
 _DISRUPTIONS = {
     "PreemptionByScheduler": "preempted",
     "PreemptionByKubeScheduler": "preempted",
@@ -39,158 +32,6 @@ _DISRUPTIONS = {
     "TerminationByKubelet": "drained",
 }
 _END_PATIENCE = 120.0
-
-
-# -- what is submitted: pure ---------------------------------------------------------------------------------------------
-
-
-def kind_of(plan: Plan) -> str:
-    kind = plan.spec.options.get("kind", "job")
-    if kind not in _KINDS:
-        raise ParamedicError(f"option kind={kind}: not one of {', '.join(_KINDS)}")
-    return kind
-
-
-def render(plan: Plan) -> list[dict[str, Any]]:
-    """The manifests, in the order in which they are created; the code is put into its ConfigMap when it is submitted."""
-    kind = kind_of(plan)
-    bodies = [_config_map(plan)] if plan.spec.code else []
-    if kind == "job":
-        return [*bodies, _service(plan), _object(plan, "job", _job_spec(plan))]
-    return [*bodies, _object(plan, kind, _jobset(plan) if kind == "jobset" else _trainjob(plan))]
-
-
-def _object(plan: Plan, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
-    group, version, name, _ = _KINDS[kind]
-    return {"apiVersion": f"{group}/{version}", "kind": name, "metadata": _metadata(plan), "spec": spec}
-
-
-def _metadata(plan: Plan) -> dict[str, Any]:
-    return {"name": plan.engine_name, "namespace": namespace_of(plan), "labels": _labels(plan)}
-
-
-def _labels(plan: Plan) -> dict[str, str]:
-    return {
-        "app.kubernetes.io/managed-by": "paramedic",
-        "paramedic-job": plan.job,
-        "paramedic-attempt": str(plan.number),
-    }
-
-
-def namespace_of(plan: Plan) -> str:
-    return plan.spec.options.get("namespace", "default")
-
-
-def _config_map(plan: Plan) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(plan), "binaryData": {}}
-
-
-def _service(plan: Plan) -> dict[str, Any]:
-    """Headless: it gives each pod a name under which the others find it, before it is ready."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": _metadata(plan),
-        "spec": {
-            "clusterIP": "None",
-            "selector": {"paramedic-job": plan.job, "paramedic-attempt": str(plan.number)},
-            "publishNotReadyAddresses": True,
-            "ports": [{"name": "rendezvous", "port": int(_PORT)}],
-        },
-    }
-
-
-def _job_spec(plan: Plan) -> dict[str, Any]:
-    """Kubernetes does not start it again by itself: what to do after a failure is decided by its cause."""
-    spec = plan.spec
-    found: dict[str, Any] = {
-        "completions": spec.nodes,
-        "parallelism": spec.nodes,
-        "completionMode": "Indexed",
-        "backoffLimit": 0,
-        "template": {"metadata": {"labels": _labels(plan)}, "spec": _pod(plan)},
-    }
-    if spec.time_limit_s:
-        found["activeDeadlineSeconds"] = spec.time_limit_s
-    return found
-
-
-def _jobset(plan: Plan) -> dict[str, Any]:
-    return {
-        "network": {"enableDNSHostnames": True, "subdomain": plan.engine_name},
-        "failurePolicy": {"maxRestarts": 0},
-        "replicatedJobs": [{"name": "node", "replicas": 1, "template": {"spec": _job_spec(plan)}}],
-    }
-
-
-def _trainjob(plan: Plan) -> dict[str, Any]:
-    spec = plan.spec
-    container = _container(plan)
-    trainer = {
-        "image": container["image"],
-        "command": container["command"],
-        "env": container["env"],
-        "numNodes": spec.nodes,
-        "resourcesPerNode": container["resources"],
-    }
-    return {"runtimeRef": {"name": spec.options.get("runtime", "torch-distributed")}, "trainer": trainer}
-
-
-def _pod(plan: Plan) -> dict[str, Any]:
-    volumes: list[dict[str, Any]] = []
-    if plan.spec.code:
-        volumes.append({"name": "code", "configMap": {"name": plan.engine_name}})
-    if "claim" in plan.spec.options:
-        volumes.append({"name": "claim", "persistentVolumeClaim": {"claimName": plan.spec.options["claim"]}})
-    found: dict[str, Any] = {"restartPolicy": "Never", "containers": [_container(plan)]}
-    if kind_of(plan) == "job":
-        found["subdomain"] = plan.engine_name
-    if volumes:
-        found["volumes"] = volumes
-    if plan.exclude:
-        without = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": list(plan.exclude)}
-        terms = {"nodeSelectorTerms": [{"matchExpressions": [without]}]}
-        found["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
-    return found
-
-
-def _container(plan: Plan) -> dict[str, Any]:
-    spec = plan.spec
-    if "image" not in spec.options:
-        raise ParamedicError("--engine kubernetes needs an image: --option image=registry/name:tag")
-    limits = {"cpu": str(spec.ranks_per_node * spec.cpus_per_rank)}
-    if spec.gpus_per_rank:
-        limits["nvidia.com/gpu"] = str(spec.ranks_per_node * spec.gpus_per_rank)
-    if "memory" in spec.options:
-        limits["memory"] = spec.options["memory"]
-    mounts = [{"name": "code", "mountPath": "/code"}] if spec.code else []
-    mounts += [{"name": "claim", "mountPath": "/claim"}] if "claim" in spec.options else []
-    found: dict[str, Any] = {
-        "name": "node",
-        "image": spec.options["image"],
-        "command": ["sh", "-c", (_UNPACK if spec.code else "exec ") + _NODE],
-        "env": _environment(plan),
-        "resources": {"limits": limits},
-    }
-    if mounts:
-        found["volumeMounts"] = mounts
-    return found
-
-
-def _environment(plan: Plan) -> list[dict[str, Any]]:
-    """A TrainJob's runtime says itself where nodes meet."""
-    kind = kind_of(plan)
-    said = launch(plan) | {"python": "python", "workdir": plan.spec.options.get("workdir", "/tmp/code" if plan.spec.code else "/")}
-    index = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
-    found: list[dict[str, Any]] = [{"name": "PARAMEDIC_LAUNCH_JSON", "value": json.dumps(said, sort_keys=True)}]
-    if kind != "trainjob":
-        head = f"{plan.engine_name}-0.{plan.engine_name}"
-        head = head if kind == "job" else f"{plan.engine_name}-node-0-0.{plan.engine_name}"
-        found += [{"name": "PARAMEDIC_HEAD", "value": head}, {"name": "PARAMEDIC_PORT", "value": _PORT}]
-    return [*found, {"name": "PARAMEDIC_NODE", "valueFrom": {"fieldRef": {"fieldPath": index}}}]
-
-
-# -- the cluster -----------------------------------------------------------------------------------------------------------
 
 
 class _Cluster:
@@ -242,14 +83,14 @@ def _cluster(plan: Plan) -> _Cluster:
 
 def check(plan: Plan) -> list[Concern]:
     try:
-        bodies = render(plan)
+        render(plan)
         cluster = _cluster(plan)
         cluster.ask(cluster.core.list_namespaced_pod, namespace_of(plan), limit=1)
         if plan.spec.code:
             _packed(plan.spec.code)
     except ParamedicError as error:
         return [Concern(True, str(error))]
-    return [] if bodies else []
+    return []
 
 
 def submit(plan: Plan) -> str:
@@ -276,10 +117,12 @@ def _create(cluster: _Cluster, namespace: str, kind: str, body: dict[str, Any]) 
     elif kind == "job":
         done = cluster.ask(cluster.batch.create_namespaced_job, namespace, body)
     else:
-        group, version, _, plural = _KINDS[kind]
+        group, version, _, plural = KINDS[kind]
         done = cluster.ask(cluster.custom.create_namespaced_custom_object, group, version, namespace, plural, body)
     if done is None:
-        raise ParamedicError(f"Kubernetes: {body['kind']}: the cluster does not know this kind, or the namespace {namespace}")
+        raise ParamedicError(
+            f"Kubernetes: {body['kind']}: the cluster does not know this kind, or the namespace {namespace}"
+        )
 
 
 def _packed(folder: str) -> bytes:
@@ -307,7 +150,7 @@ def _get(cluster: _Cluster, plan: Plan) -> Any:
     namespace, kind = namespace_of(plan), kind_of(plan)
     if kind == "job":
         return cluster.plain(cluster.ask(cluster.batch.read_namespaced_job, plan.engine_name, namespace))
-    group, version, _, plural = _KINDS[kind]
+    group, version, _, plural = KINDS[kind]
     return cluster.ask(cluster.custom.get_namespaced_custom_object, group, version, namespace, plural, plan.engine_name)
 
 
@@ -345,7 +188,7 @@ def _nodes(pods: list[dict[str, Any]]) -> tuple[str, ...]:
 
 
 def _why(pods: list[dict[str, Any]]) -> tuple[str, tuple[str, ...], int | None]:
-    """What the kubelet and the scheduler say about the first pod that failed by their doing; its node; its exit code."""
+    """What kubelet and scheduler say about the first pod that failed by their doing; its node; its exit code."""
     codes: list[int] = []
     for pod in pods:
         status = pod["status"]
@@ -386,7 +229,11 @@ def _fetch(cluster: _Cluster, namespace: str, name: str, folder: str) -> int:
 def _described(pod: dict[str, Any], events: list[dict[str, Any]]) -> str:
     """In the words of `kubectl describe`."""
     status, found = pod["status"], [f"Name: {pod['metadata']['name']}", f"Node: {pod['spec'].get('nodeName', '')}"]
-    found += [f"Status: {status.get('phase', '')}", f"Reason: {status.get('reason', '')}", f"Message: {status.get('message', '')}"]
+    found += [
+        f"Status: {status.get('phase', '')}",
+        f"Reason: {status.get('reason', '')}",
+        f"Message: {status.get('message', '')}",
+    ]
     for one in status.get("containerStatuses") or []:
         ended = (one.get("state") or {}).get("terminated") or {}
         found += [f"Last State: Terminated  Reason: {ended.get('reason', '')}  Exit Code: {ended.get('exitCode', '')}"]
@@ -415,7 +262,7 @@ def _delete(cluster: _Cluster, plan: Plan) -> None:
         cluster.ask(cluster.batch.delete_namespaced_job, name, namespace, propagation_policy="Foreground")
         cluster.ask(cluster.core.delete_namespaced_service, name, namespace)
     else:
-        group, version, _, plural = _KINDS[kind]
+        group, version, _, plural = KINDS[kind]
         cluster.ask(
             cluster.custom.delete_namespaced_custom_object, group, version, namespace, plural, name,
             propagation_policy="Foreground",
@@ -428,4 +275,6 @@ def fetch(name: str, folder: str) -> None:
     """`k8s:NAME` or `k8s:NAMESPACE/NAME`, of a Job, a JobSet or a TrainJob."""
     namespace, _, own = name.rpartition("/")
     if not _fetch(_Cluster(None), namespace or "default", own, folder):
-        raise ParamedicError(f"k8s:{name}: no pods of such a Job, JobSet or TrainJob in namespace {namespace or 'default'}")
+        raise ParamedicError(
+            f"k8s:{name}: no pods of such a Job, JobSet or TrainJob in namespace {namespace or 'default'}"
+        )

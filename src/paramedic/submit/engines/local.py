@@ -11,7 +11,7 @@ import sys
 from paramedic.errors import ParamedicError
 from paramedic.submit import ending
 from paramedic.submit.code import ours
-from paramedic.submit.engines import Concern, State, code_of, exits, write_launch
+from paramedic.submit.engines import Concern, State, code_of, exits, reason_of, write_launch
 from paramedic.submit.spec import ENGINE, MARK, Plan
 from paramedic.watch.process import look
 
@@ -62,11 +62,11 @@ def find(plan: Plan) -> str | None:
 def poll(id: str, plan: Plan) -> State:
     ends = exits(plan)
     if ends:
-        return State("ended", code_of(ends), "")
+        return State("ended", code_of(ends), reason_of(ends))
     if not ending.is_alive(*_process(id)):
         ends = exits(plan)  # it may have written it just before it ended
         if ends:
-            return State("ended", code_of(ends), "")
+            return State("ended", code_of(ends), reason_of(ends))
         return State("ended", None, "agent-lost", (), "the process that ran the attempt is gone")
     return State("started")
 

@@ -16,7 +16,7 @@ from typing import Any
 from paramedic.errors import ParamedicError
 from paramedic.submit import ending
 from paramedic.submit.code import ours
-from paramedic.submit.engines import Concern, State, code_of, exits, write_launch
+from paramedic.submit.engines import Concern, State, code_of, exits, reason_of, write_launch
 from paramedic.submit.on_ray import LOST, UNPLACED
 from paramedic.submit.spec import ENGINE, MARK, Plan
 
@@ -115,9 +115,12 @@ def poll(id: str, plan: Plan) -> State:
     said = str(info.message or "")
     text = _asked(reached.get_job_logs, id)
     lost = tuple(_LOST.findall(text))
-    reason = "node-lost" if lost else "not-granted" if UNPLACED in text else "cancelled-outside" if word == "STOPPED" else ""
+    reason = (
+        "node-lost" if lost else "not-granted" if UNPLACED in text else "cancelled-outside" if word == "STOPPED" else ""
+    )
     ends = exits(plan)
     code = 0 if word == "SUCCEEDED" else code_of(ends) or getattr(info, "driver_exit_code", None) or 1
+    reason = reason or reason_of(ends)
     if not reason and not ends and word == "FAILED":
         reason = "agent-lost"  # the driver itself is gone, with its node for instance
     return State("ended", code, reason, lost, said[:1000])

@@ -15,7 +15,7 @@ import time
 from paramedic.errors import ParamedicError
 from paramedic.submit import ending
 from paramedic.submit.code import ours
-from paramedic.submit.engines import Concern, State, code_of, exits, write_launch
+from paramedic.submit.engines import Concern, State, code_of, exits, reason_of, write_launch
 from paramedic.submit.shell import ask
 from paramedic.submit.spec import ENGINE, MARK, Plan
 
@@ -112,7 +112,7 @@ def poll(id: str, plan: Plan) -> State:
     if not word and not ends:
         return State("ended", None, "agent-lost", (), "Slurm does not know the job any more")
     code = 0 if word == "COMPLETED" else code_of(ends) or _exit_code(told) or 1
-    reason = _REASONS.get(word, "")
+    reason = _REASONS.get(word, "") or reason_of(ends)
     hosts = _failed_hosts(told) if reason == "node-lost" else []
     return State("ended", code, reason, tuple(hosts), f"JobState={word} Reason={told.get('Reason', '')}")
 
