@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from paramedic.errors import ParamedicError
 
 if TYPE_CHECKING:
     from paramedic.report import ShownReport
+    from paramedic.submit.job import Job, JobCancelled, RankFailed, job
 
 __version__ = "0.1.0"
-__all__ = ["ParamedicError", "__version__", "diagnose"]
+__all__ = ["Job", "JobCancelled", "ParamedicError", "RankFailed", "__version__", "diagnose", "job"]
 
 
 def diagnose(
@@ -41,3 +42,12 @@ def diagnose(
 
     options = Options(tuple(Path(rule) for rule in rules), tuple(select), tuple(ignore), setting)
     return run_pipeline([os.fspath(path) for path in paths], options)
+
+
+def __getattr__(name: str) -> Any:
+    """What submits jobs is imported when it is first asked for."""
+    if name in ("Job", "JobCancelled", "RankFailed", "job"):
+        from paramedic.submit import job as module
+
+        return getattr(module, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

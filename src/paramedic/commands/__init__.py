@@ -19,7 +19,7 @@ from paramedic.errors import ParamedicError
 
 VERBS = (
     *("demo", "diagnose", "check", "run", "attach", "record", "replay", "compare", "diff", "fix", "explain", "rules"),
-    *("net", "memory", "bundle", "ward", "study", "completion"),
+    *("net", "memory", "submit", "jobs", "logs", "cancel", "bundle", "ward", "study", "completion"),
 )
 
 

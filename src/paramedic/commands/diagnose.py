@@ -1,32 +1,62 @@
 """say which rank failed first, with which symptom and cause, and what to change
 
 Reads any mix of log files, folders, globs, archives (.tar, .zip, .gz, .zst …), recorded Runs and standard input (-).
-Ctrl-C ends the reading of standard input; what was read by then is diagnosed.
+Ctrl-C ends the reading of standard input; what was read by then is diagnosed. A job of an engine is named by its id,
+whoever submitted it: its logs, accounting and events are fetched first.
 
   paramedic diagnose logs/
   paramedic diagnose slurm-4711.out rank*.err
   torchrun … train.py 2>&1 | paramedic diagnose -
+  paramedic diagnose slurm:4711
+  paramedic diagnose ray:raysubmit_x7 k8s:NAMESPACE/NAME
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from paramedic.commands import flags
 
+_ENGINES = {"slurm": "slurm", "ray": "ray", "k8s": "kubernetes"}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", metavar="PATH", nargs="+", help="file, folder, glob or archive; - is standard input")
+    parser.add_argument(
+        "path", metavar="PATH", nargs="+", help="file, folder, glob, archive, slurm:ID, ray:ID or k8s:NAME; - is stdin"
+    )
     flags.add_report_flags(parser)
+
+
+@contextmanager
+def fetched(paths: list[str]) -> Iterator[list[str]]:
+    """Jobs of engines as folders with what the engine has about them; everything else as it is."""
+    with ExitStack() as stack:
+        yield [_fetched(path, stack) for path in paths]
+
+
+def _fetched(path: str, stack: ExitStack) -> str:
+    prefix, colon, id = path.partition(":")
+    if not colon or prefix not in _ENGINES or os.path.lexists(path):
+        return path
+    from paramedic.submit.fetch import fetch
+
+    folder = os.path.join(stack.enter_context(tempfile.TemporaryDirectory()), f"{prefix}-{id.replace('/', '-')}")
+    os.mkdir(folder)
+    fetch(_ENGINES[prefix], id, folder)
+    return folder
 
 
 def run(args: argparse.Namespace) -> int:
     from paramedic.pipeline import diagnose
 
     config = flags.settings(args)
-    with flags.interruptible(args.path) as skipped, flags.progress_bar() as progress:
-        report = diagnose(args.path, flags.options(config), progress)
+    with fetched(args.path) as paths, flags.interruptible(paths) as skipped, flags.progress_bar() as progress:
+        report = diagnose(paths, flags.options(config), progress)
     report = replace(report, skipped=(*report.skipped, *skipped))
     flags.write_report(report, args, config)
     return flags.exit_code(report, config.fail_on)

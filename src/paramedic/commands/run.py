@@ -5,6 +5,7 @@ where it stands into DIR; output goes to the terminal as ever, and into DIR/cons
 
   paramedic run -- torchrun --nproc-per-node 8 train.py
   paramedic run --on-hang kill -- deepspeed train.py --deepspeed_config ds.json
+  paramedic run --retry -- torchrun --nproc-per-node 8 train.py
   paramedic run --dir /shared/job-4711 -- srun -N4 torchrun … train.py
   paramedic run --listen :29400 --token-file t -- torchrun --node-rank 0 …        # and on the other nodes:
   paramedic run --gather node0:29400 --token-file t -- torchrun --node-rank 1 …
@@ -16,13 +17,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paramedic.commands import flags
-from paramedic.config import CHOICES
+from paramedic.config import CHOICES, Config
 from paramedic.errors import ParamedicError
 
 if TYPE_CHECKING:
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
 
 
 _SHARED = ("ranks", "stacks", "traces")
+_MOST_ATTEMPTS = 10
+_BY_THE_USER = (128 + signal.SIGINT, 128 + signal.SIGTERM, 128 + signal.SIGHUP, 126, 127)
+"""What is ended on purpose, or cannot be started, is not tried again."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -76,6 +81,11 @@ def add_watch_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--no-live", action="store_true", help="no live view, also on a terminal")
     group.add_argument("--metrics", metavar="FILE", help="keep a Prometheus text file there")
     group.add_argument("--webhook", metavar="URL", help="POST the verdict as JSON there")
+    group.add_argument(
+        "--retry",
+        action="store_true",
+        help="start it again where the diagnosed cause says that it helps, each attempt in a folder of its own in DIR",
+    )
     nodes = parser.add_argument_group("several nodes")
     nodes.add_argument(
         "--join", action="store_true", help="DIR is shared with the node that was started without this flag and judges"
@@ -97,7 +107,6 @@ def add_watch_flags(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from paramedic.watch import outputs
-    from paramedic.watch.watcher import CannotStartError, Watcher
 
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
     if not command:
@@ -106,8 +115,50 @@ def run(args: argparse.Namespace) -> int:
     if args.webhook:
         outputs.check_address(args.webhook)
     meeting = _meeting(args)
-    folder = _joined(args.dir) if args.join else _folder(args.dir)
     diagnosis = _Diagnosis(flags.options(config))
+    if args.retry:
+        return _run_again(args, command, config, diagnosis)
+    folder = _joined(args.dir) if args.join else _folder(args.dir)
+    return _run_once(args, command, config, diagnosis, folder, meeting=meeting)[0]
+
+
+def _run_again(args: argparse.Namespace, command: list[str], config: Config, diagnosis: _Diagnosis) -> int:
+    """Decided as for submitted jobs: by the cause, and not when the same failure comes back."""
+    from paramedic.submit.policy import Ended, Failure, Room, decide, failure_of, policy_of
+
+    if args.join or args.listen or args.gather:
+        raise ParamedicError(
+            "--retry: for a command that starts all its ranks; see `paramedic submit` for several nodes"
+        )
+    root, failures = _folder(args.dir), list[Failure]()
+    os.rmdir(os.path.join(root, "ranks"))
+    while True:
+        folder = _folder(os.path.join(root, f"attempt-{len(failures) + 1}"))
+        os.environ["PARAMEDIC_TRY"] = str(len(failures) + 1)
+        code, watcher = _run_once(args, command, config, diagnosis, folder)
+        if code == 0 or watcher is None or code in _BY_THE_USER or watcher.verdict is None:
+            return code
+        failures.append(failure_of(watcher.verdict.verdict, Ended("run", "", code)))
+        decision = decide(policy_of({}), failures, Room(_MOST_ATTEMPTS, {}, {}))
+        if not args.quiet:
+            flags.say(f"paramedic: attempt {len(failures)}: {decision.action}: {decision.reason}")
+        if decision.action == "stop":
+            return code
+        time.sleep(decision.wait)
+
+
+def _run_once(
+    args: argparse.Namespace,
+    command: list[str],
+    config: Config,
+    diagnosis: _Diagnosis,
+    folder: str,
+    *,
+    meeting: tuple[str, int, bytes] | None = None,
+) -> tuple[int, Watcher | None]:
+    from paramedic.watch import outputs
+    from paramedic.watch.watcher import CannotStartError, Watcher
+
     live = (
         not args.no_live
         and sys.stderr is not None
@@ -129,7 +180,7 @@ def run(args: argparse.Namespace) -> int:
         code = watcher.run(shown_by_us=live)
     except CannotStartError as error:
         flags.say(f"paramedic: {error}")
-        return error.code
+        return error.code, None
     finally:
         close()
     if args.record:
@@ -138,7 +189,7 @@ def run(args: argparse.Namespace) -> int:
         _say_recorded(watcher.folder, args.quiet)
     elif not args.quiet:
         flags.say(f"paramedic: recorded in {watcher.folder}; `paramedic diagnose {watcher.folder}` says it again")
-    return code
+    return code, watcher
 
 
 def _meeting(args: argparse.Namespace) -> tuple[str, int, bytes] | None:

@@ -1,0 +1,79 @@
+"""What can be known before a job is started: a plain list of functions that take the plan. What fails for certain is
+not started, unless it is forced."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+
+from paramedic.submit import code, engines
+from paramedic.submit.engines import Concern
+from paramedic.submit.policy import less_memory
+from paramedic.submit.spec import Plan
+
+_ENOUGH = 64 << 20
+_ASK = "import importlib.metadata as m, sys; print(sys.version_info[:2], m.version('torch'))"
+
+
+def concerns(plan: Plan) -> list[Concern]:
+    return [one for check in CHECKS for one in check(plan)]
+
+
+def _engine(plan: Plan) -> list[Concern]:
+    return engines.get(plan.spec.engine).check(plan)
+
+
+def _program(plan: Plan) -> Iterator[Concern]:
+    spec = plan.spec
+    place = spec.code or spec.workdir
+    if spec.function:
+        if not code.defines(place, spec.function):
+            yield Concern(True, f"{spec.function}: cannot be imported from {place}")
+        return
+    script = next((word for word in spec.command[1:] if word.endswith(".py")), "")
+    if script and spec.engine != "kubernetes" and not os.path.isfile(os.path.join(place, script)):
+        yield Concern(True, f"{script}: no such file in {place}")
+
+
+def _versions(plan: Plan) -> Iterator[Concern]:
+    """The program's own Python, and that it has torch; nothing heavy is imported for that."""
+    spec = plan.spec
+    if spec.engine == "kubernetes":  # the image's
+        return
+    if not shutil.which(spec.python):
+        yield Concern(True, f"{spec.python}: no such Python")
+        return
+    try:
+        done = subprocess.run([spec.python, "-c", _ASK], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        yield Concern(False, f"{spec.python}: cannot be asked for its packages: {error}")
+        return
+    if done.returncode:
+        yield Concern(True, f"{spec.python}: has no torch, which starts the ranks")
+
+
+def _disk(plan: Plan) -> Iterator[Concern]:
+    for what in (plan.folder, plan.spec.checkpoint):
+        place = _existing(what) if what else ""
+        if not place:
+            continue
+        if not os.access(place, os.W_OK):
+            yield Concern(True, f"{what}: cannot be written to")
+        elif (free := shutil.disk_usage(place).free) < _ENOUGH:
+            yield Concern(True, f"{what}: only {free >> 20} MB are free")
+
+
+def _existing(path: str) -> str:
+    while not os.path.exists(path) and os.path.dirname(path) != path:
+        path = os.path.dirname(path)
+    return path
+
+
+def _tunables(plan: Plan) -> Iterator[Concern]:
+    if "replan" in plan.spec.retry.values() and less_memory(plan.tunables, plan.spec.tunable) is None:
+        yield Concern(False, "`replan` is asked for, but micro_batch and accumulation leave no room for it")
+
+
+CHECKS: list[Callable[[Plan], list[Concern] | Iterator[Concern]]] = [_engine, _program, _versions, _disk, _tunables]

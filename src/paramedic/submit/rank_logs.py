@@ -1,0 +1,52 @@
+"""What the ranks of an attempt printed: a file for each rank, while it runs and afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import re
+from collections.abc import Iterator
+
+from paramedic.submit.spec import LOGS
+
+_LIVE = re.compile(r"/node-(\d{1,6})/[^/]+/attempt_\d+/(\d{1,6})/std(out|err)\.log$")
+_SETTLED = re.compile(r"/rank-(\d{1,6})\.(out|err)$")
+
+
+def files(folder: str, ranks_per_node: int) -> dict[int, list[str]]:
+    """By rank; standard output first."""
+    found: dict[int, list[str]] = {}
+    for rank, _, path in sorted(_all(folder, ranks_per_node)):
+        found.setdefault(rank, []).append(path)
+    return found
+
+
+def settle(folder: str, ranks_per_node: int) -> None:
+    """Names that say the rank: torchrun numbers its folders by the place on the node."""
+    for rank, kind, path in list(_all(folder, ranks_per_node)):
+        with contextlib.suppress(OSError):
+            os.replace(path, os.path.join(folder, LOGS, f"rank-{rank}.{kind}"))
+
+
+def _all(folder: str, ranks_per_node: int) -> Iterator[tuple[int, str, str]]:
+    place = os.path.join(glob.escape(folder), LOGS)
+    for path in glob.glob(os.path.join(place, "node-*", "*", "attempt_*", "*", "std*.log")):
+        if hit := _LIVE.search(path):
+            yield int(hit[1]) * ranks_per_node + int(hit[2]), hit[3], path
+    for path in glob.glob(os.path.join(place, "rank-*.*")):
+        if hit := _SETTLED.search(path):
+            yield int(hit[1]), hit[2], path
+
+
+def last_line(folder: str, ranks_per_node: int) -> str:
+    """The last words on standard error of whichever rank has any."""
+    for paths in files(folder, ranks_per_node).values():
+        for path in paths:
+            with contextlib.suppress(OSError), open(path, "rb") as file:
+                file.seek(max(os.path.getsize(path) - 4096, 0))
+                lines = file.read().decode("utf-8", "replace").split("\n")
+                said = next((line for line in reversed(lines) if line.strip()), "")
+                if said and path.endswith(("err", "stderr.log")):
+                    return said
+    return ""
