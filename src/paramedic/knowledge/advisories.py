@@ -109,6 +109,8 @@ def _rule(front: Mapping[str, Any], body: str, path: str, taxonomy: Taxonomy) ->
         match=(),
         stack="",
         unless=(),
+        config=(),
+        when=(),
         detector=DETECTOR,
         consequence="never",
         blames_reporter=True,
