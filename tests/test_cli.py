@@ -44,6 +44,7 @@ SURFACE = {
     "rules": ["--format", "--rules", "--check", "--matrix"],
     "bundle": ["PATH", "-o", "--output", "--anonymous", "--with-logs", "--rules"],
     "ward": ["ACTION"],
+    "study": ["ACTION"],
     "completion": ["shell"],
 }  # fmt: skip
 """Public for ever. A line that changes here is a decision, not an accident."""
@@ -86,6 +87,18 @@ def test_actions_of_the_ward_and_their_flags_are_frozen() -> None:
         "score": ["-h", "--help", "--split", "--corpus", "--format", "--output", "--cases"],
     }  # fmt: skip
     assert tuple(SURFACE) == VERBS
+
+
+def test_actions_of_the_study_and_their_flags_are_frozen() -> None:
+    action = next(a for a in parsers()["study"]._actions if isinstance(a, argparse._SubParsersAction))
+    assert {name: [flag for a in sub._actions for flag in a.option_strings] for name, sub in action.choices.items()} == {
+        "fetch": ["-h", "--help", "--api", "--github-api", "--stackexchange-api", "--max-wait", "--format", "--db"],
+        "tables": ["-h", "--help", "--labels", "--check", "--format", "--db", "--output"],
+        "label": ["-h", "--help", "--score", "--next", "--ask", "--agreement", "--clusters", "--rater", "--second",
+                  "--model", "--engine", "--workers", "--again", "--format", "--db"],
+        "report": ["-h", "--help", "--labels", "--framework", "--data", "--db", "--output"],
+        "priors": ["-h", "--help", "--labels", "--raters", "--check", "--format", "--db", "--output"],
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("arguments", [[], *([verb] for verb in VERBS)], ids=["paramedic", *VERBS])

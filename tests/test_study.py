@@ -23,29 +23,41 @@ from paramedic.study.labels import fixes, read_labels
 
 Captured = pytest.CaptureFixture[str]
 ROOT = Path(__file__).parents[1]
+Rows = list[list[Any]]
 REAL = Path(os.environ.get("STUDY1_LABELS") or ROOT.parent / "shared/study1")
 
-FAULTS = [
+FAULTS: Rows = [
     ["Type", "Link", "distributed-specific", "stage", "inner-category", "leaf category", "fix pattern"],
     ["GitHub-horovod", "https://github.com/some/tracker/issues/1", 1, "Communication setup", None, "Hang and Timeout", "fix network setting & fix dependency version"],
     [None, None, 1, "package build & import", None, "import  error", "Fix dependency versions"],
     ["GitHub-horovod", "https://github.com/some/tracker/issues/3", 0, "training & evaluation", "program failure", "tensor mismatch", "fix tensor dtype / fix distributed API usage"],
     ["SO-pytorch", "https://stackoverflow.com/questions/11", 1, "training & evaluation", "unexpected performance", "hang", "fix batch size"],
 ]  # fmt: skip
-QUESTIONS = [
+QUESTIONS: Rows = [
     ["Type", "Link", "how-to topic", "sub-topic"],
     ["GitHub-horovod", "https://github.com/some/tracker/issues/2", "communication", "communitive operator"],
     ["SO-keras", "https://stackoverflow.com/questions/12", "API usage", None],
 ]
-HEAD = ["Link", "Issue Type ", "How-to topic", "How-to sub-topic", "Distributed-specified", "Stage", "Type", "Leaf Category", "Fix Pattern", "Memo"]
-ONE = [
+HEAD = [
+    "Link",
+    "Issue Type ",
+    "How-to topic",
+    "How-to sub-topic",
+    "Distributed-specified",
+    "Stage",
+    "Type",
+    "Leaf Category",
+    "Fix Pattern",
+    "Memo",
+]
+ONE: Rows = [
     HEAD,
     ["a", "fault", None, None, 1, "communication setup", None, "hang and timeout", "fix network setting", None],
     [None, "fault", None, None, 1, "training & evaluation", "program failure", "path error", "fix command line", None],
     ["b", "how-to question", "communication", "backend", None, None, None, None, None, None],
     ["c", "fault", None, None, 1, "package build & import", None, "import error", "fix dependency path", None],
 ]
-TWO = [
+TWO: Rows = [
     HEAD,
     ["a", "fault", None, None, 1, "communication setup", None, "Hang & Timeout", "fix dependency version", None],
     ["b", "how-to question", "communication", "backend", None, None, None, None, None, None],
@@ -53,7 +65,7 @@ TWO = [
 ]
 
 
-def workbook(**sheets: list[list[Any]]) -> bytes:
+def workbook(**sheets: Rows) -> bytes:
     book = openpyxl.Workbook()
     book.remove(book.active)
     for name, rows in sheets.items():
@@ -65,11 +77,13 @@ def workbook(**sheets: list[list[Any]]) -> bytes:
     return out.getvalue()
 
 
-def package_zip(faults: list[list[Any]] = FAULTS) -> bytes:
+def package_zip(faults: Rows = FAULTS) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as packed:
         folder = "some-repository-0ab3c07/data/Results"
-        packed.writestr(f"{folder}/final results/final categories.xlsx", workbook(how_to_questions=QUESTIONS, faults=faults))
+        packed.writestr(
+            f"{folder}/final results/final categories.xlsx", workbook(how_to_questions=QUESTIONS, faults=faults)
+        )
         packed.writestr(
             f"{folder}/manual labelling/reliability_analysis_round1.xlsx", workbook(label1=ONE, label2=TWO, Final=ONE)
         )
@@ -117,7 +131,7 @@ def test_folder_archive_workbook_and_csv_give_the_same_faults(package: Path, tmp
     assert again.faults_sha256 == study.faults_sha256
 
 
-def changed(row: int, column: int, value: object) -> list[list[Any]]:
+def changed(row: int, column: int, value: object) -> Rows:
     rows = [list(one) for one in FAULTS]
     rows[row][column] = value
     return rows
@@ -132,7 +146,7 @@ def changed(row: int, column: int, value: object) -> list[list[Any]]:
         (changed(1, 1, None), "the first fault has no link"),
     ],
 )
-def test_a_changed_layout_is_said_in_one_sentence(tmp_path: Path, faults: list[list[Any]], said: str, capsys: Captured) -> None:
+def test_a_changed_layout_is_said_in_one_sentence(tmp_path: Path, faults: Rows, said: str, capsys: Captured) -> None:
     file = tmp_path / "package.zip"
     file.write_bytes(package_zip(faults))
     assert main(["study", "tables", "--labels", str(file), "--db", str(tmp_path / "no.duckdb")]) == 2
@@ -250,7 +264,9 @@ def test_study_2_stands_beside_our_labelling() -> None:
 def test_a_share_has_the_interval_of_its_beta() -> None:
     found = shares({"a": 8, "b": 2}, ["a", "b"])
     assert found["a"].mean == pytest.approx(8.5 / 11, abs=1e-4)
-    assert (found["a"].low, found["a"].high) == pytest.approx((0.4979, 0.9556), abs=1e-3)  # R: qbeta(c(.025, .975), 8.5, 2.5)
+    assert (found["a"].low, found["a"].high) == pytest.approx(
+        (0.4979, 0.9556), abs=1e-3
+    )  # R: qbeta(c(.025, .975), 8.5, 2.5)
     assert beta_quantile(1, 1, 0.3) == pytest.approx(0.3)
 
 
@@ -277,7 +293,9 @@ def test_the_base_rates_shipped_are_counted_once_for_each_fault() -> None:
         assert all(low <= mean <= high for mean, low, high in found.values())
 
 
-def test_priors_without_labels_and_with_an_unknown_rater_are_refused(tmp_path: Path, package: Path, capsys: Captured) -> None:
+def test_priors_without_labels_and_with_an_unknown_rater_are_refused(
+    tmp_path: Path, package: Path, capsys: Captured
+) -> None:
     db = str(tmp_path / "s.duckdb")
     assert main(["study", "priors", "--db", db]) == 2
     assert "study fetch study1" in capsys.readouterr().err

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from services import Services, issue, question, running
 
 from paramedic.commands import main
 from paramedic.errors import ParamedicError
@@ -18,6 +17,7 @@ from paramedic.study.fetch import Services as Clients
 from paramedic.study.fetch import fetch
 from paramedic.study.store import Store, opened
 from paramedic.study.web import Interrupted, Web
+from services import Services, issue, question, running
 from test_study import package_zip
 
 Captured = pytest.CaptureFixture[str]
@@ -43,10 +43,12 @@ class Waits:
         self.said: list[str] = []
 
     def web(self, **more: float) -> Web:
-        return Web(say=self.said.append, sleep=self.slept.append, clock=lambda: 1_000.0, **more)  # type: ignore[arg-type]
+        return Web(say=self.said.append, sleep=self.slept.append, clock=lambda: 1_000.0, **more)
 
 
-def clients(server: Services, waits: Waits | None = None, token: str = "", graphql: bool = False, **more: float) -> Clients:
+def clients(
+    server: Services, waits: Waits | None = None, token: str = "", graphql: bool = False, **more: float
+) -> Clients:
     web = (waits or Waits()).web(**more)
     return Clients(github.GitHub(web, server.url, token), stackexchange.StackExchange(web, server.url), graphql)
 
@@ -63,7 +65,9 @@ def ids(store: Store) -> list[str]:
 
 
 @pytest.mark.parametrize("graphql", [False, True], ids=["rest", "graphql"])
-def test_all_pages_come_and_the_next_run_asks_only_for_what_changed(services: Services, store: Store, graphql: bool) -> None:
+def test_all_pages_come_and_the_next_run_asks_only_for_what_changed(
+    services: Services, store: Store, graphql: bool
+) -> None:
     services.issues = [issue(n) for n in range(1, 9)]
     made = clients(services, token="secret", graphql=graphql)
     assert get(store, "github:some/tracker", made) == 8
@@ -253,7 +257,9 @@ ROWS = """<?xml version="1.0" encoding="utf-8"?><posts>
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_the_data_dump_is_read_in_a_stream_and_filtered_as_study_1_did(store: Store, tmp_path: Path, packed: bool, services: Services) -> None:
+def test_the_data_dump_is_read_in_a_stream_and_filtered_as_study_1_did(
+    store: Store, tmp_path: Path, packed: bool, services: Services
+) -> None:
     file = tmp_path / ("Posts.xml.bz2" if packed else "Posts.xml")
     file.write_bytes(bz2.compress(ROWS.encode()) if packed else ROWS.encode())
     assert get(store, str(file), clients(services)) == 2
@@ -285,14 +291,32 @@ def test_a_hostile_or_cut_dump_is_refused_and_what_came_is_kept(
 def test_the_command_says_what_came_of_each_source(services: Services, tmp_path: Path, capsys: Captured) -> None:
     services.issues = [issue(1)]
     db = str(tmp_path / "s.duckdb")
-    assert main(["study", "fetch", "sample", "github:some/tracker", "--github-api", services.url, "--db", db, "--format", "json"]) == 0
+    assert (
+        main(
+            [
+                "study",
+                "fetch",
+                "sample",
+                "github:some/tracker",
+                "--github-api",
+                services.url,
+                "--db",
+                db,
+                "--format",
+                "json",
+            ]
+        )
+        == 0
+    )
     out = capsys.readouterr()
     document = json.loads(out.out)
     assert document["holds"]["posts"] == 37
     assert "github:some/tracker: 1 posts" in out.err
 
 
-def test_one_interrupted_source_does_not_stop_the_others_and_is_an_error(services: Services, tmp_path: Path, capsys: Captured) -> None:
+def test_one_interrupted_source_does_not_stop_the_others_and_is_an_error(
+    services: Services, tmp_path: Path, capsys: Captured
+) -> None:
     services.faults = ["no json"]
     db = str(tmp_path / "s.duckdb")
     assert main(["study", "fetch", "github:some/tracker", "sample", "--github-api", services.url, "--db", db]) == 2
@@ -303,9 +327,7 @@ def test_one_interrupted_source_does_not_stop_the_others_and_is_an_error(service
         assert len(ids(store)) == 36
 
 
-@pytest.mark.parametrize(
-    ("lines", "said"), [('{"id": 1}\n[]\nnot json\n', "holds no post"), ("", "holds no post")]
-)
+@pytest.mark.parametrize(("lines", "said"), [('{"id": 1}\n[]\nnot json\n', "holds no post"), ("", "holds no post")])
 def test_posts_from_a_file_without_any_is_refused(tmp_path: Path, capsys: Captured, lines: str, said: str) -> None:
     file = tmp_path / "posts.jsonl"
     file.write_text(lines)

@@ -135,6 +135,16 @@ class Model:
             found[symptom] = score + sum(known.values()) * math.log((others + kinds) / (ours + kinds))
         return found
 
+    def gain(self, feature: str, here: float) -> float:
+        """What a feature adds to the score of a symptom that uses it so much, over one that never does."""
+        total = self.total[feature]
+        return math.log((here + _SMOOTH) / (total - here + _SMOOTH)) - math.log(_SMOOTH / (total + _SMOOTH))
+
+    def size_term(self, symptom: str) -> float:
+        """The same for how much is known of the symptom at all; times the weight of the known features."""
+        size, kinds = sum(self.sizes.values()), _SMOOTH * len(self.total)
+        return math.log((size - self.sizes[symptom] + kinds) / (self.sizes[symptom] + kinds))
+
     def vector(self, said: Mapping[str, int]) -> dict[str, float]:
         """Words that nobody has used yet count in its length: they make every answer less sure."""
         raw = {feature: math.log1p(count) * self.idf.get(feature, self.unseen) for feature, count in said.items()}

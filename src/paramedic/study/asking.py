@@ -63,8 +63,8 @@ def question(post: Post, one: Predicted) -> Question:
 
 
 def shown(post: Post) -> str:
-    text = parts(post.title, post.body).quoted
-    return crop(printable(text), _SHOWN)
+    found = parts(post.title, post.body)
+    return crop(printable(f"{found.spoken}\n{found.quoted}"), _SHOWN)
 
 
 def in_terminal(session: Session, read: Callable[[str], str], say: Callable[[str], None]) -> None:

@@ -36,7 +36,7 @@ def clusters(texts: list[tuple[str, str]], least: int = 5) -> list[Cluster]:
     if len(texts) < 2 * least:
         return []
     vectorise = needed("sklearn.feature_extraction.text").TfidfVectorizer(
-        ngram_range=(1, 2), sublinear_tf=True, min_df=2, max_df=0.5, stop_words="english", max_features=20_000
+        ngram_range=(1, 2), sublinear_tf=True, min_df=2, max_df=0.8, stop_words="english", max_features=20_000
     )
     try:
         matrix = vectorise.fit_transform([text for _, text in texts])

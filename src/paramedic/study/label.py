@@ -70,8 +70,11 @@ class Labeller:
 
     def _diagnosed(self, text: str, folder: Path) -> Report | None:
         """None where nothing that anybody looks for stands in it: most posts quote no log."""
+        data = text.encode("utf-8", "replace")
+        if not self.prefilter.scan(data):
+            return None
         file = folder / "post.log"
-        file.write_bytes(text.encode("utf-8", "replace"))
+        file.write_bytes(data)
         run = read([str(file)], self.prefilter)
         if not any(event.kind in _TELLING for event in run.events):
             return None

@@ -128,7 +128,7 @@ def by_framework(faults: Sequence[Seen]) -> Plot:
         default=("", "", 0.0),
     )
     caption = (
-        f"Each row is a framework's faults by stage. {name} has {factor:.1f} times the usual share in the stage {stage}."
+        f"Each row is a framework's faults by stage. {name} has {factor:.1f} times the usual share of {stage}."
         if factor > 1.2
         else "Each row is a framework's faults by stage; none stands out with five faults or more in a stage."
     )

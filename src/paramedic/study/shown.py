@@ -73,7 +73,7 @@ def tables(counts: Counts, beside: Iterable[Mapping[str, Any]], second: Iterable
     yield table(
         "Study 2's abstract beside our labelling",
         ["figure", "stated", "our labels", "study 1's labels", "why they differ "],
-        [[one["name"], _stated(one), *(_with_unit(one[whose], one["unit"]) for whose in ("ours", "study 1")), one["why"]]
+        [[one["name"], _stated(one), *(_with_unit(one[who], one["unit"]) for who in ("ours", "study 1")), one["why"]]
          for one in second],
     )  # fmt: skip
 

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from html.parser import HTMLParser
 
+from paramedic.collect.prose import is_prose
+
 MOST = 60_000
 """Characters of a post that are read: a huge log is read at both ends."""
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.S)
@@ -25,14 +27,17 @@ _TEMPLATE = re.compile(
 @dataclass(frozen=True, slots=True)
 class Parts:
     spoken: str
+    """Title and body without what is quoted."""
     quoted: str
+    """Code and logs; title and body as well where they are no sentences: many paste a log as it is."""
 
 
 def parts(title: str, body: str) -> Parts:
     body = _shortened(body.replace("\r\n", "\n").replace("\0", " "))
     spoken, quoted = _of_html(body) if _IS_HTML.search(body[:4_000]) else _of_markdown(body)
     spoken = _LINK.sub(lambda found: found[1] or " ", _TEMPLATE.sub("", spoken))
-    return Parts(f"{title}\n{spoken}".strip(), f"{title}\n{spoken}\n{quoted}".strip())
+    pasted = [text for text in (title, spoken) if text.strip() and not is_prose(text)]
+    return Parts(f"{title}\n{spoken}".strip(), "\n".join([*pasted, quoted]).strip())
 
 
 def _shortened(text: str) -> str:
