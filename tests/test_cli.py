@@ -42,6 +42,7 @@ SURFACE = {
     "explain": ["ID", "--format", "--rules", "--setting"],
     "rules": ["--format", "--rules", "--check", "--matrix"],
     "bundle": ["PATH", "-o", "--output", "--anonymous", "--with-logs", "--rules"],
+    "net": ["ACTION"],
     "ward": ["ACTION"],
     "completion": ["shell"],
 }  # fmt: skip
