@@ -44,11 +44,13 @@ $(VENV)/core: pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check -e .
 	@touch $@
 
-# Chromium opens the HTML report in a test; it is no Python package.
+# Chromium opens the HTML report in a test, network namespaces are the hosts of another: no Python packages.
 # torch first and held: left to itself, another package's wish for it would fetch gigabytes of CUDA.
 $(VENV)/dev: pyproject.toml $(TORCH) $(VENV)/core
 	$(BIN)/pip install --quiet --disable-pip-version-check -r $(TORCH)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c $(TORCH) -e '.[dev]'
 	@command -v chromium chromium-browser google-chrome >/dev/null || \
 	  { echo "installing chromium (the HTML report's test needs it)"; apt-get update -qq && apt-get install -y -qq chromium >/dev/null; }
+	@command -v ip >/dev/null && command -v nft >/dev/null || \
+	  { echo "installing iproute2 and nftables (the network lab needs them)"; apt-get update -qq && apt-get install -y -qq iproute2 nftables >/dev/null; }
 	@touch $@

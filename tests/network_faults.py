@@ -8,13 +8,11 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from network_lab import SOURCE, Host, Lab, ip
@@ -108,7 +106,9 @@ def silence(which: str) -> Make:
 
     def make(lab: Lab) -> None:
         for host in chosen(lab, which):
-            for pid in subprocess.run(["ip", "netns", "pids", host.space], capture_output=True, text=True, check=True).stdout.split():
+            for pid in subprocess.run(
+                ["ip", "netns", "pids", host.space], capture_output=True, text=True, check=True
+            ).stdout.split():
                 os.kill(int(pid), 9)
 
     return make
@@ -122,11 +122,29 @@ def until(condition: Callable[[], bool], seconds: float = 20) -> None:
 
 
 def filtered(which: str, *rules: str, hook: str = "input") -> Make:
-    return lambda lab: [host.filter(*rules, hook=hook) for host in chosen(lab, which)]
+    def make(lab: Lab) -> None:
+        for host in chosen(lab, which):
+            host.filter(*rules, hook=hook)
+
+    return make
 
 
 def on(which: str, *words: str) -> Make:
-    return lambda lab: [host.ip(*words) for host in chosen(lab, which)]
+    def make(lab: Lab) -> None:
+        for host in chosen(lab, which):
+            host.ip(*words)
+
+    return make
+
+
+def readdressed(address: str) -> Make:
+    """n3 on data0 with this address alone."""
+
+    def make(lab: Lab) -> None:
+        lab.hosts[2].ip("addr", "flush", "dev", "data0", "scope", "global")
+        lab.hosts[2].ip("addr", "add", address, "dev", "data0")
+
+    return make
 
 
 def renamed(lab: Lab) -> None:
@@ -141,7 +159,9 @@ def unplugged(lab: Lab) -> None:
 
 
 def slow(lab: Lab) -> None:
-    lab.hosts[1].run("tc", "qdisc", "add", "dev", "data0", "root", "tbf", "rate", "10mbit", "burst", "32kbit", "latency", "50ms")
+    lab.hosts[1].run(
+        "tc", "qdisc", "add", "dev", "data0", "root", "tbf", "rate", "10mbit", "burst", "32kbit", "latency", "50ms"
+    )
 
 
 def roundabout(lab: Lab) -> None:
@@ -174,6 +194,11 @@ def conf(lab: Lab) -> None:
         host.env["HOME"] = str(host.folder)
 
 
+def unlike_timeouts(lab: Lab) -> None:
+    env("all", NCCL_IB_TIMEOUT="22")(lab)
+    env("n2", NCCL_IB_TIMEOUT="14")(lab)
+
+
 def inside(which: str, line: str) -> Make:
     def make(lab: Lab) -> None:
         for host in chosen(lab, which):
@@ -185,14 +210,35 @@ def inside(which: str, line: str) -> Make:
 NEW = "tcp flags & (syn|ack) == syn"
 FAULTS = (
     Fault(1, "a host's name is 127.0.1.1", "NET040", "n2", named("n2", "127.0.1.1 n2", GLOO_SOCKET_IFNAME=None)),
-    Fault(2, "no interface is named, and a host's name is on another network", "NET041", "n3", named("n3", "10.88.0.3 n3", GLOO_SOCKET_IFNAME=None)),
+    Fault(
+        2,
+        "no interface is named, and a host's name is on another network",
+        "NET041",
+        "n3",
+        named("n3", "10.88.0.3 n3", GLOO_SOCKET_IFNAME=None),
+    ),
     Fault(3, "docker0 is named", "NET042", "n2", env("n2", GLOO_SOCKET_IFNAME="docker0")),
     Fault(3, "the loopback is named", "NET042", "n2", env("n2", GLOO_SOCKET_IFNAME="lo")),
-    Fault(3, "two hosts have one address", "NET076", "n2,n3", lambda lab: (lab.hosts[2].ip("addr", "flush", "dev", "data0", "scope", "global"), lab.hosts[2].ip("addr", "add", "10.77.0.2/24", "dev", "data0")), apply_on="n3", after=on("all", "neigh", "flush", "all")),
+    Fault(
+        3,
+        "two hosts have one address",
+        "NET076",
+        "n2,n3",
+        readdressed("10.77.0.2/24"),
+        apply_on="n3",
+        after=on("all", "neigh", "flush", "all"),
+    ),
     Fault(4, "the named interface is not there", "NET043", "n2", env("n2", GLOO_SOCKET_IFNAME="eth7")),
     Fault(5, "a host names its interface differently", "NET043", "n2", renamed),
     Fault(5, "NCCL's way of writing in gloo's variable", "NET043", "n1,n2,n3", env("all", GLOO_SOCKET_IFNAME="=data0")),
-    Fault(5, "a prefix matches two networks", "NET044", "n1,n2,n3", env("all", NCCL_SOCKET_IFNAME="net"), lab={"networks": ("net1", "net2")}),
+    Fault(
+        5,
+        "a prefix matches two networks",
+        "NET044",
+        "n1,n2,n3",
+        env("all", NCCL_SOCKET_IFNAME="net"),
+        lab={"networks": ("net1", "net2")},
+    ),
     Fault(6, "MASTER_ADDR is the loopback", "NET045", "n1,n2,n3", env("all", MASTER_ADDR="127.0.1.1")),
     Fault(6, "MASTER_ADDR is nobody's", "NET045", "n1,n2,n3", env("all", MASTER_ADDR="10.77.0.99")),
     Fault(6, "MASTER_ADDR is another host's than rank 0's", "NET045", "n1,n2,n3", env("all", MASTER_ADDR="10.77.0.2")),
@@ -202,7 +248,13 @@ FAULTS = (
     Fault(9, "the master port is dropped", "NET048", "n1", filtered("n1", "tcp dport 29500 drop")),
     Fault(9, "the master port is rejected", "NET048", "n1", filtered("n1", "tcp dport 29500 reject with tcp reset")),
     Fault(10, "all but the master port is dropped", "NET049", "n1", filtered("n1", f"tcp dport != 29500 {NEW} drop")),
-    Fault(10, "a host may not dial out", "NET049", "n2", filtered("n2", f"oifname data0 tcp dport 32768-60999 {NEW} drop", hook="output")),
+    Fault(
+        10,
+        "a host may not dial out",
+        "NET049",
+        "n2",
+        filtered("n2", f"oifname data0 tcp dport 32768-60999 {NEW} drop", hook="output"),
+    ),
     Fault(10, "one pair of hosts is filtered", "NET049", "n2", filtered("n2", f"ip saddr 10.77.0.3 {NEW} drop")),
     Fault(11, "an IPv6 master, and a host without IPv6", "NET050", "n3", ipv4_only, lab={"ipv6": True}),
     Fault(12, "two hosts have the same rank", "NET051", "n3", env("n3", RANK="1")),
@@ -213,19 +265,52 @@ FAULTS = (
     Fault(14, "a host has another MTU", "NET053", "n2", on("n2", "link", "set", "data0", "mtu", "9000")),
     Fault(14, "large packets vanish", "NET054", "n3", lambda lab: lab.small_packets_only(1400, lab.hosts[2])),
     Fault(15, "a path of 10 Mbit/s", "NET055", "n2", slow),
-    Fault(16, "five percent of packets are lost", "NET056", "n2", filtered("n2", "meta l4proto tcp numgen random mod 100 < 5 drop")),
+    Fault(
+        16,
+        "five percent of packets are lost",
+        "NET056",
+        "n2",
+        filtered("n2", "meta l4proto tcp numgen random mod 100 < 5 drop"),
+    ),
     Fault(17, "the way back is another one, and strictly filtered", "NET057", "n2", roundabout),
-    Fault(18, "a host is on another subnet", "NET041", "n3", lambda lab: (lab.hosts[2].ip("addr", "flush", "dev", "data0", "scope", "global"), lab.hosts[2].ip("addr", "add", "10.99.0.3/24", "dev", "data0")), apply_on="all"),
+    Fault(
+        18,
+        "a host is on another subnet",
+        "NET041",
+        "n3",
+        readdressed("10.99.0.3/24"),
+        apply_on="all",
+    ),
     Fault(18, "a cable that leads nowhere", "NET058", "n3", unplugged, apply_on="all"),
     Fault(19, "NCCL and gloo on different networks", "NET059", "n1,n2,n3", env("all", NCCL_SOCKET_IFNAME="mgmt0")),
     Fault(25, "256 open files", "NET067", "n2", inside("n2", "ulimit -n 256;")),
-    Fault(26, "64 MB of shared memory", "NET068", "n2", inside("n2", "mount -t tmpfs -o size=64m none /dev/shm;"), inside("n2", "mount -t tmpfs -o size=1g none /dev/shm;")),
+    Fault(
+        26,
+        "64 MB of shared memory",
+        "NET068",
+        "n2",
+        inside("n2", "mount -t tmpfs -o size=64m none /dev/shm;"),
+        inside("n2", "mount -t tmpfs -o size=1g none /dev/shm;"),
+    ),
     Fault(29, "another version of torch", "NET071", "n2", older_torch, lambda lab: lab.hosts[1].env.pop("PYTHONPATH")),
     Fault(30, "a variable on one host only", "NET072", "n2", env("n2", NCCL_NTHREADS="256")),
     Fault(30, "a trial's variable in nccl.conf", "NET073", "n1,n2,n3", conf),
-    Fault(31, "timeouts differ", "NET074", "n2", lambda lab: (env("all", NCCL_IB_TIMEOUT="22")(lab), env("n2", NCCL_IB_TIMEOUT="14")(lab))),
+    Fault(
+        31,
+        "timeouts differ",
+        "NET074",
+        "n2",
+        unlike_timeouts,
+    ),
     Fault(32, "a sidecar takes connections", "NET075", "n2", listen("n2", 15001, 15006), silence("n2")),
-    Fault(32, "a plugin is named and not there", "NET077", "n1,n2,n3", env("all", NCCL_NET_PLUGIN="ofi"), env("all", NCCL_NET_PLUGIN=None)),
+    Fault(
+        32,
+        "a plugin is named and not there",
+        "NET077",
+        "n1,n2,n3",
+        env("all", NCCL_NET_PLUGIN="ofi"),
+        env("all", NCCL_NET_PLUGIN=None),
+    ),
 )
 
 
@@ -259,7 +344,9 @@ def apply(lab: Lab, fault: Fault, findings: Sequence[dict[str, Any]]) -> None:
         fault.repair(lab)
     for finding in () if fault.repair else findings:
         action = finding["fixes"][0]["action"]
-        everywhere = fault.apply_on or ("all" if action.get("name", "").startswith("MASTER_") else ",".join(finding["hosts"]))
+        everywhere = fault.apply_on or (
+            "all" if action.get("name", "").startswith("MASTER_") else ",".join(finding["hosts"])
+        )
         for host in chosen(lab, everywhere):
             _apply(host, action)
     fault.after(lab)
@@ -313,7 +400,9 @@ def tried(fault: Fault, train: bool = True) -> Outcome:
             apply(lab, fault, found)
             gone = not of_rule(check(lab), fault.rule)
             said = lab.group() if train else []
-        return Outcome(fault, found, others, seconds, gone, bool(said) and all(line.startswith("trained") for line in said), said)
+        return Outcome(
+            fault, found, others, seconds, gone, bool(said) and all(line.startswith("trained") for line in said), said
+        )
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
@@ -324,11 +413,21 @@ def table(outcomes: Sequence[Outcome]) -> str:
     ]
     for one in outcomes:
         action = one.found[0]["fixes"][0]["action"] if one.found else {}
-        text = action.get("run") or action.get("argument") or (f"{action['name']}={action['value']}" if "name" in action else json.dumps(action))
+        text = (
+            action.get("run")
+            or action.get("argument")
+            or (f"{action['name']}={action['value']}" if "name" in action else json.dumps(action))
+        )
         fix = text.split("\n")[0].replace("|", "\\|")
-        host = one.fault.hosts if one.right_host else f"**{','.join(sorted({h for f in one.found for h in f['hosts']})) or 'none'}**"
+        host = (
+            one.fault.hosts
+            if one.right_host
+            else f"**{','.join(sorted({h for f in one.found for h in f['hosts']})) or 'none'}**"
+        )
         rule = one.fault.rule if one.found else "**none**"
-        lines.append(f"| {one.fault.number} | {one.fault.name} | {rule} | {host} | {one.seconds:.1f} s | `{fix}` | {yes[one.gone]} | {yes[one.trained]} |")
+        lines.append(
+            f"| {one.fault.number} | {one.fault.name} | {rule} | {host} | {one.seconds:.1f} s | `{fix}` | {yes[one.gone]} | {yes[one.trained]} |"
+        )
     return "\n".join(lines)
 
 
@@ -339,5 +438,9 @@ if __name__ == "__main__":
         if not wanted or fault.rule in wanted or fault.name in wanted:
             outcome = tried(fault, train="--no-training" not in wanted)
             done.append(outcome)
-            print(f"{fault.rule} {fault.name}: found {bool(outcome.found)}, host {outcome.right_host}, others {outcome.others}, gone {outcome.gone}, {outcome.said}", file=sys.stderr, flush=True)
+            print(
+                f"{fault.rule} {fault.name}: found {bool(outcome.found)}, host {outcome.right_host}, others {outcome.others}, gone {outcome.gone}, {outcome.said}",
+                file=sys.stderr,
+                flush=True,
+            )
     print(table(done))

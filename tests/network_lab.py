@@ -70,7 +70,13 @@ class Host:
 
     def run(self, *words: str) -> str:
         done = subprocess.run(
-            self.command(*words), capture_output=True, text=True, check=False, env=self.environment(), cwd=self.folder, timeout=30
+            self.command(*words),
+            capture_output=True,
+            text=True,
+            check=False,
+            env=self.environment(),
+            cwd=self.folder,
+            timeout=30,
         )
         assert done.returncode == 0, f"{self.name}: {shlex.join(words)}: {done.stderr}"
         return done.stdout
@@ -87,7 +93,9 @@ class Host:
 class Lab:
     """`with Lab(3) as lab:` three hosts with data0 (10.77.0.N, 10 Gb/s) and mgmt0 (10.88.0.N), and all names known."""
 
-    def __init__(self, hosts: int, networks: Sequence[str] = ("data", "mgmt"), docker: bool = True, ipv6: bool = False) -> None:
+    def __init__(
+        self, hosts: int, networks: Sequence[str] = ("data", "mgmt"), docker: bool = True, ipv6: bool = False
+    ) -> None:
         self.tag = f"pm{os.getpid():x}{secrets.token_hex(2)}"
         self.switch = f"{self.tag}s"
         self.networks, self.docker, self.ipv6 = networks, docker, ipv6
@@ -102,7 +110,9 @@ class Lab:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
         self.close()
 
     def _build(self) -> None:
@@ -165,7 +175,11 @@ class Lab:
     def group(self, seconds: float = 60, env: Mapping[str, str] | None = None, floats: int = 1 << 20) -> list[str]:
         """A real gloo group with one rank a host that trains a few steps: what each rank printed last."""
         logs = [self.folder / f"group-{host.name}.log" for host in self.hosts]
-        shared = {"MASTER_ADDR": self.address(0, self.hosts[0]), "MASTER_PORT": "29500", "WORLD_SIZE": str(len(self.hosts))}
+        shared = {
+            "MASTER_ADDR": self.address(0, self.hosts[0]),
+            "MASTER_PORT": "29500",
+            "WORLD_SIZE": str(len(self.hosts)),
+        }
         ranks = [
             host.start(sys.executable, str(GROUP), str(floats), log=log, env=shared | {"RANK": str(rank)} | host.env | dict(env or {}))
             for rank, (host, log) in enumerate(zip(self.hosts, logs, strict=True))
@@ -175,7 +189,9 @@ class Lab:
 
     def close(self) -> None:
         for space in [*(host.space for host in self.hosts), self.switch]:
-            pids = subprocess.run(["ip", "netns", "pids", space], capture_output=True, text=True, check=False).stdout.split()
+            pids = subprocess.run(
+                ["ip", "netns", "pids", space], capture_output=True, text=True, check=False
+            ).stdout.split()
             for pid in pids:
                 try:
                     os.kill(int(pid), signal.SIGKILL)

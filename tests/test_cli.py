@@ -43,6 +43,7 @@ SURFACE = {
     "explain": ["ID", "--format", "--rules", "--setting"],
     "rules": ["--format", "--rules", "--check", "--matrix"],
     "bundle": ["PATH", "-o", "--output", "--anonymous", "--with-logs", "--rules"],
+    "net": ["ACTION"],
     "ward": ["ACTION"],
     "study": ["ACTION"],
     "completion": ["shell"],

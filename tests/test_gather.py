@@ -54,7 +54,7 @@ def raw(collector: Collector, *frames: bytes) -> bytes:
     with socket.create_connection(collector.address, timeout=20) as peer:
         stream = peer.makefile("rwb")
         hello = stream.read(len(gather._HELLO) + 32)
-        stream.write(gather._answer(TOKEN, hello[-32:]) + b"".join(frames))
+        stream.write(gather.answer(TOKEN, hello[-32:]) + b"".join(frames))
         stream.flush()
         peer.shutdown(socket.SHUT_WR)
         return stream.read()

@@ -10,13 +10,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from network_faults import paramedic, until
 
+from network_faults import paramedic, until
 from paramedic.collect import network as probing
 from paramedic.collect.fabric import _acs_control
 from paramedic.collect.firewall import _nft_drops
@@ -87,7 +87,9 @@ def test_probe_prints_this_nodes_facts(capsys: Captured, monkeypatch: pytest.Mon
 
 def test_the_probe_imports_nothing_heavy_and_hides_secrets() -> None:
     program = (
-        "import sys; from paramedic.collect.network import facts; facts(environ={'NCCL_X': 'token=ghp_" + "a" * 36 + "'});"
+        "import sys; from paramedic.collect.network import facts; facts(environ={'NCCL_X': 'token=ghp_"
+        + "a" * 36
+        + "'});"
         "print([m for m in ('torch', 'numpy', 'ortools', 'rich') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -105,8 +107,14 @@ def test_a_part_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        (["accelerate", "launch", "--num_machines", "2", "--main_process_ip=a", "x.py"], {"nnodes": "2", "master_addr": "a"}),
-        (["deepspeed", "--master_port", "29501", "--num_gpus=8", "t.py"], {"master_port": "29501", "nproc_per_node": "8"}),
+        (
+            ["accelerate", "launch", "--num_machines", "2", "--main_process_ip=a", "x.py"],
+            {"nnodes": "2", "master_addr": "a"},
+        ),
+        (
+            ["deepspeed", "--master_port", "29501", "--num_gpus=8", "t.py"],
+            {"master_port": "29501", "nproc_per_node": "8"},
+        ),
         (["python", "train.py", "--nnodes", "3"], {}),
         ([], {}),
     ],
@@ -129,8 +137,13 @@ def test_rules_that_drop_are_found_in_what_nft_prints() -> None:
 # -- adapters, from sysfs trees --------------------------------------------------------------------------------------
 
 
-def a_port(root: Path, device: str, numa: int = 0, **values: Any) -> None:
-    about = {"state": "4: ACTIVE", "phys_state": "5: LinkUp", "link_layer": "InfiniBand", "rate": "400 Gb/sec (4X NDR)"} | values
+def a_port(root: Path, device: str, numa: int = 0, **values: Any) -> Path:
+    about = {
+        "state": "4: ACTIVE",
+        "phys_state": "5: LinkUp",
+        "link_layer": "InfiniBand",
+        "rate": "400 Gb/sec (4X NDR)",
+    } | values
     port = root / "sys/class/infiniband" / device / "ports/1"
     for name in ("gids", "gid_attrs/types", "pkeys"):
         (port / name).mkdir(parents=True)
@@ -142,16 +155,18 @@ def a_port(root: Path, device: str, numa: int = 0, **values: Any) -> None:
     (port / "pkeys/0").write_text(about.get("pkey", "0xffff") + "\n")
     (root / "sys/class/infiniband" / device / "device").mkdir()
     (root / "sys/class/infiniband" / device / "device/numa_node").write_text(f"{numa}\n")
+    return port
 
 
-def a_gpu(root: Path, place: str, numa: int) -> None:
+def a_gpu(root: Path, place: str, numa: int) -> Path:
     folder = root / "sys/bus/pci/devices" / place
     folder.mkdir(parents=True)
     for name, text in (("vendor", "0x10de"), ("class", "0x030200"), ("numa_node", str(numa))):
         (folder / name).write_text(text + "\n")
+    return folder
 
 
-def a_bridge(root: Path, place: str, control: int) -> None:
+def a_bridge(root: Path, place: str, control: int) -> Path:
     folder = root / "sys/bus/pci/devices" / place
     folder.mkdir(parents=True)
     (folder / "vendor").write_text("0x1000\n")
@@ -160,18 +175,30 @@ def a_bridge(root: Path, place: str, control: int) -> None:
     struct.pack_into("<I", space, 0x100, 0x0001 | 1 << 16 | 0x140 << 20)
     struct.pack_into("<IHH", space, 0x140, 0x000D | 1 << 16, 0xFF, control)
     (folder / "config").write_bytes(bytes(space))
+    return folder
 
 
 def machine(root: Path, name: str, **environ: str) -> dict[str, Any]:
     """A node whose adapters are those of a made-up tree."""
     made = document(probing.facts(root=root, environ=environ, host=name))["nodes"][name]
-    kept = {key: value for key, value in made.items() if key.startswith(("rdma ", "env ", "gpus", "acs", "limit memlock", "file "))}
+    kept = {
+        key: value
+        for key, value in made.items()
+        if key.startswith(("rdma ", "env ", "gpus", "acs", "limit memlock", "file "))
+    }
     number = int(name[1:])
-    own: dict[str, Any] = {"hostname": name, "interface data0": interface(f"10.77.0.{number}/24"), f"resolve {name}": {"addresses": [f"10.77.0.{number}"]}}
+    own: dict[str, Any] = {
+        "hostname": name,
+        "interface data0": interface(f"10.77.0.{number}/24"),
+        f"resolve {name}": {"addresses": [f"10.77.0.{number}"]},
+    }
     return own | kept
 
 
-ROCE = {1: ("fe80:0000:0000:0000:0000:0000:0000:0001", "IB/RoCE v1"), 3: ("0000:0000:0000:0000:0000:ffff:0a4d:0001", "RoCE v2")}
+ROCE = {
+    1: ("fe80:0000:0000:0000:0000:0000:0000:0001", "IB/RoCE v1"),
+    3: ("0000:0000:0000:0000:0000:ffff:0a4d:0001", "RoCE v2"),
+}
 
 
 @pytest.mark.parametrize(
@@ -200,7 +227,12 @@ def test_adapters_are_judged_by_sysfs(
 
 def test_a_port_that_is_down_on_one_host_and_other_partitions(tmp_path: Path, knowledge: Knowledge) -> None:
     nodes = {}
-    for name, state, key in (("n1", "4: ACTIVE", "0x8001"), ("n2", "1: DOWN", "0x8001"), ("n3", "4: ACTIVE", "0x8002"), ("n4", "4: ACTIVE", "0x8001")):
+    for name, state, key in (
+        ("n1", "4: ACTIVE", "0x8001"),
+        ("n2", "1: DOWN", "0x8001"),
+        ("n3", "4: ACTIVE", "0x8002"),
+        ("n4", "4: ACTIVE", "0x8001"),
+    ):
         a_port(tmp_path / name, "mlx5_0", state=state, pkey=key)
         nodes[name] = machine(tmp_path / name, name)
     found = rules_in({"paramedic_net": 1, "nodes": nodes}, knowledge)
@@ -235,16 +267,42 @@ def test_facts_of_other_versions_are_refused_and_named(said: Any, why: str, tmp_
 
 
 def test_forged_facts_never_raise(knowledge: Knowledge) -> None:
-    odd: list[Any] = [None, 1, -1, 1e400, "x", "\x1b[2J", [], [[]], {}, {"a": {"b": []}}, [None], True, 1 << 80, "::", "10.0.0.1/99"]
-    names = list(a_world(1)["nodes"]["n1"]) + [
-        "routes", "rp_filter", "listening", "ephemeral", "firewall", "shm", "limit nofile", "limit memlock", "rdma mlx5_0/1", "gpus", "acs",
+    odd: list[Any] = [
+        None,
+        1,
+        -1,
+        1e400,
+        "x",
+        "\x1b[2J",
+        [],
+        [[]],
+        {},
+        {"a": {"b": []}},
+        [None],
+        True,
+        1 << 80,
+        "::",
+        "10.0.0.1/99",
+    ]
+    names = [
+        *a_world(1)["nodes"]["n1"], "routes", "rp_filter", "listening", "ephemeral", "firewall", "shm", "limit nofile", "limit memlock", "rdma mlx5_0/1", "gpus", "acs",
         "launch", "env MASTER_ADDR", "env MASTER_PORT", "env RANK", "env NCCL_IB_HCA", "conf /etc/nccl.conf", "version torch", "hosts_file", "started", "file X",
     ]  # fmt: skip
     for value in odd:
         for name in names:
             world = a_world(2)
             world["nodes"]["n1"][name] = value
-            world["pairs"] = [{"from": "n1", "to": "n2", "mbps": value, "port": value, "result": value, "address": value, "stalled": value}]
+            world["pairs"] = [
+                {
+                    "from": "n1",
+                    "to": "n2",
+                    "mbps": value,
+                    "port": value,
+                    "result": value,
+                    "address": value,
+                    "stalled": value,
+                }
+            ]
             facts, _ = checked(json.loads(json.dumps(world)) if value != 1e400 else world, "w")
             run = Run("net", (), (), tuple(facts))
             foretell(run, knowledge, Options())
@@ -252,7 +310,9 @@ def test_forged_facts_never_raise(knowledge: Knowledge) -> None:
 
 
 def test_too_many_nodes_and_names_that_are_none_are_bounded() -> None:
-    facts, why = checked({"paramedic_net": 1, "nodes": {f"h{i}": {"x": 1} for i in range(MAX_NODES + 5)} | {"../etc": {}}}, "w")
+    facts, why = checked(
+        {"paramedic_net": 1, "nodes": {f"h{i}": {"x": 1} for i in range(MAX_NODES + 5)} | {"../etc": {}}}, "w"
+    )
     assert len(facts) == MAX_NODES and any("only the first" in reason for reason in why)
     _, why = checked({"paramedic_net": 1, "nodes": {"../etc": {}}}, "w")
     assert "refused" in why[0]
@@ -284,11 +344,15 @@ def test_facts_beside_logs_name_the_cause_of_a_hang(tmp_path: Path, capsys: Capt
     world = a_world(2)
     world["nodes"]["n2"]["resolve n2"] = {"addresses": ["127.0.1.1"]}
     (tmp_path / "job.net.json").write_text(json.dumps(world))
-    (tmp_path / "rank0.log").write_text("[rank0]: torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 1/2 clients joined.\n")
+    (tmp_path / "rank0.log").write_text(
+        "[rank0]: torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 1/2 clients joined.\n"
+    )
     assert main(["diagnose", str(tmp_path), "--format", "json"]) == 1
     said = json.loads(capsys.readouterr().out)
     assert said["verdict"]["rule"] == "NET040" and said["verdict"]["hosts"] == ["n2"]
-    (tmp_path / "rank0.log").write_text("[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n")
+    (tmp_path / "rank0.log").write_text(
+        "[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+    )
     assert main(["diagnose", str(tmp_path), "--format", "json"]) == 1
     assert json.loads(capsys.readouterr().out)["verdict"]["symptom"] == "device-out-of-memory"
 
@@ -297,15 +361,28 @@ def test_facts_beside_logs_name_the_cause_of_a_hang(tmp_path: Path, capsys: Capt
 
 
 @pytest.fixture
-def meeting() -> Any:
+def meeting() -> Iterator[Meeting]:
     one = Meeting(TOKEN)
     one.listen("127.0.0.1", 0)
     yield one
     one.close()
 
 
-def test_nodes_meet_over_tcp_and_are_told_apart(meeting: Meeting) -> None:
-    first, second = (Remote.at(meeting.address, TOKEN, 5.0) for _ in range(2))
+@pytest.fixture
+def come(meeting: Meeting) -> Iterator[Callable[[], Remote]]:
+    came: list[Remote] = []
+
+    def one() -> Remote:
+        came.append(Remote.at(meeting.address, TOKEN, 5.0))
+        return came[-1]
+
+    yield one
+    for each in came:
+        each.close()
+
+
+def test_nodes_meet_over_tcp_and_are_told_apart(meeting: Meeting, come: Callable[[], Remote]) -> None:
+    first, second = come(), come()
     assert first.join("n1") == "n1" and second.join("n1") == "n1#2"
     first.put("facts/n1", {"x": 1})
     meeting.put("plan", {"y": 2})
@@ -325,6 +402,7 @@ def test_who_has_another_token_is_refused_on_both_sides(meeting: Meeting) -> Non
         peer.sendall(b"paramedic-net-1\n" + b"n" * 32)
         peer.recv(64)
         peer.sendall(b"z" * 32)
+        peer.close()
 
     threading.Thread(target=pose, daemon=True).start()
     with pytest.raises(ParamedicError, match="does not know the token"):
@@ -332,12 +410,12 @@ def test_who_has_another_token_is_refused_on_both_sides(meeting: Meeting) -> Non
     impostor.close()
 
 
-def test_a_node_may_only_put_what_is_its_own(meeting: Meeting) -> None:
-    one = Remote.at(meeting.address, TOKEN, 5.0)
+def test_a_node_may_only_put_what_is_its_own(come: Callable[[], Remote]) -> None:
+    one = come()
     one.join("n1")
     with pytest.raises(ParamedicError, match="over"):
         one.put("facts/n2", {})
-    other = Remote.at(meeting.address, TOKEN, 5.0)
+    other = come()
     other.join("n2")
     with pytest.raises(ParamedicError, match="over"):
         other.put("plan", {})
@@ -390,7 +468,10 @@ def test_nodes_that_die_or_lie_are_named_and_the_rest_is_tested(tmp_path: Path) 
     board.join("dead")
     liar = a_world(2)
     board.put(f"facts/{board.join('n1')}", liar)
-    agents = [threading.Thread(target=take_part, args=(Folder(tmp_path, TOKEN), f"live{i}", [], 20.0, print), daemon=True) for i in (1, 2)]
+    agents = [
+        threading.Thread(target=take_part, args=(Folder(tmp_path, TOKEN), f"live{i}", [], 20.0, print), daemon=True)
+        for i in (1, 2)
+    ]
     for one in agents:
         one.start()
     session = Session(board, 4)
@@ -421,7 +502,12 @@ def test_many_hosts_dial_few_each_and_all_are_dialled() -> None:
 
 
 def a_pair(start: str, end: str, **more: Any) -> Fact:
-    return Fact("pair", {"from": start, "to": end, "address": "10.0.0.1", "result": "ok", "role": "data", **more}, "t", host=start)
+    return Fact(
+        "pair",
+        {"from": start, "to": end, "address": "10.0.0.1", "result": "ok", "role": "data", **more},
+        "t",
+        host=start,
+    )
 
 
 def test_the_matrix_shows_who_cannot_reach_whom() -> None:

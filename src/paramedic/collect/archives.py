@@ -38,7 +38,9 @@ _NOT_LOGS = frozenset(f".{suffix}" for suffix in f"{_CODE} {_DATA} {_OTHER}".spl
 _METRICS = re.compile(r"(?:metrics|history|progress|results|train\w*[_-](?:log|loss|metrics|history)\w*)\.[ct]sv", re.I)
 """The tables that loggers of Lightning, Keras, RLlib, Ultralytics and DeepSpeed write beside or instead of lines."""
 
-_JSON = re.compile(r"error\.json|.+\.(?:process|watch|net)\.json|(?:.*[._-])?(?:py-?spy|stacks?)(?:[._-].*)?\.json", re.I)
+_JSON = re.compile(
+    r"error\.json|.+\.(?:process|watch|net)\.json|(?:.*[._-])?(?:py-?spy|stacks?)(?:[._-].*)?\.json", re.I
+)
 """What torchrun, `paramedic attach`, `paramedic run`, `paramedic net` and py-spy write."""
 
 

@@ -1,4 +1,4 @@
-"""RDMA devices, GPUs and the PCI tree between them, from sysfs: what is needed to judge NCCL's settings without NCCL."""
+"""RDMA devices, GPUs and the PCI tree between them, from sysfs: enough to judge NCCL's settings without NCCL."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def fabric(root: Path) -> Iterator[tuple[str, Any]]:
 def _port(device: Path, port: Path) -> dict[str, Any]:
     """`4: ACTIVE` is ACTIVE, `100 Gb/sec (4X EDR)` is 100."""
     rate = re.match(r"[\d.]+", _text(port / "rate"))
-    gids = []
+    gids: list[dict[str, Any]] = []
     for file in sorted((port / "gids").glob("*"), key=lambda path: int(path.name) if path.name.isdigit() else 0):
         gid = _text(file)
         if gid and gid != _ZERO and len(gids) < _MAX_GIDS and file.name.isdigit():
@@ -96,7 +96,9 @@ def _topology() -> str:
     if not tool:
         return ""
     try:
-        done = subprocess.run([tool, "topo", "-m"], capture_output=True, text=True, timeout=_NVIDIA_SECONDS, check=False)
+        done = subprocess.run(
+            [tool, "topo", "-m"], capture_output=True, text=True, timeout=_NVIDIA_SECONDS, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout[:8_000]

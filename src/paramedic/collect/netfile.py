@@ -97,15 +97,11 @@ def _cleaned(value: Any, depth: int = 0) -> Any:
     """The same with bounded size: plain values, short texts, no deep nesting."""
     if isinstance(value, str):
         return clipped(value, _MAX_TEXT)
-    if value is None or isinstance(value, bool | float):
+    if isinstance(value, bool | float) or (isinstance(value, int) and abs(value) < 1 << 63):
         return value
-    if isinstance(value, int):
-        return value if abs(value) < 1 << 63 else None
-    if depth >= _MAX_DEPTH:
-        return None
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) and depth < _MAX_DEPTH:
         items = list(value.items())[:_MAX_ITEMS]
         return {clipped(str(key), 200): _cleaned(item, depth + 1) for key, item in items}
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple) and depth < _MAX_DEPTH:
         return [_cleaned(item, depth + 1) for item in value[:_MAX_ITEMS]]
     return None

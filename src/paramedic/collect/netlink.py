@@ -29,15 +29,18 @@ def links() -> Iterator[tuple[int, dict[str, Any]]]:
         _, _, index, flags, _ = struct.unpack_from("=BxHiII", body)
         found = _attributes(body[16:])
         inner = _attributes(found.get(18, b""))
-        yield index, {
-            "name": _text(found.get(3, b"")),
-            "mtu": struct.unpack("=I", found[4])[0] if 4 in found else 0,
-            "up": bool(flags & _UP) and bool(flags & (_RUNNING | _LOOPBACK)),
-            "loopback": bool(flags & _LOOPBACK),
-            "kind": _text(inner.get(1, b"")),
-            "qdisc": _text(found.get(6, b"")),
-            "mac": found.get(1, b"")[:6].hex(":"),
-        }
+        yield (
+            index,
+            {
+                "name": _text(found.get(3, b"")),
+                "mtu": struct.unpack("=I", found[4])[0] if 4 in found else 0,
+                "up": bool(flags & _UP) and bool(flags & (_RUNNING | _LOOPBACK)),
+                "loopback": bool(flags & _LOOPBACK),
+                "kind": _text(inner.get(1, b"")),
+                "qdisc": _text(found.get(6, b"")),
+                "mac": found.get(1, b"")[:6].hex(":"),
+            },
+        )
 
 
 def addresses() -> Iterator[tuple[int, dict[str, Any]]]:

@@ -1,7 +1,7 @@
 """What one node shows of its network and of the communication settings, as Facts: the network part of the node probe.
 
-Standard library only, nothing is sent, and nothing here takes longer than its own limit. `root` is where /sys, /proc and
-/etc are looked for: another one serves a test, or a copy of a machine.
+Standard library only, nothing is sent, and nothing here takes longer than its own limit. `root` is where /sys, /proc
+and /etc are looked for: another one serves a test, or a copy of a machine.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def facts(
     command: Sequence[str] = (),
     host: str | None = None,
 ) -> list[Fact]:
-    """`names` are hosts to resolve beside this one and the master; `command` is the launch command, which is only read."""
+    """`names` are hosts to resolve beside this one and the master; `command` is the launch command: only read."""
     own = host or socket.gethostname()
     found: dict[str, Any] = {"hostname": socket.gethostname()}
     for part in (
@@ -162,8 +162,7 @@ def _ports(root: Path) -> Iterator[tuple[str, Any]]:
             if len(columns) > 3 and columns[3] == "0A":
                 found.append(int(columns[1].rpartition(":")[2], 16))
     yield "listening", sorted(set(found))[:_MAX_LISTENING]
-    for name, value in _counters(_text(root / "proc/net/snmp")):
-        yield name, value
+    yield from _counters(_text(root / "proc/net/snmp"))
 
 
 def _counters(text: str) -> Iterator[tuple[str, Any]]:
@@ -189,13 +188,14 @@ def _settings(environ: Mapping[str, str], root: Path) -> Iterator[tuple[str, Any
         if _SETTINGS.fullmatch(name):
             yield f"env {name}", redact(value)[:2_000]
     home = environ.get("HOME")
-    for file in (*(root / name for name in _CONF), *([Path(home, ".nccl.conf")] if home else [])):
+    files = [*(root / name for name in _CONF), *([Path(home, ".nccl.conf")] if home else [])]
+    for file in files:
         values = dict(_assignments(_text(file)))
         if values:
             yield f"conf {file}", values
     for name in ("NCCL_TOPO_FILE", "NCCL_NET_PLUGIN", "NCCL_CONF_FILE"):
-        if value := environ.get(name):
-            yield f"file {name}", {"value": value, "there": _there(value)}
+        if named := environ.get(name):
+            yield f"file {name}", {"value": named, "there": _there(named)}
 
 
 def _assignments(text: str) -> Iterator[tuple[str, str]]:

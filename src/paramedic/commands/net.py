@@ -1,8 +1,9 @@
 """test, explain and plan the communication configuration before the job starts
 
-`probe` prints what this node shows, `check` finds what would go wrong over all nodes and lets them dial each other, `plan`
-chooses interfaces, master and port, `verify` starts a real group with the plan. On other nodes `agent` takes part; start it
-with whatever you have (srun, mpirun, kubectl exec, pdsh). It takes no orders but to dial, and ends by itself.
+`probe` prints what this node shows, `check` finds what would go wrong over all nodes and lets them dial each other,
+`plan` chooses interfaces, master and port, `verify` starts a real group with the plan. On other nodes `agent` takes
+part; start it with whatever you have (srun, mpirun, kubectl exec, pdsh). It takes no orders but to dial, and ends by
+itself.
 
   paramedic net check --via 'srun -N4 --ntasks-per-node=1' --nodes 4 --dir /shared/net
   paramedic net check --listen 0.0.0.0:4040 --nodes 4 --token-file t      and on each node:
@@ -14,14 +15,11 @@ from __future__ import annotations
 
 import argparse
 import io
-import os
-import shlex
 import socket
-import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,52 +45,74 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     probe.add_argument("--output", metavar="FILE", help="write them there (FILE.net.json)")
     _add_command(probe)
 
-    check = actions.add_parser("check", help="what would go wrong, over all nodes: facts first, then every node dials the others")
+    check = actions.add_parser(
+        "check", help="what would go wrong, over all nodes: facts first, then every node dials the others"
+    )
     check.add_argument("--no-test", action="store_true", help="facts only; no node dials another")
     check.add_argument("--record", metavar="FILE", help="keep facts and tests there (FILE.net.json)")
     flags.add_report_flags(check)
 
-    plan = actions.add_parser("plan", help="interfaces, master, port and family that fit all facts; or why there are none")
-    plan.add_argument("--pin", metavar="NAME=VALUE[@HOST]", action="append", default=[],
-                      help="what must stay: master, port, family, GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME; may be repeated")  # fmt: skip
+    plan = actions.add_parser(
+        "plan", help="interfaces, master, port and family that fit all facts; or why there are none"
+    )
+    plan.add_argument(
+        "--pin", metavar="NAME=VALUE[@HOST]", action="append", default=[],
+        help="what must stay: master, port, family, GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME; may be repeated",
+    )  # fmt: skip
     plan.add_argument("--nproc-per-node", metavar="N", type=int, default=1, help="ranks on each host (default: 1)")
-    plan.add_argument("--script", metavar="FILE", default="train.py", help="named in launch commands (default: train.py)")
+    plan.add_argument(
+        "--script", metavar="FILE", default="train.py", help="named in launch commands (default: train.py)"
+    )
     plan.add_argument("--format", choices=PLAN_FORMATS, default="text", help="what to print (default: text)")
     plan.add_argument("--output", metavar="FILE", help="write it there instead")
 
-    verify = actions.add_parser("verify", help="start a real gloo group (NCCL where there are GPUs) on the nodes with the plan")
+    verify = actions.add_parser(
+        "verify", help="start a real gloo group (NCCL where there are GPUs) on the nodes with the plan"
+    )
     verify.add_argument("--plan", metavar="FILE", help="as `net plan --format json` wrote it (default: plan now)")
-    verify.add_argument("--seconds", metavar="S", type=float, default=60.0, help="then every rank is killed (default: 60)")
+    verify.add_argument(
+        "--seconds", metavar="S", type=float, default=60.0, help="then every rank is killed (default: 60)"
+    )
     verify.add_argument("--format", choices=("text", "json"), default="text")
 
     for action in (check, plan, verify):
         _add_meeting(action, paths=action is not verify)
-    check.add_argument("--launch", metavar="COMMAND", default="", help="with --via: your launch command; it is read, not started")
+    check.add_argument(
+        "--launch", metavar="COMMAND", default="", help="with --via: your launch command; it is read, not started"
+    )
 
     agent = actions.add_parser("agent", help="take part on this node")
     agent.add_argument("--gather", metavar="HOST:PORT", help="where the checker listens")
     agent.add_argument("--dir", metavar="DIR", help="or the shared folder that it named")
     agent.add_argument("--token-file", metavar="FILE", help="the secret that both have (with --gather)")
     agent.add_argument("--name", metavar="NAME", help="of this node (default: its host name)")
-    agent.add_argument("--wait", metavar="SECONDS", type=float, default=60.0, help="at most, for each step (default: 60)")
+    agent.add_argument(
+        "--wait", metavar="SECONDS", type=float, default=60.0, help="at most, for each step (default: 60)"
+    )
     agent.add_argument("--verify", action="store_true", help="may start a rank of Paramedic's own test group")
     _add_command(agent)
 
 
 def _add_command(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("command", metavar="COMMAND", nargs="*", help="after --: your launch command; it is read, not started")
+    parser.add_argument(
+        "command", metavar="COMMAND", nargs="*", help="after --: your launch command; it is read, not started"
+    )
 
 
 def _add_meeting(parser: argparse.ArgumentParser, paths: bool) -> None:
     if paths:
-        parser.add_argument("path", metavar="PATH", nargs="*", help="files of `net probe` or `net check --record` instead")
+        parser.add_argument(
+            "path", metavar="PATH", nargs="*", help="files of `net probe` or `net check --record` instead"
+        )
     nodes = parser.add_argument_group("nodes")
     nodes.add_argument("--nodes", metavar="N", type=int, help="how many take part")
     nodes.add_argument("--via", metavar="COMMAND", help="start the agents with this; needs --dir on a shared disk")
     nodes.add_argument("--dir", metavar="DIR", help="an empty or new folder that all nodes share")
     nodes.add_argument("--listen", metavar="HOST:PORT", help="or meet at this address")
     nodes.add_argument("--token-file", metavar="FILE", help="a secret that all have (with --listen)")
-    nodes.add_argument("--wait", metavar="SECONDS", type=float, default=60.0, help="for the nodes to come (default: 60)")
+    nodes.add_argument(
+        "--wait", metavar="SECONDS", type=float, default=60.0, help="for the nodes to come (default: 60)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -123,133 +143,30 @@ def _words(args: argparse.Namespace) -> list[str]:
 def _agent(args: argparse.Namespace) -> int:
     from paramedic.network.agent import take_part
     from paramedic.network.board import Board, Folder, Remote
+    from paramedic.network.meeting import token_of
 
     if bool(args.gather) == bool(args.dir):
         raise ParamedicError("net agent: needs --gather HOST:PORT or --dir DIR, one of them")
     if args.wait < _MIN_SECONDS or args.wait > 3600:
         raise ParamedicError("--wait: from 1 to 3600 seconds")
-    board: Board
-    if args.dir:
-        board = Folder(Path(args.dir), _token_of(Path(args.dir), args.wait))
-    else:
-        from paramedic.collect.gather import address_of, read_token
-
-        if not args.token_file:
-            raise ParamedicError("--gather: needs --token-file, a secret that both sides have")
-        board = Remote.at(address_of(args.gather), read_token(args.token_file), args.wait)
-    verify = None
+    verify: Callable[[Any], Any] | None = None
     if args.verify:
-        from paramedic.network.rank import start_rank as verify
-    take_part(board, args.name or socket.gethostname(), _words(args), args.wait, flags.say, verify)
+        from paramedic.network.rank import start_rank
+
+        verify = start_rank
+    with ExitStack() as stack:
+        board: Board
+        if args.dir:
+            board = Folder(Path(args.dir), token_of(Path(args.dir), args.wait))
+        else:
+            from paramedic.collect.gather import address_of, read_token
+
+            if not args.token_file:
+                raise ParamedicError("--gather: needs --token-file, a secret that both sides have")
+            board = Remote.at(address_of(args.gather), read_token(args.token_file), args.wait)
+            stack.callback(board.close)
+        take_part(board, args.name or socket.gethostname(), _words(args), args.wait, flags.say, verify)
     return 0
-
-
-def _token_of(folder: Path, seconds: float) -> bytes:
-    """The checker puts it there, readable by its own user alone."""
-    import time
-
-    from paramedic.collect.gather import read_token
-
-    file, end = folder / "token", time.monotonic() + seconds
-    while not file.exists():
-        if time.monotonic() > end:
-            raise ParamedicError(f"{folder}: no token came in {seconds:.0f} s; is `paramedic net check --dir` running there?")
-        time.sleep(0.02)
-    about = file.stat()
-    if about.st_mode & 0o077 or about.st_uid not in (0, os.getuid()):
-        raise ParamedicError(f"{file}: others may read it, or it is somebody else's: nothing is taken from it")
-    return read_token(str(file))
-
-
-# -- the meeting ---------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def _meeting(args: argparse.Namespace, verify: bool = False) -> Iterator[Session]:
-    """Where the nodes come to; gone afterwards, with all that was started for it."""
-    from paramedic.network.board import Folder, Meeting
-    from paramedic.network.outputs import Job
-    from paramedic.network.plan import Conflict, Plan
-    from paramedic.network.session import Session
-
-    _checked(args)
-    if args.listen:
-        from paramedic.collect.gather import address_of, read_token
-
-        meeting = Meeting(read_token(args.token_file))
-        meeting.listen(*address_of(args.listen))
-        flags.say(f"paramedic: waits for {args.nodes} nodes at {meeting.address[0]}:{meeting.address[1]}")
-        try:
-            session = Session(meeting, args.nodes)
-            yield session
-            session.skipped += meeting.skipped
-        finally:
-            meeting.put("end", True)
-            meeting.close()
-        return
-    folder = _shared(Path(args.dir))
-    started = _started(args, folder, verify)
-    try:
-        yield Session(Folder(folder, (folder / "token").read_bytes()), args.nodes)
-    finally:
-        _ended(started, folder)
-
-
-def _checked(args: argparse.Namespace) -> None:
-    if not args.nodes or args.nodes < 1:
-        raise ParamedicError("--nodes N: how many nodes take part")
-    if bool(args.listen) == bool(args.dir):
-        raise ParamedicError("nodes meet in --dir DIR (shared), or at --listen HOST:PORT: one of them")
-    if args.listen and not args.token_file:
-        raise ParamedicError("--listen: needs --token-file, a secret that all nodes have")
-    if args.via and not args.dir:
-        raise ParamedicError("--via: needs --dir DIR on a disk that all nodes share")
-
-
-def _shared(folder: Path) -> Path:
-    import secrets
-
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if any(folder.iterdir()):
-        raise ParamedicError(f"{folder}: is not empty; what another check left must not be mixed in")
-    new = folder / ".token"
-    new.touch(0o600)
-    new.write_text(secrets.token_hex(24))
-    new.replace(folder / "token")
-    return folder
-
-
-def _started(args: argparse.Namespace, folder: Path, verify: bool) -> subprocess.Popen[bytes] | None:
-    if not args.via:
-        flags.say(f"paramedic: waits for {args.nodes} nodes: paramedic net agent --dir {shlex.quote(str(folder))}")
-        return None
-    try:
-        words = shlex.split(args.via)
-    except ValueError as error:
-        raise ParamedicError(f"--via {args.via}: {error}") from None
-    command = [*words, sys.executable, "-m", "paramedic", "net", "agent", "--dir", str(folder.resolve()), "--wait", str(args.wait)]
-    command += ["--verify"] if verify else []
-    launch = shlex.split(getattr(args, "launch", ""))
-    command += ["--", *launch] if launch else []
-    try:
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2, start_new_session=True)
-    except OSError as error:
-        raise ParamedicError(f"--via: {words[0] if words else '?'}: {error.strerror or error}") from None
-
-
-def _ended(started: subprocess.Popen[bytes] | None, folder: Path) -> None:
-    """Agents end by themselves; who does not is ended with the command that started it."""
-    import shutil
-    import signal
-
-    if started is not None:
-        try:
-            started.wait(5.0)
-        except subprocess.TimeoutExpired:
-            os.killpg(started.pid, signal.SIGKILL)
-            started.wait()
-    for path in folder.iterdir():
-        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 # -- check ---------------------------------------------------------------------------------------------------------
@@ -280,10 +197,12 @@ class _Loading:
 
 
 def _check(args: argparse.Namespace) -> int:
+    from paramedic.network.meeting import recorded
+
     config = flags.settings(args)
     options = flags.options(config)
     rules = _Loading(options.rules)
-    run = _recorded(args.path) if args.path else _tested(args, lambda run: _say_at_once(run, rules, options, args))
+    run = recorded(args.path) if args.path else _tested(args, lambda run: _say_at_once(run, rules, options, args))
     from paramedic.pipeline import foretell
 
     report = foretell(run, rules.result(), options)
@@ -296,7 +215,9 @@ def _check(args: argparse.Namespace) -> int:
 
 
 def _tested(args: argparse.Namespace, at_once: Callable[[Run], None]) -> Run:
-    with _meeting(args) as session:
+    from paramedic.network.meeting import meeting
+
+    with meeting(args, flags.say) as session:
         session.gather(args.wait)
         if args.no_test:
             session.hall.put("plan", {})
@@ -315,32 +236,6 @@ def _say_at_once(run: Run, rules: _Loading, options: Any, args: argparse.Namespa
         for one in foretell(run, rules.result(), options).findings:
             if one.severity == "error":
                 flags.say(f"paramedic: {one_line(one.rule)}: {one_line(one.summary)}")
-
-
-def _recorded(paths: list[str]) -> Run:
-    """Facts out of files; nothing is dialled."""
-    from paramedic.collect.netfile import MAX_NETWORK, read_network
-    from paramedic.model import Run, Source
-
-    sources, facts, skipped = [], {}, []
-    for path in paths:
-        try:
-            with open(path, "rb") as file:
-                data = file.read(MAX_NETWORK)
-        except OSError as error:
-            raise ParamedicError(f"{path}: {error.strerror or error}") from None
-        read = read_network(data, Source(path, "network"))
-        if not read.facts:
-            raise ParamedicError(f"{path}: {read.skipped[0].why if read.skipped else 'holds no facts'}")
-        for number, fact in enumerate(read.facts):
-            key = (fact.host, fact.name) if fact.name != "pair" else (path, number)
-            if key in facts and facts[key].value != fact.value and fact.name == "hostname":
-                raise ParamedicError(f"{path}: {fact.host} is in another file, too, with other facts; name one of them")
-            facts[key] = fact
-        hosts = sorted({fact.host for fact in read.facts if fact.host})
-        sources += [Source(f"{path}", "network", host=host, lines=1) for host in hosts]
-        skipped += read.skipped
-    return Run("net", tuple(sources), (), tuple(facts.values()), tuple(skipped))
 
 
 def _show(report: ShownReport, run: Run, args: argparse.Namespace, config: Any) -> None:
@@ -385,7 +280,9 @@ def _json(value: Any) -> str:
 def _plan(args: argparse.Namespace) -> int:
     if args.nproc_per_node < 1:
         raise ParamedicError("--nproc-per-node: from 1")
-    run = _recorded(args.path) if args.path else _probed(args)
+    from paramedic.network.meeting import recorded
+
+    run = recorded(args.path) if args.path else _probed(args)
     found, job = _planned(run, args.pin, args.nproc_per_node, args.script)
     from paramedic.network import outputs
     from paramedic.network.plan import Conflict
@@ -404,7 +301,9 @@ def _plan(args: argparse.Namespace) -> int:
 
 
 def _probed(args: argparse.Namespace) -> Run:
-    with _meeting(args) as session:
+    from paramedic.network.meeting import meeting
+
+    with meeting(args, flags.say) as session:
         session.gather(args.wait)
         session.test()
     return session.run()
@@ -431,7 +330,10 @@ def _conflict_text(found: Conflict) -> str:
 
     lines = ["No configuration fits these facts; together they leave none, and none of them is to spare:"]
     lines += [f"  - {one_line(one.text)}" for one in found.facts]
-    lines += ["The smallest change that would cure it:", *(f"  - {one_line(one.cure or one.text)}" for one in found.cure)]
+    lines += [
+        "The smallest change that would cure it:",
+        *(f"  - {one_line(one.cure or one.text)}" for one in found.cure),
+    ]
     return "\n".join([*lines, _RELATIVE, ""])
 
 
@@ -446,7 +348,10 @@ def _plan_text(plan: Plan, job: Job) -> str:
     speed = f", {slow.speed / 1000:g} Gb/s at the slowest" if slow.speed else ""
     lines = [f"Master: {one_line(plan.master)} at {plan.address} port {plan.port}{speed}", ""]
     for plane, chosen in plan.endpoints.items():
-        lines += [f"  {plane:<5} {one_line(host):<20} {chosen[host].interface:<12} {chosen[host].address}" for host in plan.order]
+        lines += [
+            f"  {plane:<5} {one_line(host):<20} {chosen[host].interface:<12} {chosen[host].address}"
+            for host in plan.order
+        ]
     lines += ["", environment(plan, job).rstrip("\n"), "", _RELATIVE]
     return "\n".join(lines) + "\n"
 
@@ -454,8 +359,10 @@ def _plan_text(plan: Plan, job: Job) -> str:
 def _verify(args: argparse.Namespace) -> int:
     if not 5 <= args.seconds <= 600:
         raise ParamedicError("--seconds: from 5 to 600")
+    from paramedic.network.meeting import meeting
+
     given = _read_plan(args.plan) if args.plan else None
-    with _meeting(args, verify=True) as session:
+    with meeting(args, flags.say, verify=True) as session:
         session.gather(args.wait)
         document = given or _plan_now(session)
         said = session.verify(document, args.seconds)
@@ -492,7 +399,12 @@ def _read_plan(path: str) -> dict[str, Any]:
         raise ParamedicError(f"--plan {path}: is no JSON") from None
     hosts = said.get("hosts") if isinstance(said, dict) and said.get("paramedic_plan") == 1 else None
     order = said.get("order") if isinstance(said, dict) else None
-    right = isinstance(hosts, dict) and isinstance(order, list) and order and all(isinstance(hosts.get(h), dict) and isinstance(hosts[h].get("env"), dict) for h in map(str, order))
+    right = (
+        isinstance(hosts, dict)
+        and isinstance(order, list)
+        and order
+        and all(isinstance(hosts.get(h), dict) and isinstance(hosts[h].get("env"), dict) for h in map(str, order))
+    )
     if not right:
         raise ParamedicError(f"--plan {path}: is no plan as `net plan --format json` writes it")
     return dict(said)
@@ -507,7 +419,9 @@ def _verified_text(document: dict[str, Any], said: dict[str, Any]) -> str:
         if one.get("ok"):
             rates = [rate for rate in one.get("pairs", {}).values() if isinstance(rate, int | float)]
             pace = f", to others {min(rates):,.0f} to {max(rates):,.0f} Mbit/s" if rates else ""
-            what = f"{one.get('backend')}: init {one.get('init_s')} s, all_reduce of 16 MiB {one.get('large_s')} s{pace}"
+            what = (
+                f"{one.get('backend')}: init {one.get('init_s')} s, all_reduce of 16 MiB {one.get('large_s')} s{pace}"
+            )
         else:
             what = f"FAILED at {one.get('stage', 'start')}: {one.get('error', 'sent nothing in time')}"
         lines.append(one_line(f"rank {rank} {host}: {what}"))

@@ -25,11 +25,13 @@ from paramedic.detect import (
     network,
     numerics,
     pace,
+    payload,
     placement,
     reach,
     recorded,
     recordings,
     recovery,
+    routes,
     sentinels,
     skew,
     stacks,
@@ -39,6 +41,7 @@ from paramedic.detect import (
     watched,
 )
 from paramedic.detect.nodes import alike
+from paramedic.detect.topology import nodes
 from paramedic.knowledge import Knowledge, Rule
 from paramedic.knowledge.advisories import Advisory
 from paramedic.model import Finding, Run
@@ -140,8 +143,8 @@ NODE_DETECTORS: dict[str, Detector] = {
     "network.master_resolves_differently": network.master_resolves_differently,
     "network.master_port_taken": network.master_port_taken,
     "network.family_mismatch": network.family_mismatch,
-    "network.mtu_differs": network.mtu_differs,
-    "network.reverse_path": network.reverse_path,
+    "routes.mtu_differs": routes.mtu_differs,
+    "routes.reverse_path": routes.reverse_path,
     "network.variables_disagree": network.variables_disagree,
     "network.address_twice": network.address_twice,
     "agreement.rank_numbers": agreement.rank_numbers,
@@ -166,9 +169,9 @@ NODE_DETECTORS: dict[str, Detector] = {
     "reach.master_port_filtered": reach.master_port_filtered,
     "reach.data_ports_filtered": reach.data_ports_filtered,
     "reach.unreachable": reach.unreachable,
-    "reach.large_packets_vanish": reach.large_packets_vanish,
-    "reach.slow_path": reach.slow_path,
-    "reach.packets_lost": reach.packets_lost,
+    "payload.large_packets_vanish": payload.large_packets_vanish,
+    "payload.slow_path": payload.slow_path,
+    "payload.packets_lost": payload.packets_lost,
 }
 """They compare the nodes' network facts with each other. Beside logs they explain a failure of communication."""
 
@@ -261,7 +264,7 @@ def detect_in_nodes(run: Run, knowledge: Knowledge) -> list[Finding]:
     """What the nodes' network facts alone show."""
     by_detector = {rule.detector: rule for rule in knowledge.rules.values() if rule.detector}
     found: list[Finding] = []
-    for name, detector in NODE_DETECTORS.items() if network.nodes(run) else ():
+    for name, detector in NODE_DETECTORS.items() if nodes(run) else ():
         if name in by_detector:
             found += detector(run, by_detector[name], tuple(found))
     return found

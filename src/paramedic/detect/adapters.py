@@ -70,12 +70,15 @@ def device_filter(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
         if chosen[1]:
             why = f"names {listed(chosen[1])}, which is not there"
         elif slow and good:
-            why = f"takes in {listed(slow)} with {rate(ports(node)[slow[0]]):g} Gb/s beside {rate(ports(node)[good[0]]):g}"
+            there = ports(node)
+            why = f"takes in {listed(slow)} with {rate(there[slow[0]]):g} Gb/s beside {rate(there[good[0]]):g}"
         elif not chosen[0]:
             why = "leaves no device"
         else:
             continue
-        event = node.says("env NCCL_IB_HCA", f"NCCL_IB_HCA={node.settings['NCCL_IB_HCA']}; ports: {listed(ports(node))}")
+        event = node.says(
+            "env NCCL_IB_HCA", f"NCCL_IB_HCA={node.settings['NCCL_IB_HCA']}; ports: {listed(ports(node))}"
+        )
         yield at(rule, [event], [node.host], {"why": why, "value": hca_list(good)})
 
 
@@ -91,7 +94,12 @@ def port_down(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
             peers = [other for other in among.values() if other is not node and name in active(other)]
             if wanted or (peers and len(peers) == len(among) - 1):
                 text = f"{name}: {port.get('state')}, {port.get('physical')}"
-                yield at(rule, [node.says(f"rdma {name}", text)], [node.host], {"port": name, "state": str(port.get("state"))})
+                yield at(
+                    rule,
+                    [node.says(f"rdma {name}", text)],
+                    [node.host],
+                    {"port": name, "state": str(port.get("state"))},
+                )
 
 
 def switched_off(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
@@ -114,7 +122,9 @@ def gid_index(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
             kind = str(gids[0].get("type")) if gids else ""
             if port.get("link_layer") != "Ethernet" or "v2" in kind:
                 continue
-            good = next((str(gid.get("index")) for gid in _gids(port) if _is_v2_of_ip4(gid)), "<index of a RoCE v2 entry>")
+            good = next(
+                (str(gid.get("index")) for gid in _gids(port) if _is_v2_of_ip4(gid)), "<index of a RoCE v2 entry>"
+            )
             what = f"is {kind}" if gids else "is not in its table"
             fields = {"port": name, "index": setting, "what": what, "good": good}
             yield at(rule, [node.says(f"rdma {name}", f"{name}: GID {setting} {what}")], [node.host], fields)
@@ -133,10 +143,7 @@ def _is_v2_of_ip4(gid: Mapping[str, Any]) -> bool:
 def partition_keys(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
     """InfiniBand ports of one job that share no partition."""
     among = several(run)
-    keys = {
-        host: frozenset(key for port in active(node).values() if port.get("link_layer") == "InfiniBand" for key in port.get("pkeys") or ())
-        for host, node in among.items()
-    }  # fmt: skip
+    keys = {host: frozenset(_keys(node)) for host, node in among.items()}
     known = {host: value for host, value in keys.items() if value}
     if len(known) < 2 or frozenset.intersection(*known.values()):
         return
@@ -144,6 +151,13 @@ def partition_keys(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
     odd = [host for host, value in known.items() if value != usual]
     events = [among[host].says("rdma", f"P_Keys {listed(value)}") for host, value in sorted(known.items())]
     yield at(rule, events[:6], odd, {"keys": listed(known[odd[0]]), "usual": listed(usual)})
+
+
+def _keys(node: Node) -> Iterator[str]:
+    for port in active(node).values():
+        keys = port.get("pkeys")
+        if port.get("link_layer") == "InfiniBand" and isinstance(keys, list):
+            yield from (key for key in keys if isinstance(key, str))
 
 
 def traffic_class(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
@@ -155,7 +169,10 @@ def traffic_class(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
         if given and len(set(values.values())) > 1:
             usual = majority(given) or given[min(given)]
             odd = [host for host, value in values.items() if value != usual]
-            events = [among[host].says(f"env {name}", f"{name}={value or 'not set'}") for host, value in sorted(values.items())]
+            events = [
+                among[host].says(f"env {name}", f"{name}={value or 'not set'}")
+                for host, value in sorted(values.items())
+            ]
             yield at(rule, events[:6], odd, {"name": name, "value": usual})
 
 
@@ -184,7 +201,7 @@ def far_adapter(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
         near = dict(_by_numa(node))
         for place in sorted({gpu["numa"] for gpu in gpus if isinstance(gpu, Mapping) and type(gpu.get("numa")) is int}):
             if place not in used and place in near:
-                text = f"GPUs on NUMA node {place}; NCCL_IB_HCA uses {listed(chosen[0])}; {listed(near[place])} is beside them"
+                text = f"GPUs on NUMA node {place}: NCCL_IB_HCA uses {listed(chosen[0])}, not {listed(near[place])}"
                 fields = {"place": str(place), "near": listed(near[place]), "value": hca_list(good_ports(node))}
                 yield at(rule, [node.says("env NCCL_IB_HCA", text)], [node.host], fields)
                 break

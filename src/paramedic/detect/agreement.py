@@ -22,7 +22,12 @@ _DEBUG = {
     "NCCL_CHECKS_DISABLE": "1", "CUDA_LAUNCH_BLOCKING": "1",
 }  # fmt: skip
 """Meant for a trial; a value means that only this one is."""
-_TIMEOUTS = ("TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC", "TORCH_DIST_INIT_BARRIER_TIMEOUT", "NCCL_IB_TIMEOUT", "NCCL_SOCKET_TIMEOUT")
+_TIMEOUTS = (
+    "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC",
+    "TORCH_DIST_INIT_BARRIER_TIMEOUT",
+    "NCCL_IB_TIMEOUT",
+    "NCCL_SOCKET_TIMEOUT",
+)
 _MIN_FILES = 1_024
 _FILES_A_RANK = 16
 _MIN_SHM = 64 << 20
@@ -51,7 +56,10 @@ def _judged_ranks(among: Mapping[str, Node], rule: Rule, name: str, of: str, ran
     local = {_number(node.env.get("LOCAL_WORLD_SIZE")) or 1 for node in among.values()}
     each = local.pop() if len(local) == 1 else 1
     free = sorted(set(range(0, len(among) * each, each)) - set(ranks.values()))
-    events = [among[host].says(f"env {name}", f"{name}={rank}" + (f", {of}={sizes[host]}" if host in sizes else "")) for host, rank in sorted(ranks.items())]
+    events = [
+        among[host].says(f"env {name}", f"{name}={rank}" + (f", {of}={sizes[host]}" if host in sizes else ""))
+        for host, rank in sorted(ranks.items())
+    ]
     counts = Counter(ranks.values())
     for host in sorted(ranks)[::-1]:
         if counts[ranks[host]] > 1:
@@ -68,7 +76,11 @@ def _judged_ranks(among: Mapping[str, Node], rule: Rule, name: str, of: str, ran
         return
     outside = [host for host, rank in ranks.items() if host in sizes and rank >= sizes[host]]
     if outside and free:
-        fields = {"what": f"{name}={ranks[outside[0]]} with {of}={sizes[outside[0]]}", "variable": name, "value": str(free[0])}
+        fields = {
+            "what": f"{name}={ranks[outside[0]]} with {of}={sizes[outside[0]]}",
+            "variable": name,
+            "value": str(free[0]),
+        }
         yield at(rule, events[:8], outside, fields)
     elif sizes and len(set(ranks.values())) == len(among) and set(sizes.values()) != {len(among) * each}:
         fields = {
@@ -82,9 +94,17 @@ def launch_arguments(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
     """torchrun's arguments, or MASTER_ADDR and MASTER_PORT, that the nodes do not have alike."""
     among = several(run)
     for name in _MUST_AGREE:
-        yield from _unlike(among, rule, {h: n.launch[name] for h, n in among.items() if name in n.launch}, f"--{name.replace('_', '-')}", "launch")
+        yield from _unlike(
+            among,
+            rule,
+            {h: n.launch[name] for h, n in among.items() if name in n.launch},
+            f"--{name.replace('_', '-')}",
+            "launch",
+        )
     for name in ("MASTER_ADDR", "MASTER_PORT"):
-        yield from _unlike(among, rule, {h: n.env[name] for h, n in among.items() if name in n.env}, name, f"env {name}")
+        yield from _unlike(
+            among, rule, {h: n.env[name] for h, n in among.items() if name in n.env}, name, f"env {name}"
+        )
     counts = {host: _number(node.launch.get("nnodes")) for host, node in among.items()}
     wanted = {count for count in counts.values() if count is not None}
     if len(wanted) == 1 and wanted != {len(among)}:
@@ -119,19 +139,33 @@ def environment_differs(run: Run, rule: Rule, found: Sequence[Finding]) -> Found
         odd = [host for host, value in values.items() if value != usual]
         shown = {value for value in values.values() if value is not None}
         action = f"unset {name}" if usual is None else f"export {name}={usual}"
-        events = [among[host].says(f"env {name}", f"{name}={'not set' if value is None else value}") for host, value in sorted(values.items())]
+        events = [
+            among[host].says(f"env {name}", f"{name}={'not set' if value is None else value}")
+            for host, value in sorted(values.items())
+        ]
         yield at(rule, events[:6], odd, {"name": name, "values": listed(shown), "action": action})
 
 
 def left_from_a_trial(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
     """Variables for debugging, set in the environment or left in nccl.conf."""
     for name, only in _DEBUG.items():
-        hosts = [n for n in nodes(run).values() if name in n.settings and (not only or n.settings[name].upper() == only)]
+        hosts = [
+            n for n in nodes(run).values() if name in n.settings and (not only or n.settings[name].upper() == only)
+        ]
         if hosts:
-            files = sorted({file for node in hosts for file, values in node.named("conf ") if isinstance(values, Mapping) and name in values})
+            files = sorted(
+                {
+                    file
+                    for node in hosts
+                    for file, values in node.named("conf ")
+                    if isinstance(values, Mapping) and name in values
+                }
+            )
             place = f" in {files[0]}" if files else ""
             action = f"sed -i '/^{name} *=/d' {files[0]}" if files else f"unset {name}"
-            event = hosts[0].says(f"conf {files[0]}" if files else f"env {name}", f"{name}={hosts[0].settings[name]}{place}")
+            event = hosts[0].says(
+                f"conf {files[0]}" if files else f"env {name}", f"{name}={hosts[0].settings[name]}{place}"
+            )
             yield at(rule, [event], [node.host for node in hosts], {"name": name, "place": place, "action": action})
 
 
@@ -155,7 +189,9 @@ def timeouts(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
         if values and (len(set(values.values())) > 1 or len(values) < len(among)):
             longest = str(max((number for value in values.values() if (number := _number(value))), default=600))
             odd = [host for host in among if values.get(host) != longest]
-            events = [among[host].says(f"env {name}", f"{name}={values.get(host, 'not set')}") for host in sorted(among)]
+            events = [
+                among[host].says(f"env {name}", f"{name}={values.get(host, 'not set')}") for host in sorted(among)
+            ]
             yield at(rule, events[:6], odd, {"name": name, "value": longest, "why": "differs between the hosts"})
     skew = [value for node in among.values() if isinstance(value := node.value("started"), int | float)]
     apart = max(skew) - min(skew) if len(skew) > 1 else 0.0
@@ -163,7 +199,11 @@ def timeouts(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
         limit = _join_timeout(node.launch.get("rdzv_conf", ""))
         if limit is not None and limit < apart:
             event = node.says("launch", f"join_timeout={limit} s, and the hosts started {apart:.0f} s apart")
-            fields = {"name": "--rdzv-conf join_timeout", "value": str(int(apart * 3) + 60), "why": f"is shorter than the {apart:.0f} s that hosts start apart"}
+            fields = {
+                "name": "--rdzv-conf join_timeout",
+                "value": str(int(apart * 3) + 60),
+                "why": f"is shorter than the {apart:.0f} s that hosts start apart",
+            }
             yield at(rule, [event], [host], fields)
 
 
@@ -225,7 +265,7 @@ def sidecar(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
 
 
 def plugin_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
-    """A file or plugin that a variable names is not there: NCCL falls back to TCP, or ignores the topology, silently."""
+    """What a variable names is not there: NCCL falls back to TCP, or ignores the topology, silently."""
     for node in nodes(run).values():
         for variable, value in _missing_files(node):
             event = node.says(f"file {variable}", f"{variable}={value}: not found on {node.host}")

@@ -99,8 +99,15 @@ def leads_nowhere(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
                 continue
             why = _nowhere(one, chosen, twice)
             if why:
-                fields = {"variable": variable, "chosen": one.name, "why": why, "interface": good_interface(node, among)}
-                yield at(rule, [node.says(f"interface {one.name}", f"{chosen.why}: {described(one)}")], [node.host], fields)
+                fields = {
+                    "variable": variable,
+                    "chosen": one.name,
+                    "why": why,
+                    "interface": good_interface(node, among),
+                }
+                yield at(
+                    rule, [node.says(f"interface {one.name}", f"{chosen.why}: {described(one)}")], [node.host], fields
+                )
 
 
 def _nowhere(one: Interface, chosen: Chosen, twice: Mapping[IP, int]) -> str:
@@ -151,7 +158,10 @@ def interface_absent(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
                 "variable": variable, "value": chosen.missing[0], "state": state, "have": have,
                 "interface": good_interface(node, among),
             }  # fmt: skip
-            events = [node.says(f"env {variable}", chosen.why), node.says("routes", f"interfaces with an address: {have}")]
+            events = [
+                node.says(f"env {variable}", chosen.why),
+                node.says("routes", f"interfaces with an address: {have}"),
+            ]
             yield at(rule, events, [node.host], fields)
 
 
@@ -173,29 +183,34 @@ def unlike_networks(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
     """The nodes would use different networks; in a trial with two ranks that may even work."""
     among = several(run)
     for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
-        used = {node.host: (node, chosen) for node in among.values() for name, chosen in choices(node) if name == variable}
-        networks = {host: net for host, (_, chosen) in used.items() if (net := _network(chosen)) is not None}
+        used = {
+            node.host: (node, chosen) for node in among.values() for name, chosen in choices(node) if name == variable
+        }
+        networks = {host: net for host, (_, chosen) in used.items() if (net := network_of(chosen)) is not None}
         if len(set(networks.values())) < 2 or _routed(among, networks):
             continue
         usual = majority(networks) or next(iter(shared_networks(among)), None)
         odd = [host for host, network in networks.items() if network != usual] if usual else list(networks)
         same = {good_interface(among[host], among) for host in networks}
-        events = [among[host].says(f"env {variable}", f"{used[host][1].why}: {networks[host]}") for host in sorted(networks)]
+        events = [
+            among[host].says(f"env {variable}", f"{used[host][1].why}: {networks[host]}") for host in sorted(networks)
+        ]
         for name in sorted(same):
             fields = {"variable": variable, "networks": listed(map(str, set(networks.values()))), "interface": name}
             yield at(rule, events[:6], [host for host in odd if good_interface(among[host], among) == name], fields)
 
 
-def _network(chosen: Chosen) -> Network | None:
+def network_of(chosen: Chosen) -> Network | None:
     if chosen.interface is None or chosen.address is None or chosen.interface.loopback or chosen.interface.bridge:
         return None
     return next((one.network for one in chosen.interface.addresses if one.ip == chosen.address), None)
 
 
 def _routed(among: Mapping[str, Node], networks: Mapping[str, Network]) -> bool:
-    """Every node has a route, other than the default one, to every other's network: so it is built, as in a fat tree."""
+    """Every node has a route through a gateway to every other's network: so it is built, as in a fat tree."""
     return all(
-        network == own or any(ipaddress.ip_network(to).supernet_of(network) for to in _routes(among[host], network.version))  # type: ignore[arg-type]
+        network == own
+        or any(ipaddress.ip_network(to).supernet_of(network) for to in _routes(among[host], network.version))  # type: ignore[arg-type]
         for host, own in networks.items()
         for network in set(networks.values())
     )
@@ -206,7 +221,11 @@ def _routes(node: Node, version: int) -> Iterator[str]:
     value = node.value("routes")
     for route in value if isinstance(value, list) else ():
         to = route.get("to") if isinstance(route, dict) and route.get("gateway") else None
-        if isinstance(to, str) and address_of(to.split("/")[0]) is not None and ipaddress.ip_network(to).version == version:
+        if (
+            isinstance(to, str)
+            and address_of(to.split("/")[0]) is not None
+            and ipaddress.ip_network(to).version == version
+        ):
             yield to
 
 
@@ -214,14 +233,20 @@ def variables_disagree(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
     """GLOO, NCCL and TensorPipe are set to interfaces of different networks on one host."""
     for node in several(run).values():
         named = {name: node.settings[name] for name in _VARIABLES if node.settings.get(name)}
-        picked = {name: one for name, text in named.items() if (one := node.interfaces.get(text.lstrip("=").split(",")[0]))}
+        picked = {
+            name: one for name, text in named.items() if (one := node.interfaces.get(text.lstrip("=").split(",")[0]))
+        }
         networks = {name: frozenset(address.network for address in one.carries) for name, one in picked.items()}
         if len(picked) < 2 or not all(networks.values()) or frozenset.intersection(*networks.values()):
             continue
         fastest = max(picked.values(), key=lambda one: one.speed or 0)
         slower = [name for name, one in picked.items() if one.name != fastest.name]
         events = [node.says(f"env {name}", f"{name}={text}") for name, text in named.items()]
-        fields = {"variable": slower[0], "interface": fastest.name, "settings": ", ".join(f"{n}={t}" for n, t in named.items())}
+        fields = {
+            "variable": slower[0],
+            "interface": fastest.name,
+            "settings": ", ".join(f"{n}={t}" for n, t in named.items()),
+        }
         yield at(rule, events, [node.host], fields)
 
 
@@ -295,7 +320,9 @@ def master_unusable(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
 def master_resolves_differently(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
     """Some nodes know the master's name as nothing, as themselves, or as another host than the rest do."""
     among = several(run)
-    for name in sorted({master[0] for node in among.values() if (master := master_of(node)) and not address_of(master[0])}):
+    for name in sorted(
+        {master[0] for node in among.values() if (master := master_of(node)) and not address_of(master[0])}
+    ):
         answers = {node.host: ips for node in among.values() if (ips := node.resolved(name)) is not None}
         owners = {host: owner.host for host, ips in answers.items() if (owner := owner_of(ips, among))}
         right = majority(owners) or next(iter(owners.values()), None)
@@ -306,8 +333,15 @@ def master_resolves_differently(run: Run, rule: Rule, found: Sequence[Finding]) 
         if not odd or (right is None and len(odd) < len(answers)):
             continue
         first = among[right] if right else first_node(among)
-        events = [among[host].says(f"resolve {name}", f"{name} is {_said(among[host], name)}") for host in sorted(answers)]
-        yield at(rule, events[:6], odd, {"master": name, "said": _said(among[odd[0]], name), "address": good_address(first, among)})
+        events = [
+            among[host].says(f"resolve {name}", f"{name} is {_said(among[host], name)}") for host in sorted(answers)
+        ]
+        yield at(
+            rule,
+            events[:6],
+            odd,
+            {"master": name, "said": _said(among[odd[0]], name), "address": good_address(first, among)},
+        )
 
 
 def master_port_taken(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
@@ -330,7 +364,10 @@ def family_mismatch(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
     """The master's address, or what most nodes use, is of a family that some node does not have."""
     among = several(run)
     masters = {node.host: master for node in among.values() if (master := master_of(node))}
-    families = {host: {a.ip.version for one in node.interfaces.values() if not one.bridge for a in one.carries} for host, node in among.items()}
+    families = {
+        host: {a.ip.version for one in node.interfaces.values() if not one.bridge for a in one.carries}
+        for host, node in among.items()
+    }
     common = frozenset.intersection(*map(frozenset, families.values())) if families else frozenset()
     for name in sorted({name for name, _ in masters.values()}):
         ip = address_of(name)
@@ -340,79 +377,29 @@ def family_mismatch(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
             continue
         version = max(wanted)
         first = owner_of([ip] if ip else [], among) or first_node(among)
-        events = [among[host].says("routes", f"has only IPv{'/'.join(map(str, sorted(families[host])))} addresses") for host in lacking]
+        events = [
+            among[host].says("routes", f"has only IPv{'/'.join(map(str, sorted(families[host])))} addresses")
+            for host in lacking
+        ]
         address = good_address(first, among) if common else "<an address of a family that all hosts have>"
         yield at(rule, events, lacking, {"master": name, "family": f"IPv{version}", "address": address})
         return
-    used = {host: node.gloo.address.version for host, node in among.items() if node.gloo.address and not node.gloo.address.is_loopback}
+    used = {
+        host: node.gloo.address.version
+        for host, node in among.items()
+        if node.gloo.address and not node.gloo.address.is_loopback
+    }
     if len(set(used.values())) > 1 and not frozenset.intersection(*(frozenset(families[host]) for host in used)):
         odd = [host for host, version in used.items() if version != majority(used)]
         events = [among[host].says("routes", f"uses IPv{version}") for host, version in used.items()]
-        yield at(rule, events[:6], odd, {"master": "the others", "family": f"IPv{majority(used) or 4}", "address": good_address(None, among)})
+        yield at(
+            rule,
+            events[:6],
+            odd,
+            {"master": "the others", "family": f"IPv{majority(used) or 4}", "address": good_address(None, among)},
+        )
 
 
 def _families(among: Mapping[str, Node], name: str) -> set[int]:
     owners = [node.resolved(name) or [] for node in among.values()]
     return {ip.version for ips in owners for ip in ips if not ip.is_loopback}
-
-
-# -- routes and MTU ------------------------------------------------------------------------------------------------
-
-
-def mtu_differs(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
-    """On one network, of the interfaces that the job would use."""
-    among = several(run)
-    sizes: dict[Network, dict[str, tuple[int, str]]] = {}
-    for node in among.values():
-        for _, chosen in choices(node):
-            network = _network(chosen)
-            if network and chosen.interface:
-                sizes.setdefault(network, {})[node.host] = (chosen.interface.mtu, chosen.interface.name)
-    for network, hosts in sizes.items():
-        if len({size for size, _ in hosts.values()}) < 2:
-            continue
-        usual = majority({host: size for host, (size, _) in hosts.items()}) or min(size for size, _ in hosts.values())
-        odd = {host: one for host, one in hosts.items() if one[0] != usual}
-        events = [among[host].says(f"interface {name}", f"{name} MTU {size}") for host, (size, name) in hosts.items()]
-        size, name = next(iter(odd.values()))
-        fields = {"network": str(network), "mtu": str(usual), "odd": str(size), "interface": name}
-        yield at(rule, events[:6], odd, fields)
-
-
-def reverse_path(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
-    """Strict reverse-path filtering, and a route back to a peer that leaves by another interface than it comes in by."""
-    among = several(run)
-    for node in among.values():
-        for peer in among.values():
-            theirs, ours = peer.gloo.address, node.gloo
-            if peer is node or theirs is None or ours.interface is None or theirs.version != 4 or ours.interface.loopback:
-                continue
-            direct = any(theirs in address.network for address in ours.interface.carries)
-            back = _route(node, theirs)
-            if not direct or back is None or back[1] == ours.interface.name or not _strict(node, ours.interface.name):
-                continue
-            text = f"route to {theirs}: {back[0]} by {back[1]}, but it arrives on {ours.interface.name}; rp_filter is strict"
-            fields = {"peer": peer.host, "route": back[0], "device": back[1], "interface": ours.interface.name}
-            yield at(rule, [node.says("routes", text)], [node.host], fields)
-
-
-def _strict(node: Node, interface: str) -> bool:
-    """The kernel takes the larger of `all` and the interface's own; 2 is the loose one."""
-    values = [value for name in ("all", interface) if isinstance(value := node.mapping("rp_filter").get(name), int)]
-    return max(values, default=0) == 1
-
-
-def _route(node: Node, to: IP) -> tuple[str, str] | None:
-    """(destination, device) of the longest prefix."""
-    best: tuple[int, str, str] | None = None
-    value = node.value("routes")
-    for route in value if isinstance(value, list) else ():
-        if not isinstance(route, dict) or not isinstance(route.get("to"), str) or not isinstance(route.get("device"), str):
-            continue
-        try:
-            network = ipaddress.ip_network(route["to"])
-        except ValueError:
-            continue
-        if to in network and (best is None or network.prefixlen > best[0]):
-            best = (network.prefixlen, route["to"], route["device"])
-    return best[1:] if best else None

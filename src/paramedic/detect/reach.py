@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from statistics import median
+from dataclasses import dataclass
 from typing import Any
 
-from paramedic.detect.network import Found, at
+from paramedic.detect.network import Found, at, described
 from paramedic.detect.topology import Node, Pair, listed, nodes, pairs
 from paramedic.detect.once import once
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 
 Ends = tuple[str, str]
-_SLOW = 0.25
-_CERTAINLY_FAST_MBPS = 2_000.0
-"""Above this no path is called slow: what differs there is the machines' load."""
-_LOST = 0.02
-_LOST_AT_LEAST = 20
-_HANDLE = re.compile(r"# handle (\d{1,9})")
 _BLOCKED = ("filtered", "refused", "timeout")
 
 
@@ -66,7 +58,7 @@ def ways(run: Run) -> list[Way]:
 
 def said(run: Run, pair: Pair) -> Event:
     what = {
-        "ok": "connects", "filtered": "no answer, though the host is there", "refused": "refused, though somebody listens",
+        "ok": "connects", "filtered": "no answer, though the host is there", "refused": "refused, though we listen",
         "timeout": "no answer", "unreachable": "cannot be reached", "other-host": "another host answers",
     }.get(pair.result, pair.result)  # fmt: skip
     if pair.stalled:
@@ -106,13 +98,20 @@ def _filter_fields(node: Node | None, ports: str) -> dict[str, str]:
     known = next((one for one in rules if one.get("hook") == "input"), rules[0] if rules else None)
     table, chain = (str(known.get("table")), str(known.get("chain"))) if known else ("inet filter", "input")
     if table == "iptables":
-        return {"allow": f"iptables -I {chain} -p tcp --dport {ports.replace('-', ':')} -j ACCEPT", "rule": str(known and known.get("text"))}
+        return {
+            "allow": f"iptables -I {chain} -p tcp --dport {ports.replace('-', ':')} -j ACCEPT",
+            "rule": str(known and known.get("text")),
+        }
     lines = [f"nft insert rule {table} {chain} tcp dport {ports} accept"]
     return {"allow": "\n".join(lines), "rule": str(known.get("text")) if known else "its rules could not be read"}
 
 
-def _filter_events(node: Node | None) -> list[Event]:
-    return [node.says("firewall", f"{one.get('table')} {one.get('chain')}: {one.get('text')}") for one in drops(node)[:2]] if node else []
+def filter_events(node: Node | None) -> list[Event]:
+    return (
+        [node.says("firewall", f"{one.get('table')} {one.get('chain')}: {one.get('text')}") for one in drops(node)[:2]]
+        if node
+        else []
+    )
 
 
 # -- connections ---------------------------------------------------------------------------------------------------
@@ -127,8 +126,13 @@ def master_port_filtered(run: Run, rule: Rule, found: Sequence[Finding]) -> Foun
         node = nodes(run).get(host)
         who = [host] if len(there) == len(tried) else [way.ends[0] for way in there]
         port = str(there[0].master.port) if there[0].master else ""
-        events = [*(said(run, way.master) for way in there[:3] if way.master), *_filter_events(node)]
-        yield at(rule, events, who, {"port": port, "from": listed(way.ends[0] for way in there), **_filter_fields(node, port)})
+        events = [*(said(run, way.master) for way in there[:3] if way.master), *filter_events(node)]
+        yield at(
+            rule,
+            events,
+            who,
+            {"port": port, "from": listed(way.ends[0] for way in there), **_filter_fields(node, port)},
+        )
 
 
 def data_ports_filtered(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
@@ -144,27 +148,36 @@ def data_ports_filtered(run: Run, rule: Rule, found: Sequence[Finding]) -> Found
         if not all(way.master is None or way.master.ok for way in mine):
             masters = {way.master.port for way in mine if way.master and way.ends[1] == host}
             ports = "{ " + ", ".join([*map(str, sorted(masters)), ports]) + " }" if masters else ports
-        events = [*(said(run, way.blocked[0]) for way in mine[:3]), *_filter_events(known.get(host))]
+        events = [*(said(run, way.blocked[0]) for way in mine[:3]), *filter_events(known.get(host))]
         others = listed({end for way in mine for end in way.ends} - {host})
         yield at(rule, events, [host], {"others": others, "ports": ports, **_filter_fields(known.get(host), ports)})
 
 
 def _gone(way: Way) -> bool:
     """Nothing at all answers there: that is another matter than a filter."""
-    return not way.open and not (way.master and way.master.ok) and any(p.result in ("unreachable", "timeout") for p in way.data)
+    return (
+        not way.open
+        and not (way.master and way.master.ok)
+        and any(p.result in ("unreachable", "timeout") for p in way.data)
+    )
 
 
 def unreachable(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
     """No way at all between hosts at the addresses that they would use: another subnet, a cut, a wrong address."""
     known = nodes(run)
-    bad = {way.ends: way for way in ways(run) if not way.open and _gone(way) or any(p.result == "other-host" for p in way.data)}
+    bad = {
+        way.ends: way
+        for way in ways(run)
+        if (not way.open and _gone(way)) or any(p.result == "other-host" for p in way.data)
+    }
     if not bad:
         return
     who = blamed(bad, [way.ends for way in ways(run)], known, hook=False)
     other = _other_network(run, {way.data[0].interface for way in bad.values() if way.data})
     events = [said(run, way.data[0]) for way in list(bad.values())[:4] if way.data]
-    events += [known[host].says(f"interface {one.name}", f"{one.name} {', '.join(str(a.ip) for a in one.carries)}")
-               for host in who[:2] if host in known for one in known[host].interfaces.values() if one.carries]  # fmt: skip
+    for node in [known[host] for host in who[:2] if host in known]:
+        carrying = [one for one in node.interfaces.values() if one.carries]
+        events += [node.says(f"interface {one.name}", described(one)) for one in carrying]
     pairs_said = listed(f"{start} → {end}" for start, end in bad)
     yield at(rule, events, who, {"pairs": pairs_said, "interface": other or "<an interface on which all hosts meet>"})
 
@@ -178,84 +191,3 @@ def _other_network(run: Run, used: set[str]) -> str:
             ends[pair.start, pair.end] = ends.get((pair.start, pair.end), False) or pair.ok
     wanted = {way.ends for way in ways(run)}
     return next((name for name, ends in sorted(by.items()) if ends.keys() >= wanted and all(ends.values())), "")
-
-
-# -- payload -------------------------------------------------------------------------------------------------------
-
-
-def large_packets_vanish(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
-    """Small packets pass, full ones do not, and nobody says so: set-up succeeds and the first all_reduce stands."""
-    known = nodes(run)
-    stalled = {way.ends: way.bulk for way in ways(run) if way.bulk and way.bulk.stalled}
-    if not stalled:
-        return
-    who = blamed(stalled, [way.ends for way in ways(run) if way.bulk], known, hook=False)
-    sizes = [pair.fits for pair in stalled.values() if pair.fits]
-    size = str(min(sizes)) if sizes else "1280"
-    for host in known if len(who) > 1 or not who else who:
-        node = known.get(host)
-        name = node.gloo.interface.name if node and node.gloo.interface else next(iter(stalled.values())).interface
-        mine = [pair for ends, pair in stalled.items() if host in ends] or list(stalled.values())
-        events = [said(run, pair) for pair in mine[:3]]
-        if node and name in node.interfaces:
-            events.append(node.says(f"interface {name}", f"{name} has MTU {node.interfaces[name].mtu}"))
-        others = listed({end for pair in mine for end in (pair.start, pair.end)} - {host})
-        yield at(rule, events, [host], {"others": others, "interface": name, "mtu": size})
-
-
-def slow_path(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
-    """Far below what the other pairs reach; with two hosts, below the other direction."""
-    known = nodes(run)
-    rates = {way.ends: way.bulk.mbps for way in ways(run) if way.bulk and way.bulk.mbps is not None and not way.bulk.stalled}
-    if len(rates) < 2:
-        return
-    bad = {ends: one for ends, one in rates.items() if one < _SLOW * _of_the_others(rates, ends) and one < _CERTAINLY_FAST_MBPS}
-    if not bad:
-        return
-    shaped = [host for host in {end for ends in bad for end in ends} if _shaper(known.get(host))]
-    covering = blamed(bad, rates, known, hook=False)
-    who = [host for host in covering if host in shaped] or covering
-    usual = median(rate for ends, rate in rates.items() if ends not in bad) if len(bad) < len(rates) else 0.0
-    for host in who:
-        mine = {ends: rate for ends, rate in bad.items() if host in ends} or bad
-        (start, end), rate = min(mine.items(), key=lambda item: item[1])
-        name, shaper = _shaper(known.get(host)) or ("", "")
-        text = f"{start} → {end}: {rate:,.0f} Mbit/s; the others reach {usual:,.0f}"
-        events = [Event("net check", 0, "network", text, host=start)]
-        if shaper:
-            events.append(known[host].says(f"interface {name}", f"{name} has the traffic shaper {shaper}"))
-        interface = name or (known[host].gloo.interface.name if host in known and known[host].gloo.interface else "<interface>")  # type: ignore[union-attr]
-        one = at(rule, events, [host], {"rate": f"{rate:,.0f}", "usual": f"{usual:,.0f}", "interface": interface, "others": listed({e for ends in mine for e in ends} - {host})})
-        causes = {"network-interface-or-firewall-misconfiguration": 30.0} if shaper else {"network-interface-or-firewall-misconfiguration": 0.05}
-        yield replace(one, weights=causes)
-
-
-def _of_the_others(rates: Mapping[Ends, float], but: Ends) -> float:
-    return median(rate for ends, rate in rates.items() if ends != but)
-
-
-def _shaper(node: Node | None) -> tuple[str, str] | None:
-    """(interface, queueing discipline) of one that slows down on purpose."""
-    found = [one for one in (node.interfaces.values() if node else ()) if one.qdisc in ("tbf", "htb", "hfsc", "cbq", "netem", "police")]
-    return (found[0].name, found[0].qdisc) if found else None
-
-
-def packets_lost(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
-    known = nodes(run)
-    slow = {ends for one in found if one.rule == "NET055" for ends in [tuple(one.hosts)]}
-    rates = {way.ends: way.bulk for way in ways(run) if way.bulk and way.bulk.segments and not way.bulk.stalled}
-    bad = {ends: pair for ends, pair in rates.items() if pair.retransmitted >= max(_LOST_AT_LEAST, _LOST * pair.segments)}
-    bad = {ends: pair for ends, pair in bad.items() if not any(host in ends for hosts in slow for host in hosts)}
-    if not bad:
-        return
-    for host in blamed(bad, rates, known):
-        mine = [pair for ends, pair in bad.items() if host in ends]
-        worst = max(mine, key=lambda pair: pair.retransmitted / pair.segments)
-        share = f"{100 * worst.retransmitted / worst.segments:.1f} %"
-        text = f"{worst.start} → {worst.end}: {worst.retransmitted} of {worst.segments} segments were sent again"
-        chance = [one for one in drops(known.get(host)) if any(word in str(one.get("text")) for word in ("numgen", "statistic", "random", "limit"))]
-        handle = _HANDLE.search(str(chance[0].get("text"))) if chance else None
-        repair = f"nft delete rule {chance[0].get('table')} {chance[0].get('chain')} handle {handle.group(1)}" if handle else "ethtool -S <interface> | grep -iE 'err|drop|discard'"
-        one = at(rule, [Event("net check", 0, "network", text, host=worst.start), *_filter_events(known.get(host))], [host],
-                 {"share": share, "others": listed({e for p in mine for e in (p.start, p.end)} - {host}), "repair": repair})  # fmt: skip
-        yield replace(one, weights={"network-interface-or-firewall-misconfiguration": 30.0 if handle else 0.1})

@@ -16,7 +16,21 @@ from paramedic.model import Event, Fact, Run
 
 IP = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-_VIRTUAL = ("docker", "virbr", "br-", "cni", "flannel", "podman", "lxc", "lxd", "cali", "veth", "vnet", "kube", "cilium")
+_VIRTUAL = (
+    "docker",
+    "virbr",
+    "br-",
+    "cni",
+    "flannel",
+    "podman",
+    "lxc",
+    "lxd",
+    "cali",
+    "veth",
+    "vnet",
+    "kube",
+    "cilium",
+)
 _NOTHING: Mapping[str, Any] = {}
 
 
@@ -199,7 +213,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One host dialled another one. `role` is `master` or `data`: which port; `chosen`: at the address the job would use.
+    """One host dialled another one. `role` is `master` or `data`: which port; `chosen`: where the job would dial.
 
     `stalled` says which way large packets did not arrive, `out` or `in`; `fits` is an MTU with which they would.
     """
@@ -244,7 +258,9 @@ def nodes(run: Run) -> dict[str, Node]:
     for fact in run.facts:
         if fact.host and fact.name != "pair":
             grouped.setdefault(fact.host, {})[fact.name] = fact
-    return {host: Node(host, facts) for host, facts in grouped.items() if any(n.startswith("interface ") for n in facts)}
+    return {
+        host: Node(host, facts) for host, facts in grouped.items() if any(n.startswith("interface ") for n in facts)
+    }
 
 
 @once

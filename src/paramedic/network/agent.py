@@ -1,4 +1,4 @@
-"""What `net agent` does on a node: probe, listen, dial, report, end. It runs nothing that it is told, and leaves nothing."""
+"""What `net agent` does on a node: probe, listen, dial, report, end. It runs no orders, and leaves nothing."""
 
 from __future__ import annotations
 
@@ -18,8 +18,13 @@ _KEYS = {"to": str, "interface": str, "address": str, "port": int, "role": str, 
 Say = Callable[[str], None]
 
 
-def take_part(
-    board: Board, host: str, command: Sequence[str], seconds: float, say: Say, verify: Callable[[Any], Any] | None = None
+def take_part(  # noqa: PLR0917
+    board: Board,
+    host: str,
+    command: Sequence[str],
+    seconds: float,
+    say: Say,
+    verify: Callable[[Any], Any] | None = None,
 ) -> None:
     """Until the tests are over, at most `seconds` for each wait. `verify` starts a rank where that was allowed."""
     name = board.join(host)

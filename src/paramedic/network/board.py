@@ -1,7 +1,7 @@
 """Where nodes and the one who checks them meet: values under names, in a shared folder or at one TCP address.
 
-Whoever takes part knows the token. It is never sent: each side proves it to the other, and every message carries a keyed
-hash, so that nobody on the network can add, change or repeat one. Nothing is encrypted.
+Whoever takes part knows the token. It is never sent: each side proves it to the other, and every message carries a
+keyed hash, so that nobody on the network can add, change or repeat one. Nothing is encrypted.
 """
 
 from __future__ import annotations
@@ -85,7 +85,9 @@ class Folder:
                 data = file.read(MAX_MESSAGE + 33)
         except OSError:
             return None
-        if len(data) > MAX_MESSAGE + 32 or not hmac.compare_digest(data[:32], _hash(self.token, name.encode(), data[32:])):
+        if len(data) > MAX_MESSAGE + 32 or not hmac.compare_digest(
+            data[:32], _hash(self.token, name.encode(), data[32:])
+        ):
             raise Refused(f"{name}: written without the token, or damaged")
         return _parsed(data[32:])
 
@@ -175,6 +177,7 @@ class Remote:
     """A node's side of the meeting."""
 
     line: _Line
+    peer: socket.socket
 
     @classmethod
     def at(cls, address: tuple[str, int], token: bytes, seconds: float) -> Remote:
@@ -182,17 +185,24 @@ class Remote:
         where, end = f"{address[0]}:{address[1]}", time.monotonic() + seconds
         while True:
             try:
-                peer = socket.create_connection(address, timeout=min(_HANDSHAKE_SECONDS, max(end - time.monotonic(), 0.1)))
-                stream = cast(BinaryIO, peer.makefile("rwb"))
-                line = _as_client(stream, token)
-                peer.settimeout(max(seconds, 60.0))
-                return cls(line)
-            except (EOFError, Refused, ConnectionResetError) as error:
-                raise ParamedicError(f"{where}: refused: {error or 'is the token the same?'}") from None
+                peer = socket.create_connection(address, min(_HANDSHAKE_SECONDS, max(end - time.monotonic(), 0.1)))
+                break
             except OSError as error:
                 if time.monotonic() + 0.2 >= end:
                     raise ParamedicError(f"{where}: {error.strerror or error}") from None
                 time.sleep(0.1)
+        try:
+            line = _as_client(cast(BinaryIO, peer.makefile("rwb")), token)
+        except (EOFError, Refused, OSError) as error:
+            peer.close()
+            raise ParamedicError(f"{where}: refused: {error or 'is the token the same?'}") from None
+        peer.settimeout(max(seconds, 60.0))
+        return cls(line, peer)
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self.line.stream.close()
+        self.peer.close()
 
     def join(self, host: str) -> str:
         return str(self._ask({"do": "join", "host": host}))

@@ -28,7 +28,9 @@ class Job:
 
     def timeout(self) -> int:
         """To join: ten minutes, or three times what the hosts came apart."""
-        began = [value for node in (self.nodes or {}).values() if isinstance(value := node.value("started"), int | float)]
+        began = [
+            value for node in (self.nodes or {}).values() if isinstance(value := node.value("started"), int | float)
+        ]
         apart = max(began) - min(began) if len(began) > 1 else 0.0
         return max(_JOIN_SECONDS, int(apart * _SKEW_TIMES))
 
@@ -66,7 +68,11 @@ def _exports(values: Mapping[str, str]) -> Iterator[str]:
 
 def environment(plan: Plan, job: Job) -> str:
     """To be sourced on every host; what differs is chosen by the host's name."""
-    lines = ["# the same on every host", *_exports(shared(plan, job)), f"export WORLD_SIZE={len(plan.order) * job.nproc}"]
+    lines = [
+        "# the same on every host",
+        *_exports(shared(plan, job)),
+        f"export WORLD_SIZE={len(plan.order) * job.nproc}",
+    ]
     if any(own(plan, host, job) for host in plan.order):
         lines.append('case "$(hostname)" in')
         for host in plan.order:
@@ -103,7 +109,8 @@ def srun(plan: Plan, job: Job) -> str:
         f"{setting}exec torchrun --nnodes={len(plan.order)} --nproc-per-node={job.nproc} --node-rank=$SLURM_NODEID"
         f" --master-addr=$MASTER_ADDR --master-port=$MASTER_PORT {shlex.quote(job.script)}"
     )
-    line = f"srun -N{len(plan.order)} --ntasks-per-node=1 --distribution=arbitrary --nodelist={','.join(plan.order)} bash -c {shlex.quote(inner)}"
+    where = f"-N{len(plan.order)} --ntasks-per-node=1 --distribution=arbitrary --nodelist={','.join(plan.order)}"
+    line = f"srun {where} bash -c {shlex.quote(inner)}"
     return "\n".join([*head, line]) + "\n"
 
 
@@ -122,9 +129,15 @@ def mpirun(plan: Plan, job: Job) -> str:
 def hostfile(plan: Plan, job: Job) -> str:
     """DeepSpeed's, and beside it what goes into .deepspeed_env and onto the command line."""
     lines = [f"{host} slots={job.nproc}" for host in plan.order]
-    lines += ["# .deepspeed_env:", *(f"#   {name}={value}" for name, value in shared(plan, job).items() if not name.startswith("MASTER_"))]
-    lines += [f"# set on {host} itself: {json.dumps(own(plan, host, job))}" for host in plan.order if own(plan, host, job)]
+    lines += [
+        "# .deepspeed_env:",
+        *(f"#   {name}={value}" for name, value in shared(plan, job).items() if not name.startswith("MASTER_")),
+    ]
+    lines += [
+        f"# set on {host} itself: {json.dumps(own(plan, host, job))}" for host in plan.order if own(plan, host, job)
+    ]
     lines.append(f"# deepspeed --hostfile FILE --master_addr {plan.address} --master_port {plan.port} {job.script}")
+    lines.append("# without ssh, on each host: the same with --no_ssh --node_rank R, R as the hosts stand here")
     return "\n".join(lines) + "\n"
 
 
@@ -132,8 +145,9 @@ def accelerate(plan: Plan, job: Job) -> str:
     """One configuration for all; `machine_rank` is given on each host's command line."""
     lines = [
         "compute_environment: LOCAL_MACHINE", "distributed_type: MULTI_CPU", "machine_rank: 0",
-        f"main_process_ip: {json.dumps(plan.address)}", f"main_process_port: {plan.port}", "main_training_function: main",
-        "mixed_precision: 'no'", f"num_machines: {len(plan.order)}", f"num_processes: {len(plan.order) * job.nproc}",
+        f"main_process_ip: {json.dumps(plan.address)}", f"main_process_port: {plan.port}",
+        "main_training_function: main", "mixed_precision: 'no'",
+        f"num_machines: {len(plan.order)}", f"num_processes: {len(plan.order) * job.nproc}",
         "rdzv_backend: static", "same_network: true", "use_cpu: true",
     ]  # fmt: skip
     if any(node.value("gpus") for node in (job.nodes or {}).values()):
@@ -163,13 +177,14 @@ def document(plan: Plan, job: Job) -> dict[str, Any]:
         "order": list(plan.order),
         "join_timeout_seconds": job.timeout(),
         "hosts": {
-            host: {
-                "env": settings(plan, host, job),
-                **{plane: {"interface": chosen[host].interface, "address": chosen[host].address} for plane, chosen in plan.endpoints.items()},
-            }
+            host: {"env": settings(plan, host, job), **{plane: _end(on[host]) for plane, on in plan.endpoints.items()}}
             for host in plan.order
         },
-    }  # fmt: skip
+    }
+
+
+def _end(one: Endpoint) -> dict[str, str]:
+    return {"interface": one.interface, "address": one.address}
 
 
 def slowest(plan: Plan) -> Endpoint:

@@ -1,7 +1,7 @@
 """The active tests: each node listens on a few ports and dials the others. Every step has a limit of about a second.
 
-A connection begins with a proof of the session on both sides; whoever has none is dropped. Nothing else is accepted, and
-nothing that is received is kept or run.
+A connection begins with a proof of the session on both sides; whoever has none is dropped. Nothing else is accepted,
+and nothing that is received is kept or run.
 """
 
 from __future__ import annotations
@@ -154,7 +154,9 @@ def _told_apart(result: str, answers: bool | None) -> str:
     return "filtered" if answers else "unreachable"
 
 
-async def _dial(name: str, session: bytes, target: dict[str, Any], gate: asyncio.Semaphore) -> tuple[str, socket.socket | None]:
+async def _dial(
+    name: str, session: bytes, target: dict[str, Any], gate: asyncio.Semaphore
+) -> tuple[str, socket.socket | None]:
     async with gate:
         return await _attempts(session, target)
 
@@ -179,7 +181,9 @@ async def _attempts(session: bytes, target: dict[str, Any], segment: int = 0) ->
     return result, peer
 
 
-async def _attempt(session: bytes, target: dict[str, Any], delay: float, segment: int) -> tuple[str, socket.socket | None]:
+async def _attempt(
+    session: bytes, target: dict[str, Any], delay: float, segment: int
+) -> tuple[str, socket.socket | None]:
     await asyncio.sleep(delay)
     loop = asyncio.get_running_loop()
     peer = socket.socket(socket.AF_INET6 if ":" in target["address"] else socket.AF_INET, socket.SOCK_STREAM)

@@ -1,4 +1,4 @@
-"""Chooses an interface on every host, the master and its port with OR-tools CP-SAT; or says which facts forbid any choice.
+"""Chooses interfaces, the master and its port with OR-tools CP-SAT; or says which facts forbid any choice.
 
 "Right" means: right by the facts that were probed. Nothing is known about pairs that nobody dialled.
 """
@@ -105,7 +105,9 @@ class _Model:
     def _forbid(self, one: Obstacle, holds: Any) -> None:
         deny = [holds.negated()]
         if one.kind == "busy":
-            self._clause([*deny, self.master[one.host].negated(), self.port[one.port].negated()] if one.port in self.port else [])
+            self._clause(
+                [*deny, self.master[one.host].negated(), self.port[one.port].negated()] if one.port in self.port else []
+            )
         elif one.kind == "master":
             self._clause([*deny, self.master[one.host]])
         elif one.kind == "port":
@@ -132,14 +134,16 @@ class _Model:
         solver.parameters.num_workers = 1
         solver.parameters.linearization_level = 0
         solver.parameters.max_time_in_seconds = SOLVE_SECONDS
-        self.model.clear_objective()
+        self.model.clear_objective()  # type: ignore[no-untyped-call]
         self.model.clear_assumptions()
         if goal is not None:
             self.model.minimize(goal)
         self.model.add_assumptions([self.holds[number] for number in assumed])
         status = solver.solve(self.model)
         if status == self.cp.UNKNOWN:
-            raise ParamedicError(f"net plan: no answer in {SOLVE_SECONDS:.0f} s; pin something, or plan for fewer hosts")
+            raise ParamedicError(
+                f"net plan: no answer in {SOLVE_SECONDS:.0f} s; pin something, or plan for fewer hosts"
+            )
         return status, solver
 
     def _is_possible(self, status: Any) -> bool:
@@ -172,25 +176,34 @@ class _Model:
     def _cost(self) -> Any:
         speeds = sorted({one.speed for group in self.world.endpoints.values() for one in group}, reverse=True)
         costs = [
-            (self._wish(plane, one) + _SLOWER * speeds.index(one.speed) + min(place, _SLOWER - 1), self.use[plane, id_of(one)])
+            (self._wish(plane, one, place) + _SLOWER * speeds.index(one.speed), self.use[plane, id_of(one)])
             for plane in self.world.planes for group in self.world.endpoints.values() for place, one in enumerate(group)
         ]  # fmt: skip
-        costs += [(_MASTER + _LATER * place, self.master[host]) for place, host in enumerate(self.world.hosts) if host != self.world.master]
+        costs += [
+            (_MASTER + _LATER * place, self.master[host])
+            for place, host in enumerate(self.world.hosts)
+            if host != self.world.master
+        ]
         costs += [(_LATER * place, literal) for place, literal in enumerate(self.port.values())]
         costs.append((_LATER, self.six))
         return self.cp.LinearExpr.weighted_sum([literal for _, literal in costs], [cost for cost, _ in costs])
 
-    def _wish(self, plane: str, one: Endpoint) -> int:
+    def _wish(self, plane: str, one: Endpoint, place: int) -> int:
+        """What is set is kept; else, of equals, the host's first interface."""
         wished = self.world.set_now.get((plane, one.host))
-        return _KEPT if wished and wished != one.interface else 0
+        return _KEPT if wished and wished != one.interface else min(place, _SLOWER - 1)
 
     def _read(self, solver: cp_model.CpSolver) -> Plan:
+        every = [one for group in self.world.endpoints.values() for one in group]
         chosen = {
-            plane: {one.host: one for group in self.world.endpoints.values() for one in group if solver.value(self.use[plane, id_of(one)])}
+            plane: {one.host: one for one in every if solver.value(self.use[plane, id_of(one)])}
             for plane in self.world.planes
-        }  # fmt: skip
+        }
         master = next(host for host, literal in self.master.items() if solver.value(literal))
         port = next(port for port, literal in self.port.items() if solver.value(literal))
         near = chosen["gloo"]
-        order = sorted(self.world.hosts, key=lambda host: (host != master, near[host].network != near[master].network, near[host].network, host))
+        order = sorted(
+            self.world.hosts,
+            key=lambda host: (host != master, near[host].network != near[master].network, near[host].network, host),
+        )
         return Plan(chosen, master, port, tuple(order))

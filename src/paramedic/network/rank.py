@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -61,10 +62,8 @@ def _kept() -> dict[str, str]:
 
 
 def _end(rank: subprocess.Popen[bytes]) -> None:
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(rank.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     rank.wait()
 
 

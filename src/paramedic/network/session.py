@@ -15,7 +15,7 @@ from paramedic.detect.topology import Address, Interface, Node, nodes, shared_ne
 from paramedic.model import Fact, Run, Skipped, Source
 
 MANY = 16
-"""Up to so many hosts every one dials every other one; beyond, each dials those 1, 2, 4, 8 … places further and back."""
+"""Up to so many hosts every one dials every other one; beyond, those 1, 2, 4, 8 … places further and back."""
 TEST_SECONDS = 12.0
 _DATA_PORTS = 2
 Told = Callable[[Run], None]
@@ -79,9 +79,14 @@ class Session:
         """The active tests: listen, then dial, each step with its own limit."""
         among = nodes(self.run())
         master = _master(among)
-        ports = {host: {"data": _sampled(node), "master": master[1] if master and master[0] is node else None} for host, node in among.items()}
+        ports = {
+            host: {"data": _sampled(node), "master": master[1] if master and master[0] is node else None}
+            for host, node in among.items()
+        }
         self.hall.put("plan", {"session": secrets.token_hex(32), "ports": ports})
-        listening = {host: said for host in among if isinstance(said := self._heard(f"listening/{host}", TEST_SECONDS), dict)}
+        listening = {
+            host: said for host in among if isinstance(said := self._heard(f"listening/{host}", TEST_SECONDS), dict)
+        }
         lost = sorted(set(among) - set(listening))
         self.skipped += [Skipped(f"node {host}", "did not come back to be tested; did it die?") for host in lost]
         self.hall.put("go", {"dial": {host: list(_targets(host, among, listening, master)) for host in listening}})
@@ -92,7 +97,9 @@ class Session:
                 continue
             self._take_pairs(host, said.get("pairs"))
             if said.get("strangers"):
-                self.skipped.append(Skipped(f"node {host}", f"{said['strangers']!r:.9} connections of strangers were refused"))
+                self.skipped.append(
+                    Skipped(f"node {host}", f"{said['strangers']!r:.9} connections of strangers were refused")
+                )
         self.end()
 
     def _take_pairs(self, host: str, pairs: Any) -> None:
@@ -103,10 +110,10 @@ class Session:
     def verify(self, plan: Mapping[str, Any], seconds: float) -> dict[str, Any]:
         """Every node starts its rank with the plan's settings; what each said, or nothing."""
         size = str(len(plan["order"]))
-        orders = {
-            host: {"seconds": seconds, "env": plan["hosts"][host]["env"] | {"RANK": str(rank), "WORLD_SIZE": size, "LOCAL_RANK": "0"}}
-            for rank, host in enumerate(plan["order"])
-        }  # fmt: skip
+        orders = {}
+        for rank, host in enumerate(plan["order"]):
+            numbers = {"RANK": str(rank), "WORLD_SIZE": size, "LOCAL_RANK": "0"}
+            orders[host] = {"seconds": seconds, "env": plan["hosts"][host]["env"] | numbers}
         self.hall.put("plan", {"verify": orders})
         end = time.monotonic() + seconds + TEST_SECONDS
         said = {host: self._heard(f"verify/{host}", max(end - time.monotonic(), 0.1)) for host in orders}
@@ -146,7 +153,9 @@ def partners(hosts: list[str], many: int = MANY) -> Iterator[tuple[str, str]]:
     n = len(hosts)
     steps = range(1, n)
     if n > many:
-        steps = sorted({step % n for power in range(n.bit_length()) for step in (1 << power, n - (1 << power)) if step % n})  # type: ignore[assignment]
+        steps = sorted(
+            {step % n for power in range(n.bit_length()) for step in (1 << power, n - (1 << power)) if step % n}
+        )  # type: ignore[assignment]
     for step in steps:
         for index in range(n):
             yield hosts[index], hosts[(index + step) % n]
@@ -167,7 +176,9 @@ def job_address(node: Node, among: Mapping[str, Node]) -> tuple[Interface, Addre
     return (best, best.carries[0]) if best else None
 
 
-def _targets(host: str, among: Mapping[str, Node], listening: Mapping[str, Any], master: tuple[Node, int] | None) -> Iterator[dict[str, Any]]:
+def _targets(
+    host: str, among: Mapping[str, Node], listening: Mapping[str, Any], master: tuple[Node, int] | None
+) -> Iterator[dict[str, Any]]:
     own = among[host]
     for start, end in partners(sorted(listening)):
         if start == host:
@@ -176,7 +187,7 @@ def _targets(host: str, among: Mapping[str, Node], listening: Mapping[str, Any],
         said = master_of(own)
         ips = [ip for ip in own.resolved(said[0]) or () if ip in master[0].own and not ip.is_loopback] if said else []
         if ips:
-            yield _target(master[0], master[0].own[ips[0]].name, str(ips[0]), master[1], "master", True, False)
+            yield _target((master[0], master[0].own[ips[0]].name, str(ips[0])), master[1], "master")
 
 
 def _of_pair(own: Node, to: Node, among: Mapping[str, Node], listening: Any, every: bool) -> Iterator[dict[str, Any]]:
@@ -186,10 +197,12 @@ def _of_pair(own: Node, to: Node, among: Mapping[str, Node], listening: Any, eve
         chosen = job is not None and address == job[1]
         for number, port in enumerate(ports if chosen else ports[-1:]):
             bulk = number == len(ports) - 1 if chosen else False
-            yield _target(to, one.name, str(address.ip), port, "data", chosen, bulk)
+            yield _target((to, one.name, str(address.ip)), port, "data", chosen, bulk)
 
 
-def _addresses(own: Node, to: Node, job: tuple[Interface, Address] | None, every: bool) -> Iterator[tuple[Interface, Address]]:
+def _addresses(
+    own: Node, to: Node, job: tuple[Interface, Address] | None, every: bool
+) -> Iterator[tuple[Interface, Address]]:
     """The job's own; where there is time for it, the others on networks that both have, too."""
     if job:
         yield job
@@ -201,7 +214,7 @@ def _addresses(own: Node, to: Node, job: tuple[Interface, Address] | None, every
                 yield one, address
 
 
-def _target(to: Node, interface: str, address: str, port: int, role: str, chosen: bool, bulk: bool) -> dict[str, Any]:
-    return {
-        "to": to.host, "interface": interface, "address": address, "port": port, "role": role, "chosen": chosen, "bulk": bulk,
-    }  # fmt: skip
+def _target(at: tuple[Node, str, str], port: int, role: str, chosen: bool = True, bulk: bool = False) -> dict[str, Any]:
+    to, interface, address = at
+    where = {"to": to.host, "interface": interface, "address": address, "port": port}
+    return where | {"role": role, "chosen": chosen, "bulk": bulk}

@@ -81,7 +81,10 @@ def world(run: Run, pins: Sequence[str] = ()) -> World:
     endpoints = {host: tuple(_endpoints(node)) for host, node in among.items()}
     pinned = [_pinned(pin, among) for pin in pins]
     said = [master for node in among.values() if (master := master_of(node))]
-    owner = next((o for node in among.values() if (m := master_of(node)) and (o := owner_of(node.resolved(m[0]) or (), among))), None)
+    owner = next(
+        (o for node in among.values() if (m := master_of(node)) and (o := owner_of(node.resolved(m[0]) or (), among))),
+        None,
+    )
     first = first_node(among)
     port = next((port for _, port in said if 1023 < port < 1 << 16), DEFAULT_PORT)
     extra = {obstacle.port for group in pinned for obstacle in group if obstacle.kind == "port"}
@@ -122,10 +125,14 @@ def _unusable(among: Mapping[str, Node], endpoints: Mapping[str, Iterable[Endpoi
     for host, group in endpoints.items():
         for one in group:
             if among[host].interfaces[one.interface].bridge:
-                yield Obstacle("unusable", f"{one.interface} on {host} is a bridge for containers", "", True, id_of(one))
+                yield Obstacle(
+                    "unusable", f"{one.interface} on {host} is a bridge for containers", "", True, id_of(one)
+                )
             elif owners[one.address] > 1:
                 text = f"{one.address} ({one.interface} on {host}) is another host's address, too"
-                yield Obstacle("unusable", text, f"give {host} an address of its own on {one.interface}", False, id_of(one))
+                yield Obstacle(
+                    "unusable", text, f"give {host} an address of its own on {one.interface}", False, id_of(one)
+                )
 
 
 def _apart(among: Mapping[str, Node], endpoints: Mapping[str, Iterable[Endpoint]]) -> Iterator[Obstacle]:
@@ -160,7 +167,9 @@ def _has_route(node: Node, network: str) -> bool:
     return False
 
 
-def _cuts(tried: Iterable[Pair], endpoints: Mapping[str, Sequence[Endpoint]], among: Mapping[str, Node]) -> Iterator[Obstacle]:
+def _cuts(
+    tried: Iterable[Pair], endpoints: Mapping[str, Sequence[Endpoint]], among: Mapping[str, Node]
+) -> Iterator[Obstacle]:
     """What the tests showed: a pair that does not connect, or loses large packets, at this address."""
     by_address = {(one.host, one.address): one for group in endpoints.values() for one in group}
     bad: dict[tuple[str, str], tuple[Endpoint, Endpoint, str]] = {}
@@ -176,30 +185,55 @@ def _cuts(tried: Iterable[Pair], endpoints: Mapping[str, Sequence[Endpoint]], am
             if not pair.ok or pair.stalled:
                 failed[id_of(one)].add(other.host)
         if not pair.ok or pair.stalled:
-            why = "large packets vanish" if pair.stalled else {"filtered": "is filtered", "refused": "is refused"}.get(pair.result, "gets no answer")
+            why = (
+                "large packets vanish"
+                if pair.stalled
+                else {"filtered": "is filtered", "refused": "is refused"}.get(pair.result, "gets no answer")
+            )
             first, second = sorted((start, end), key=id_of)
             bad.setdefault((id_of(first), id_of(second)), (first, second, why))
     alone = {name for name in failed if failed[name] == dialled[name] and len(dialled[name]) > 1}
     ends = {id_of(one): one for group in endpoints.values() for one in group}
     for name in sorted(alone):
         one = ends[name]
-        yield Obstacle("unusable", f"{one.interface} on {one.host} ({one.address}) has no working way to any host", f"repair or open {one.interface} on {one.host}", False, name)
+        yield Obstacle(
+            "unusable",
+            f"{one.interface} on {one.host} ({one.address}) has no working way to any host",
+            f"repair or open {one.interface} on {one.host}",
+            False,
+            name,
+        )
     for (a, b), (first, second, why) in sorted(bad.items()):
         if a not in alone and b not in alone:
             text = f"{first.host} – {second.host} on {first.interface} {why}"
-            yield Obstacle("cut", text, f"open or repair the way between {first.host} and {second.host} on {first.interface}", False, a, b)
+            yield Obstacle(
+                "cut",
+                text,
+                f"open or repair the way between {first.host} and {second.host} on {first.interface}",
+                False,
+                a,
+                b,
+            )
 
 
 def _busy(among: Mapping[str, Node], of_interest: set[int]) -> Iterator[Obstacle]:
     for host, node in among.items():
         for port in sorted(of_interest & set(node.numbers("listening"))):
-            yield Obstacle("busy", f"port {port} is taken on {host}", f"free port {port} on {host}", False, host=host, port=port)
+            yield Obstacle(
+                "busy", f"port {port} is taken on {host}", f"free port {port} on {host}", False, host=host, port=port
+            )
 
 
 def _blocked(tried: Iterable[Pair]) -> Iterator[Obstacle]:
-    seen = {(pair.end, pair.port) for pair in tried if pair.role == "master" and pair.result in ("filtered", "refused", "timeout")}
+    seen = {
+        (pair.end, pair.port)
+        for pair in tried
+        if pair.role == "master" and pair.result in ("filtered", "refused", "timeout")
+    }
     for host, port in sorted(seen):
-        yield Obstacle("busy", f"port {port} is filtered on {host}", f"open port {port} on {host}", False, host=host, port=port)
+        yield Obstacle(
+            "busy", f"port {port} is filtered on {host}", f"open port {port} on {host}", False, host=host, port=port
+        )
 
 
 # -- what the user wants kept --------------------------------------------------------------------------------------

@@ -149,12 +149,11 @@ def environment() -> Environment:
 
 
 def _policy(style: str, script: str) -> str:
-    return (
-        f"default-src 'none'; style-src {style_hash(style)}; script-src {style_hash(script)}; base-uri 'none'; form-action 'none'"
-    )
+    sources = f"style-src {digest(style)}; script-src {digest(script)}"
+    return f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'"
 
 
-def style_hash(text: str) -> str:
+def digest(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 

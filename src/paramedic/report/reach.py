@@ -1,4 +1,4 @@
-"""Who reaches whom, as a picture: a matrix for the terminal, and the same as SVG. Hosts of one network stand together."""
+"""Who reaches whom, as a picture: a matrix for the terminal, and as SVG. Hosts of one network stand together."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def matrix(facts: Iterable[Fact], findings: Iterable[Finding]) -> Matrix:
         order[ends[1]] = _network(fact.value)
     for one in findings:
         if one.rule in ("NET055", "NET056"):
-            for ends in cells:
-                if cells[ends] == "ok" and set(ends) & set(one.hosts) and _names(one, ends):
+            for ends, state in cells.items():
+                if state == "ok" and set(ends) & set(one.hosts) and _names(one, ends):
                     cells[ends] = "slow"
     hosts = sorted(order, key=lambda host: (order[host], host))
     odd = frozenset(host for one in findings for host in one.hosts if len(one.hosts) * 2 <= max(len(hosts), 2))
@@ -99,7 +99,9 @@ def terminal(shown: Matrix, encoding: str = "utf-8") -> Text:
         bad = [host for host in hosts if any(shown.state(host, other) not in ("ok", "") for other in hosts)]
         rows = bad[:MOST_IN_TERMINAL]
         text.append(f"{len(hosts) - len(bad)} of {len(hosts)} hosts reach all that they dialled.\n")
-        hosts = [host for host in hosts if host in bad or any(shown.state(row, host) not in ("ok", "") for row in rows)][:MOST_IN_TERMINAL]
+        hosts = [
+            host for host in hosts if host in bad or any(shown.state(row, host) not in ("ok", "") for row in rows)
+        ][:MOST_IN_TERMINAL]
         if not rows:
             return text
     wide = max(len(_short(host)) for host in rows)
@@ -109,7 +111,9 @@ def terminal(shown: Matrix, encoding: str = "utf-8") -> Text:
         text.append(f" {hosts.index(row) + 1 if row in hosts else '-':>3}    ", "dim")
         for column in hosts:
             sign, ascii, colour, _, _ = STATES[shown.state(row, column)]
-            text.append(("-  " if row == column else f"{ascii if plain else sign}  "), "dim" if row == column else colour)
+            text.append(
+                ("-  " if row == column else f"{ascii if plain else sign}  "), "dim" if row == column else colour
+            )
         text.append("\n")
     used = {shown.state(row, column) for row in rows for column in hosts if row != column}
     legend = [f"{s[1] if plain else s[0]} {s[4]}" for name, s in STATES.items() if name in used]
@@ -133,7 +137,10 @@ def svg(shown: Matrix) -> str:
     """Each cell says on hover who dialled whom and what came of it."""
     hosts, side, left = shown.hosts, 18, 130
     size = left + side * len(hosts) + 10
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size} {size}" width="{size}" role="img" aria-label="who reaches whom" font-family="sans-serif" font-size="11">']
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size} {size}" width="{size}" role="img"'
+        ' aria-label="who reaches whom" font-family="sans-serif" font-size="11">'
+    ]
     for i, host in enumerate(hosts):
         colour = "#c62828" if host in shown.odd else "#37474f"
         name = escape(_short(host))
@@ -146,7 +153,8 @@ def svg(shown: Matrix) -> str:
             state = STATES[shown.state(host, other)]
             title = escape(f"{one_line(host)} → {one_line(other)}: {state[4]}")
             parts.append(
-                f'<rect x="{left + side * j}" y="{left + side * i}" width="{side - 2}" height="{side - 2}" rx="3" fill="{state[3]}">'
+                f'<rect x="{left + side * j}" y="{left + side * i}" width="{side - 2}" height="{side - 2}" rx="3"'
+                f' fill="{state[3]}">'
                 f"<title>{title}</title></rect>"
             )
     parts.append("</svg>")
@@ -163,12 +171,12 @@ def page(report: Report, shown: Matrix) -> str:
     """One self-contained HTML file: the matrix, then the findings."""
     from markupsafe import Markup
 
-    from paramedic.report.html import environment, style_hash
+    from paramedic.report.html import digest, environment
 
     template = environment().get_template("network.html.j2")
     return template.render(
-        style=Markup(_STYLE), hash=style_hash(_STYLE), svg=Markup(svg(shown)), legend=legend(shown), hosts=len(shown.hosts),
-        odd=sorted(shown.odd), findings=report.findings, skipped=report.skipped,
+        style=Markup(_STYLE), hash=digest(_STYLE), svg=Markup(svg(shown)), legend=legend(shown),
+        hosts=len(shown.hosts), odd=sorted(shown.odd), findings=report.findings, skipped=report.skipped,
     )  # fmt: skip
 
 
@@ -176,5 +184,6 @@ _STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:70rem;padding:0 1rem;color:#263238}"
     "pre{background:#eceff1;padding:.5rem .8rem;overflow:auto;border-radius:4px}pre.fix{background:#e8f5e9}"
     ".legend{list-style:none;padding:0}.legend li{display:inline-block;margin-right:1.2rem}h2{font-size:1.05rem}"
-    "@media(prefers-color-scheme:dark){body{background:#121212;color:#eceff1}pre{background:#263238}pre.fix{background:#1b3a20}svg text{fill:#eceff1}}"
+    "@media(prefers-color-scheme:dark){body{background:#121212;color:#eceff1}pre{background:#263238}"
+    "pre.fix{background:#1b3a20}svg text{fill:#eceff1}}"
 )

@@ -250,7 +250,8 @@ class _Screen:
                 bar = "│ " if self.can("│") else "| "
                 yield self.row(self.text((bar, "dim"), one_line(item.event.text)))
             for fix in finding.fixes if self.verbose else finding.fixes[:1]:
-                yield self.indented(self.text(("do this: ", "dim"), one_line(fix.title), (f" ({_SAFETY[fix.safety]})", "dim")))
+                how = (f" ({_SAFETY[fix.safety]})", "dim")
+                yield self.indented(self.text(("do this: ", "dim"), one_line(fix.title), how))
                 for line in copyable(fix.action).split("\n"):
                     yield self.whole(self.text((line, "bold green")))
         yield from self.left_out(report)
