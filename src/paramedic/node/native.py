@@ -95,7 +95,7 @@ def _loaded(rows: Rows, torch: str) -> None:
 def resolved(name: str, elf: Elf) -> tuple[str | None, str]:
     origin = os.path.dirname(os.path.realpath(elf.path))
     for one in re.split(r"[ :]", os.environ.get("LD_PRELOAD", "")):
-        if os.path.basename(one).startswith(name.split(".so")[0] + ".so"):
+        if os.path.basename(one).startswith(name.split(".so", 1)[0] + ".so"):
             return one, "LD_PRELOAD"
     ways = [("RPATH", "" if elf.runpath else elf.rpath), ("LD_LIBRARY_PATH", os.environ.get("LD_LIBRARY_PATH", ""))]
     ways += [("RUNPATH", elf.runpath), ("system", ":".join(_system_folders()))]
