@@ -34,6 +34,8 @@ RULE_FLAGS = ["--select", "--ignore", "--rules", "--setting"]
 SURFACE = {
     "demo": ["--output"],
     "diagnose": ["PATH", "--format", "--output", "--quiet", "-v", "--verbose", "--fail-on", *RULE_FLAGS],
+    "check": ["COMMAND", "--checkpoint", "--deep", "--python", "--refresh-facts", "--via", "--probe-only", "--format",
+              "--output", "--quiet", "-v", "--verbose", "--fail-on", *RULE_FLAGS],
     "run": ["COMMAND", "--dir", "--on-hang", "--join", "--no-live", "--metrics", "--webhook", "--format", "--output",
             "--quiet", "-v", "--verbose", *RULE_FLAGS],
     "attach": ["PATH", "--pid", "--dir", "--nonblocking", "--via", "--collect", "--listen", "--nodes", "--wait",

@@ -140,7 +140,7 @@ def _different(ways: Iterable[Sequence[Requirement]]) -> Iterator[tuple[Requirem
 
 def _asked(node: Node, way: Sequence[Requirement], loose: bool, ask: Ask) -> Answer:
     """Who depends on what is changed is named, too, so that the resolver keeps them satisfied."""
-    changed = {canonicalize_name(one.name) for one in way}
+    changed: set[str] = {canonicalize_name(one.name) for one in way}
     there = {name: str(version) for name, version in node.packages().items()}
     free = set(changed)
     if loose:

@@ -253,13 +253,13 @@ def _indexed(look: Look) -> None:
         look.add("kind", "colossalai" if isinstance(groups, str) or optim else "sharded weights", name)
         place = os.path.dirname(name)
         wanted = {*weights.values(), *([groups] if isinstance(groups, str) else [])}
-        for file in sorted(wanted):
-            path = os.path.normpath(os.path.join(place, file))
+        for part in sorted(wanted):
+            path = os.path.normpath(os.path.join(place, part))
             if path not in look.files:
                 look.missing(path, name)
-            elif file.endswith(".safetensors"):
+            elif part.endswith(".safetensors"):
                 held = set(read_safetensors(os.path.join(look.root, path)).keys)
-                absent = [key for key, where in weights.items() if where == file and key not in held]
+                absent = [key for key, where in weights.items() if where == part and key not in held]
                 if held and absent:
                     look.damaged(path, f"lacks {absent[0][:120]}, which {os.path.basename(name)} says is there")
 

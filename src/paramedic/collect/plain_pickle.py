@@ -52,7 +52,7 @@ class _Outline(pickle._Unpickler):
     The unpickler written in Python, for only there a class can be made (`NEWOBJ`) without being one.
     """
 
-    dispatch: ClassVar[dict[int, Any]] = dict(pickle._Unpickler.dispatch)  # type: ignore[attr-defined]
+    dispatch: ClassVar[dict[int, Any]] = dict(pickle._Unpickler.dispatch)
 
     def __init__(self, file: Any) -> None:
         super().__init__(file)

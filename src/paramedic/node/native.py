@@ -45,9 +45,9 @@ def _build(rows: Rows, folder: str) -> None:
     library = os.path.join(folder, "lib", "libtorch_python.so")
     if rows.get("torch cuda") not in (None, "None") and os.path.isfile(library) and os.path.getsize(library) < _MOST:
         with open(library, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            hit = _ARCHITECTURES.search(data)
-        if hit:
-            rows.add("torch architectures", hit.group().decode().split(), library)
+            listed = _ARCHITECTURES.search(data)
+        if listed:
+            rows.add("torch architectures", listed.group().decode().split(), library)
 
 
 def _copies(rows: Rows, torch: str) -> None:
