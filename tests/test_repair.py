@@ -90,7 +90,7 @@ CONFLICTS = {
     "protobuf": (["tensorboard==2.10.1", "setuptools<80"], ["protobuf==5.29.3"], "tensorboard.compat.proto.event_pb2"),
     "llvmlite": (["numba==0.59.1", "numpy<1.27"], ["llvmlite==0.44.0"], "numba"),
     "scipy": (["scipy==1.11.4", "numpy<1.27"], ["numpy==2.1.3"], "scipy.stats"),
-    "pydantic": (["pydantic==2.7.1"], ["pydantic-core==2.20.1"], "pydantic"),
+    "pydantic": (["pydantic==2.7.1"], ["pydantic-core==2.20.1"], "pydantic.main"),
     "torchvision": (["torch==2.13.0", "torchvision==0.28.0"], ["torchvision==0.27.0"], "torchvision"),
     "setuptools": (
         ["torch==2.13.0", "pytorch-lightning==2.3.3", "setuptools<81"],

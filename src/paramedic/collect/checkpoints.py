@@ -193,6 +193,7 @@ def _distributed(look: Look, folder: str) -> None:
         _pieces(look, place, name, pieces)
     lone = {os.path.dirname(name) for name in look.files if name.endswith(".distcp")}
     for place in sorted(lone - {os.path.dirname(name) for name in look.files if os.path.basename(name) == ".metadata"}):
+        look.add("kind", "torch.distributed.checkpoint", place)
         look.missing(
             os.path.join(place, ".metadata"), "its shards: the save was cut off, for the index is written last"
         )
@@ -230,10 +231,12 @@ def _megatron(look: Look, folder: str) -> None:
                 if not any(part.startswith(name) for part in parts):
                     look.missing(os.path.join(folder, name), "its neighbours")
     below = look.below(folder)
-    if "metadata.json" in below and ("common.pt" in below or any(name.endswith(".distcp") for name in below)):
-        look.add("kind", "megatron distributed", os.path.join(folder, "metadata.json"))
-        if "common.pt" not in below:
-            look.missing(os.path.join(folder, "common.pt"), "metadata.json")
+    if "common.pt" not in below and "metadata.json" not in below:
+        return
+    look.add("kind", "megatron distributed", folder)
+    for name, other in (("common.pt", "metadata.json"), ("metadata.json", "common.pt")):
+        if name not in below:
+            look.missing(os.path.join(folder, name), other)
 
 
 def _indexed(look: Look) -> None:
