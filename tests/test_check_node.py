@@ -53,7 +53,9 @@ def test_the_probe_sees_packages_and_the_machine_without_importing_them(
     (tmp_path / "torch" / "version.py").write_text("__version__ = '9.9.9+cu130'\ncuda: str = '13.0'\nhip = None\n")
     info = tmp_path / "torch-9.9.8.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text("Name: torch\nVersion: 9.9.8\nRequires-Dist: numpy>99\n\nRequires-Dist: not-a-header\n")
+    (info / "METADATA").write_text(
+        "Name: torch\nVersion: 9.9.8\nRequires-Dist: numpy>99\n\nRequires-Dist: not-a-header\n"
+    )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     facts = facts_of()
     assert facts["torch version"] == "9.9.9+cu130"
@@ -111,7 +113,9 @@ def shared(folder: Path, name: str, code: str, *more: str) -> Path:
 def test_symbols_are_looked_up_as_the_linker_does(tmp_path: Path) -> None:
     shared(tmp_path, "libc10.so", "int _ZN3c104goodEv(void) { return 1; } int other(void) { return 2; }")
     code = "extern int _ZN3c104goodEv(void); extern int _ZN3c103badEv(void); int f(void){return _ZN3c104goodEv()+_ZN3c103badEv();}"
-    extension = Elf(str(shared(tmp_path, "ext.so", code, f"-L{tmp_path}", "-lc10", "-Wl,--unresolved-symbols=ignore-all")))
+    extension = Elf(
+        str(shared(tmp_path, "ext.so", code, f"-L{tmp_path}", "-lc10", "-Wl,--unresolved-symbols=ignore-all"))
+    )
     library = Elf(str(tmp_path / "libc10.so"))
     assert "libc10.so" in extension.needed
     assert {"_ZN3c104goodEv", "_ZN3c103badEv"} <= set(extension.undefined())
@@ -120,7 +124,9 @@ def test_symbols_are_looked_up_as_the_linker_does(tmp_path: Path) -> None:
 
 
 @needs_gcc
-def test_an_extension_for_another_torch_and_another_nccl_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_extension_for_another_torch_and_another_nccl_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lib = tmp_path / "torch" / "lib"
     lib.mkdir(parents=True)
     (tmp_path / "torch" / "version.py").write_text("__version__ = '2.8.0'\ncuda = '12.8'\n")
@@ -131,7 +137,15 @@ def test_an_extension_for_another_torch_and_another_nccl_are_found(tmp_path: Pat
     shared(lib, "libtorch_cuda.so", "int x(void) { return 1; }", "-Wl,--no-as-needed", str(other / "libnccl.so.2"))
     (tmp_path / "torchvision").mkdir()
     code = "extern int _ZN3c103badEv(void); int f(void) { return _ZN3c103badEv(); }"
-    shared(tmp_path, "torchvision/_C.so", code, f"-L{lib}", "-Wl,--no-as-needed", "-lc10", "-Wl,--unresolved-symbols=ignore-all")
+    shared(
+        tmp_path,
+        "torchvision/_C.so",
+        code,
+        f"-L{lib}",
+        "-Wl,--no-as-needed",
+        "-lc10",
+        "-Wl,--unresolved-symbols=ignore-all",
+    )
     info = tmp_path / "torch-2.8.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Name: torch\nVersion: 2.8.0\nRequires-Dist: nvidia-nccl-cu12==2.27.3\n")
@@ -227,7 +241,9 @@ def test_advisories_are_explained_like_rules(capsys: Captured) -> None:
     assert "ADV001" in with_advisories(load()).rules
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"version": 1}', '{"version": 1, "date": "x", "source": "y", "projects": {"a": [{}]}}'])
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"version": 1}', '{"version": 1, "date": "x", "source": "y", "projects": {"a": [{}]}}']
+)
 def test_a_damaged_table_of_releases_is_said_to_be_so(text: str) -> None:
     with pytest.raises(ParamedicError, match="refresh-facts"):
         parse_releases(text, "releases.json")
@@ -243,7 +259,12 @@ def test_answers_come_through_prefixes_and_in_any_order() -> None:
     answers, broken = gather.from_lines(["srun: job 5 queued", *lines])
     assert (sorted(answers), broken) == (sorted([first, second]), 0)
     assert gather.from_lines(lines[1:])[1] == 1
-    assert gather.from_lines(["paramedic-answer 0123456789abcdef 1/1 ####", "paramedic-answer 0123456789abcdef 1/1 QUJD"])[0] == []
+    assert (
+        gather.from_lines(["paramedic-answer 0123456789abcdef 1/1 ####", "paramedic-answer 0123456789abcdef 1/1 QUJD"])[
+            0
+        ]
+        == []
+    )
 
 
 def starter(folder: Path, change: str) -> str:
@@ -269,7 +290,9 @@ def starter(folder: Path, change: str) -> str:
     return f"{sys.executable} {script}"
 
 
-def test_only_the_node_that_differs_is_printed(tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_node_that_differs_is_printed(
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "src"))
     via = starter(tmp_path, 'if row[0] == "python version" and host == "node-3": row[1] = "3.9.1"')
     assert main(["check", "--via", via, "--select", "ENV044,ENV046,HOST021", "--format", "json"]) == 1

@@ -22,8 +22,9 @@ from paramedic.model import Fix
 TRIES = 8
 _NATIVE = ("torch", "triton", "nvidia-", "cuda-", "tensorflow", "jax", "jaxlib")
 _FRAMEWORKS = (
-    "accelerate", "colossalai", "datasets", "deepspeed", "flash-attn", "horovod", "lightning", "megatron-core", "numpy", "peft",
-    "pytorch-lightning", "ray", "torchaudio", "torchvision", "transformer-engine", "transformers", "trl", "xformers",
+    "accelerate", "colossalai", "datasets", "deepspeed", "flash-attn", "horovod", "lightning", "megatron-core", "numpy",
+    "peft", "pytorch-lightning", "ray", "torchaudio", "torchvision", "transformer-engine", "transformers", "trl",
+    "xformers",
 )  # fmt: skip
 _OPPOSITE = {">=": "<", "<": ">=", ">": "<=", "<=": ">"}
 
@@ -64,7 +65,8 @@ def _declared(node: Node) -> Iterator[Conflict]:
         ways = [Requirement(f"{wanted}{needed.specifier}")]
         if there is not None:
             ways.append(Requirement(f"{name}!={node.packages()[name].public}"))
-        text = f"{name} {node.get(f'package {name}')} requires {needed.name}{needed.specifier}, and {there or 'none'} is there"
+        asked = f"{name} {node.get(f'package {name}')} requires {needed.name}{needed.specifier}"
+        text = f"{asked}, and {there or 'none'} is there"
         yield Conflict(text, frozenset({name, wanted}), tuple(ways), "VER021" if wanted == "torch" else "VER020")
 
 
@@ -73,13 +75,19 @@ def _known(one: Advisory, node: Node) -> Conflict | None:
         return None
     ways = [Requirement(f"{one.package}>={one.fixed}")] if one.fixed else []
     ways += [Requirement(f"{name}{opposite}") for name, spec in one.with_.items() if (opposite := _opposite(spec))]
-    with_ = " with ".join(f"{name} {node.get(f'package {name}')}" for name in (one.package, *one.with_) if name != "python")
+    with_ = " with ".join(
+        f"{name} {node.get(f'package {name}')}" for name in (one.package, *one.with_) if name != "python"
+    )
     return Conflict(f"{with_}: {one.rule.title}", frozenset({one.package, *one.with_}), tuple(ways), one.rule.id)
 
 
 def _opposite(spec: SpecifierSet) -> str:
     parts = list(spec)
-    return f"{_OPPOSITE[parts[0].operator]}{parts[0].version}" if len(parts) == 1 and parts[0].operator in _OPPOSITE else ""
+    return (
+        f"{_OPPOSITE[parts[0].operator]}{parts[0].version}"
+        if len(parts) == 1 and parts[0].operator in _OPPOSITE
+        else ""
+    )
 
 
 def weight(name: str) -> float:
@@ -132,7 +140,7 @@ def _different(ways: Iterable[Sequence[Requirement]]) -> Iterator[tuple[Requirem
 
 def _asked(node: Node, way: Sequence[Requirement], loose: bool, ask: Ask) -> Answer:
     """Who depends on what is changed is named, too, so that the resolver keeps them satisfied."""
-    changed = {canonicalize_name(one.name) for one in way}
+    changed: set[str] = {canonicalize_name(one.name) for one in way}
     there = {name: str(version) for name, version in node.packages().items()}
     free = set(changed)
     if loose:
@@ -145,7 +153,9 @@ def _asked(node: Node, way: Sequence[Requirement], loose: bool, ask: Ask) -> Ans
 def _needed_by(node: Node, names: set[str]) -> set[str]:
     markers = node.get("python markers")
     return {
-        canonicalize_name(needed.name) for name in names for needed in requirements(node.get(f"requires {name}"), markers)
+        canonicalize_name(needed.name)
+        for name in names
+        for needed in requirements(node.get(f"requires {name}"), markers)
     }
 
 
@@ -181,5 +191,8 @@ def as_fix(repair: Repair) -> Fix:
         "explanation": explained(repair),
     }
     count = len(repair.changes)
-    title = f"Change {', '.join(lines)}: the smallest change that pip's resolver accepts ({count} package{'s' if count > 1 else ''})"
-    return Fix("version-and-dependency-management", title, "unsafe", action, "`paramedic check` no longer names the conflict.")
+    many = "1 package" if count == 1 else f"{count} packages"
+    title = f"Change {', '.join(lines)}: the smallest change that pip's resolver accepts ({many})"
+    return Fix(
+        "version-and-dependency-management", title, "unsafe", action, "`paramedic check` no longer names the conflict."
+    )

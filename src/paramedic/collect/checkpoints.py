@@ -1,4 +1,4 @@
-"""A checkpoint folder → facts: its kind, its parts, which are missing or damaged, and by how many ranks it was saved."""
+"""A checkpoint folder → facts: its kind, its parts, which are missing or damaged, and how many ranks saved it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ _SAFE = re.compile(
     r"^(?:torch(?:\.|$)|collections\.|numpy\.|_codecs\.encode$|builtins\.(?:set|frozenset|bytearray|complex|slice|range|list|dict|tuple|int|float|str|bool)$"
     r"|copyreg\._reconstructor$|argparse\.Namespace$|deepspeed\.|megatron\.|pathlib\.|datetime\.|functools\.partial$|enum\.|random\.|transformer_engine\.|accelerate\.|transformers\.|types\.SimpleNamespace$|ml_dtypes\.|signal\.|colossalai\.|omegaconf\.|__builtin__\.(?:set|object|list|dict|unicode)$|builtins\.object$)"
 )
-_TORCH_UNSAFE = re.compile(r"^torch\.(?:load|hub\.|jit\.|utils\.cpp_extension|utils\.collect_env|multiprocessing|distributed\.elastic|_inductor)")
+_TORCH_UNSAFE = re.compile(
+    r"^torch\.(?:load|hub\.|jit\.|utils\.cpp_extension|utils\.collect_env|multiprocessing|distributed\.elastic|_inductor)"
+)
 _TENSORS = (".pt", ".pth", ".bin", ".ckpt")
 
 
@@ -67,7 +69,7 @@ class Look:
 
 
 def look_into(root: str, deep: bool = False, progress: Callable[[str, int], None] | None = None) -> Look:
-    """Every file's outside, and inside of those whose form is known. Links that lead out of the folder are not followed."""
+    """Every file's outside, and inside where its form is known. Links that lead out of the folder are not followed."""
     if not os.path.isdir(root):
         raise ParamedicError(f"--checkpoint {root}: no such folder")
     look = Look(root, deep)
@@ -191,7 +193,10 @@ def _distributed(look: Look, folder: str) -> None:
         _pieces(look, place, name, pieces)
     lone = {os.path.dirname(name) for name in look.files if name.endswith(".distcp")}
     for place in sorted(lone - {os.path.dirname(name) for name in look.files if os.path.basename(name) == ".metadata"}):
-        look.missing(os.path.join(place, ".metadata"), "its shards: the save was cut off, for the index is written last")
+        look.add("kind", "torch.distributed.checkpoint", place)
+        look.missing(
+            os.path.join(place, ".metadata"), "its shards: the save was cut off, for the index is written last"
+        )
 
 
 def _pieces(look: Look, place: str, index: str, pieces: list[Piece]) -> None:
@@ -226,10 +231,12 @@ def _megatron(look: Look, folder: str) -> None:
                 if not any(part.startswith(name) for part in parts):
                     look.missing(os.path.join(folder, name), "its neighbours")
     below = look.below(folder)
-    if "metadata.json" in below and ("common.pt" in below or any(name.endswith(".distcp") for name in below)):
-        look.add("kind", "megatron distributed", os.path.join(folder, "metadata.json"))
-        if "common.pt" not in below:
-            look.missing(os.path.join(folder, "common.pt"), "metadata.json")
+    if "common.pt" not in below and "metadata.json" not in below:
+        return
+    look.add("kind", "megatron distributed", folder)
+    for name, other in (("common.pt", "metadata.json"), ("metadata.json", "common.pt")):
+        if name not in below:
+            look.missing(os.path.join(folder, name), other)
 
 
 def _indexed(look: Look) -> None:
@@ -249,13 +256,13 @@ def _indexed(look: Look) -> None:
         look.add("kind", "colossalai" if isinstance(groups, str) or optim else "sharded weights", name)
         place = os.path.dirname(name)
         wanted = {*weights.values(), *([groups] if isinstance(groups, str) else [])}
-        for file in sorted(wanted):
-            path = os.path.normpath(os.path.join(place, file))
+        for part in sorted(wanted):
+            path = os.path.normpath(os.path.join(place, part))
             if path not in look.files:
                 look.missing(path, name)
-            elif file.endswith(".safetensors"):
+            elif part.endswith(".safetensors"):
                 held = set(read_safetensors(os.path.join(look.root, path)).keys)
-                absent = [key for key, where in weights.items() if where == file and key not in held]
+                absent = [key for key, where in weights.items() if where == part and key not in held]
                 if held and absent:
                     look.damaged(path, f"lacks {absent[0][:120]}, which {os.path.basename(name)} says is there")
 
@@ -290,7 +297,10 @@ def _steps(look: Look, name: str, read: TensorFile) -> None:
             look.add(f"count {name}", value[key], name)
     arguments = value.get("args")
     state = arguments.state if isinstance(arguments, Named) and isinstance(arguments.state, dict) else {}
-    for key, fact in (("tensor_model_parallel_size", "tensor parallel"), ("pipeline_model_parallel_size", "pipeline parallel")):
+    for key, fact in (
+        ("tensor_model_parallel_size", "tensor parallel"),
+        ("pipeline_model_parallel_size", "pipeline parallel"),
+    ):
         if isinstance(state.get(key), int) and not any(one.name == f"checkpoint {fact}" for one in look.facts):
             look.add(fact, state[key], name)
 

@@ -88,7 +88,7 @@ def _of_source(url: str) -> str:
         }
     info = next((text for name, text in texts.items() if name.count("/") == 1 and _FIRST in text), "")
     listed = next((text for name, text in texts.items() if name.endswith("/requires.txt")), "")
-    return info or "\n".join(f"{_FIRST} {line}" for line in listed.split("\n[")[0].split("\n") if line.strip())
+    return info or "\n".join(f"{_FIRST} {line}" for line in listed.split("\n[", 1)[0].split("\n") if line.strip())
 
 
 def _get(url: str, most: int, headers: dict[str, str] | None = None) -> bytes:
@@ -99,7 +99,7 @@ def _get(url: str, most: int, headers: dict[str, str] | None = None) -> bytes:
         with urllib.request.urlopen(asked, timeout=_SECONDS) as answer:
             data: bytes = answer.read(most + 1)
     except (OSError, ValueError) as error:
-        raise Unreachable(f"{url.split('?')[0][:120]}: {getattr(error, 'reason', None) or error}") from None
+        raise Unreachable(f"{url.split('?', maxsplit=1)[0][:120]}: {getattr(error, 'reason', None) or error}") from None
     if len(data) > most:
         raise Unreachable(f"{url[:120]}: larger than {most >> 20} MB")
     return data

@@ -51,7 +51,7 @@ _PROCESSES = {
     "horovodrun": ("np", ""),
     "srun": ("ntasks", ""),
 }
-_SHORT = {"n": "ntasks", "np": "np"}
+_SHORT = {"ntasks": "n"}
 
 
 def wanted(command: Sequence[str]) -> list[Fact]:

@@ -7,7 +7,7 @@ import pickle
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Never
+from typing import Any, ClassVar, Never
 
 _SPARE = 1 << 30
 _PER_BYTE = 64
@@ -52,7 +52,7 @@ class _Outline(pickle._Unpickler):
     The unpickler written in Python, for only there a class can be made (`NEWOBJ`) without being one.
     """
 
-    dispatch = dict(pickle._Unpickler.dispatch)
+    dispatch: ClassVar[dict[int, Any]] = dict(pickle._Unpickler.dispatch)
 
     def __init__(self, file: Any) -> None:
         super().__init__(file)
@@ -91,9 +91,12 @@ class _Outline(pickle._Unpickler):
 
 
 for _code, _load in (
-    (pickle.NEWOBJ, _Outline.load_newobj), (pickle.NEWOBJ_EX, _Outline.load_newobj_ex), (pickle.REDUCE, _Outline.load_reduce),
-    (pickle.OBJ, _Outline.load_obj), (pickle.BUILD, _Outline.load_build),
-):  # fmt: skip
+    (pickle.NEWOBJ, _Outline.load_newobj),
+    (pickle.NEWOBJ_EX, _Outline.load_newobj_ex),
+    (pickle.REDUCE, _Outline.load_reduce),
+    (pickle.OBJ, _Outline.load_obj),
+    (pickle.BUILD, _Outline.load_build),
+):
     _Outline.dispatch[_code[0]] = _load
 
 

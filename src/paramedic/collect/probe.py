@@ -42,7 +42,12 @@ def answer(python: str | None = None) -> str:
     package = str(Path(__file__).resolve().parents[2])
     try:
         done = subprocess.run(
-            [os.path.abspath(python) if python and os.sep in python else python or sys.executable, "-c", _BOOT, package],
+            [
+                os.path.abspath(python) if python and os.sep in python else python or sys.executable,
+                "-c",
+                _BOOT,
+                package,
+            ],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=_SECONDS,
@@ -70,7 +75,9 @@ def parsed(text: str, source: str) -> Seen:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ParamedicError(f"{source}: is no answer of the probe: {error}") from None
     host = next((str(value) for name, value, _ in rows if name == "host name"), "?")
-    return Seen(host, tuple(Fact(redact(name), _clean(value), where, host=host) for name, value, where in rows), skipped)
+    return Seen(
+        host, tuple(Fact(redact(name), _clean(value), where, host=host) for name, value, where in rows), skipped
+    )
 
 
 def _clean(value: Any) -> Any:

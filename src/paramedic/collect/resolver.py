@@ -33,7 +33,15 @@ def dry_run(python: str, wanted: Sequence[str], pins: Iterable[str]) -> Answer:
         constraints, report = Path(folder, "constraints.txt"), Path(folder, "report.json")
         constraints.write_text("".join(f"{pin}\n" for pin in pins), "utf-8")
         binary = ["--only-binary", ":all:", *(word for name in SOURCE_ONLY for word in ("--no-binary", name))]
-        arguments = ["install", "--dry-run", "--quiet", "--no-input", "--disable-pip-version-check", "--report", str(report)]
+        arguments = [
+            "install",
+            "--dry-run",
+            "--quiet",
+            "--no-input",
+            "--disable-pip-version-check",
+            "--report",
+            str(report),
+        ]
         command = [*_pip(python), *arguments, *binary, "-c", str(constraints), *wanted]
         try:
             done = subprocess.run(
@@ -72,6 +80,8 @@ def _installs(report: Path) -> dict[str, str]:
 
 def _complaint(text: str) -> str:
     """What the resolver says of the conflict, without its advice."""
-    lines = [line.strip() for line in text.split("\n") if line.strip() and not line.startswith(("WARNING", "DEPRECATION"))]
+    lines = [
+        line.strip() for line in text.split("\n") if line.strip() and not line.startswith(("WARNING", "DEPRECATION"))
+    ]
     kept = [line for line in lines if not line.startswith(("To fix this", "1. ", "2. ", "ERROR: ResolutionImpossible"))]
     return " ".join(kept)[:600]

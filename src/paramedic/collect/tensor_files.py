@@ -17,10 +17,14 @@ from paramedic.collect.plain_pickle import Named, NotPlain, outline
 MOST_PICKLE = 256 << 20
 MOST_HEADER = 100 << 20
 _CHUNK = 1 << 22
-_SIZES = {"Double": 8, "Long": 8, "ComplexDouble": 16, "Float": 4, "Int": 4, "ComplexFloat": 8, "Half": 2, "BFloat16": 2,
-          "Short": 2, "Byte": 1, "Char": 1, "Bool": 1}  # fmt: skip
-_TYPES = {"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2, "F8_E4M3": 1,
-          "F8_E5M2": 1, "F8_E8M0": 1, "I8": 1, "U8": 1, "BOOL": 1, "C64": 8}  # fmt: skip
+_SIZES = {
+    "Double": 8, "Long": 8, "ComplexDouble": 16, "Float": 4, "Int": 4, "ComplexFloat": 8, "Half": 2, "BFloat16": 2,
+    "Short": 2, "Byte": 1, "Char": 1, "Bool": 1,
+}  # fmt: skip
+_TYPES = {
+    "F64": 8, "I64": 8, "U64": 8, "C64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2,
+    "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "I8": 1, "U8": 1, "BOOL": 1,
+}  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -59,7 +63,7 @@ def read_torch(path: str, deep: bool) -> TensorFile:
 
 
 def _legacy(path: str, error: Exception) -> TensorFile:
-    """Before torch 1.6 a file was a row of pickles; a zip that was cut has lost its directory, which stands at its end."""
+    """Before torch 1.6 a file was a row of pickles; a zip that was cut has lost its directory, which is at its end."""
     try:
         with open(path, "rb") as file:
             head = file.read(4)
@@ -124,7 +128,9 @@ def read_safetensors(path: str) -> TensorFile:
         with open(path, "rb") as file:
             (length,) = struct.unpack("<Q", file.read(8))
             if length > min(size, MOST_HEADER):
-                return TensorFile("is cut off within its header" if length < MOST_HEADER else "has no header of safetensors")
+                return TensorFile(
+                    "is cut off within its header" if length < MOST_HEADER else "has no header of safetensors"
+                )
             header = json.loads(file.read(length))
     except (struct.error, ValueError, RecursionError):
         return TensorFile("has no readable header" if os.path.getsize(path) else "is empty")

@@ -15,7 +15,16 @@ from paramedic.knowledge.facts import Row, load_compatibility, load_variables
 from paramedic.model import Fact, Finding, Run
 
 _STALE = 600
-_FRAMEWORKS = ("torch", "deepspeed", "accelerate", "transformers", "lightning", "pytorch-lightning", "megatron-core", "numpy")
+_FRAMEWORKS = (
+    "torch",
+    "deepspeed",
+    "accelerate",
+    "transformers",
+    "lightning",
+    "pytorch-lightning",
+    "megatron-core",
+    "numpy",
+)
 _OF_RANKS = ("LOCAL_RANK", "TORCHELASTIC_RUN_ID")
 
 
@@ -49,7 +58,7 @@ def elsewhere(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
 
 
 def lock(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
-    """A build lock that is minutes old while nothing on the node builds. torch 2.14 locks in a way that dies with it."""
+    """A build lock, minutes old, while nothing on the node builds. From torch 2.14 on a lock dies with its owner."""
     for node in nodes(run):
         if (node.version("torch version") or Version("2.0")) >= Version("2.14"):
             continue
@@ -196,7 +205,11 @@ def devices(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]
         if fact is None or not count:
             continue
         named = [part.strip() for part in str(fact.value).split(",")]
-        odd = [part for part in named if not part.startswith(("GPU-", "MIG-")) and not (part.isdigit() and int(part) < count)]
+        odd = [
+            part
+            for part in named
+            if not part.startswith(("GPU-", "MIG-")) and not (part.isdigit() and int(part) < count)
+        ]
         if odd:
             yield on_facts(rule, [fact, node.facts["gpu count"]], {"value": str(fact.value), "count": str(int(count))})
 
@@ -211,7 +224,9 @@ def ranks_left(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findi
     """Variables that only a launcher sets, in a shell where nothing has been launched."""
     for node in nodes(run):
         left = [node.facts[f"variable {name}"] for name in _OF_RANKS if f"variable {name}" in node.facts]
-        if left and not any(name in ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK") for name, _ in node.below("variable")):
+        if left and not any(
+            name in ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK") for name, _ in node.below("variable")
+        ):
             yield on_facts(rule, left, {"names": ", ".join(fact.name.split()[-1] for fact in left)})
 
 

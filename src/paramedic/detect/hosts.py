@@ -133,7 +133,7 @@ def throttled(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
 def nvlinks(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Fewer links up than on its neighbours of the same kind."""
     for node in nodes(run):
-        up = {number: fact for number, fact in _each(node, "nvlinks up")}
+        up = dict(_each(node, "nvlinks up"))
         most = max((fact.value for fact in up.values() if isinstance(fact.value, int)), default=0)
         for number, fact in up.items():
             if isinstance(fact.value, int) and fact.value < most:

@@ -10,16 +10,20 @@ from paramedic.knowledge import Rule
 from paramedic.model import Fact, Finding, Run, Severity
 
 _PACKAGES = (
-    "torch", "torchvision", "numpy", "triton", "deepspeed", "megatron-core", "transformer-engine", "colossalai", "flash-attn",
-    "xformers", "accelerate", "transformers", "lightning", "pytorch-lightning", "horovod", "ray", "datasets", "peft", "trl",
-    "apex", "safetensors", "tokenizers",
+    "torch", "torchvision", "numpy", "triton", "deepspeed", "megatron-core", "transformer-engine", "colossalai",
+    "flash-attn", "xformers", "accelerate", "transformers", "lightning", "pytorch-lightning", "horovod", "ray",
+    "datasets", "peft", "trl", "apex", "safetensors", "tokenizers",
 )  # fmt: skip
-MUST = ("python version", "torch version", "torch cuda", "torch git", "nccl loaded", "gpu count", "gpu 0 name",
-        *(f"package {name}" for name in _PACKAGES))  # fmt: skip
+MUST = (
+    "python version", "torch version", "torch cuda", "torch git", "nccl loaded", "gpu count", "gpu 0 name",
+    *(f"package {name}" for name in _PACKAGES),
+)  # fmt: skip
 """Every rank runs one program against one set of libraries, on devices of one kind."""
 MAY = ("gpu driver", "host kernel", "host glibc", "host cores", "host memory", "disk /dev/shm size", "limit open files")
-_LOCAL = ("SLURM_", "OMPI_", "PMI_", "RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "CUDA_VISIBLE_DEVICES", "HOST", "TMPDIR",
-          "SOCKET_IFNAME", "NCCL_IB_HCA", "TORCHELASTIC_", "MASTER_", "TF_CONFIG")  # fmt: skip
+_LOCAL = (
+    "SLURM_", "OMPI_", "PMI_", "RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "CUDA_VISIBLE_DEVICES", "HOST",
+    "TMPDIR", "SOCKET_IFNAME", "NCCL_IB_HCA", "TORCHELASTIC_", "MASTER_", "TF_CONFIG",
+)  # fmt: skip
 """Variables that a launcher or an interface's name makes different on each node."""
 _SKEW_SECONDS = 5.0
 

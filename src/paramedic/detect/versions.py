@@ -147,7 +147,11 @@ def architecture(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
             capability = str(node.get(f"gpu {number} capability") or "")
             major, _, minor = capability.partition(".")
             if minor.isdigit() and not any(_runs(one, int(major), int(minor)) for one in listed):
-                fields = {"capability": capability, "name": str(node.get(f"gpu {number} name")), "listed": " ".join(listed)}
+                fields = {
+                    "capability": capability,
+                    "name": str(node.get(f"gpu {number} name")),
+                    "listed": " ".join(listed),
+                }
                 yield on_facts(
                     rule, _of(node, f"gpu {number} capability", "torch version", "torch architectures"),
                     fields, severity=None if sure else "warning",
@@ -299,7 +303,10 @@ def _has_wheel(release: Release, node: Node, here: Version) -> bool:
     for tag in release.wheels:
         interpreter, abi, platform = tag.split("-", 2)
         fits = interpreter in ("py3", f"py3{here.minor}", f"cp3{here.minor}") or (
-            abi == "abi3" and interpreter[2:3] == "3" and interpreter[3:].isdigit() and int(interpreter[3:]) <= here.minor
+            abi == "abi3"
+            and interpreter[2:3] == "3"
+            and interpreter[3:].isdigit()
+            and int(interpreter[3:]) <= here.minor
         )
         if fits and (platform == "any" or (machine and platform.endswith(machine) and _glibc_fits(platform, glibc))):
             return True

@@ -129,11 +129,15 @@ def _fixes(front: Mapping[str, Any]) -> Iterator[Fix]:
         needed = f"{package}>={front['fixed']}"
         yield Fix(way, f"Upgrade: {needed} has it no more", "unsafe", {"kind": "package", "requirement": needed})
     elif front.get("fixed"):
-        yield Fix(way, f"Upgrade {package} to {front['fixed']}", "manual", {"kind": "code", "hint": front["workaround"]})
+        yield Fix(
+            way, f"Upgrade {package} to {front['fixed']}", "manual", {"kind": "code", "hint": front["workaround"]}
+        )
     yield Fix(way, "Until then", "manual", {"kind": "code", "hint": front["workaround"]})
 
 
 @cache
 def _schema() -> dict[str, Any]:
-    schema: dict[str, Any] = json.loads(resources.files(__package__).joinpath("advisory.schema.json").read_text("utf-8"))
+    schema: dict[str, Any] = json.loads(
+        resources.files(__package__).joinpath("advisory.schema.json").read_text("utf-8")
+    )
     return schema

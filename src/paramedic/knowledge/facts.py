@@ -102,7 +102,9 @@ def parse_releases(text: str, path: str) -> Releases:
         }
         return Releases(str(data["date"]), str(data["source"]), projects)
     except (ValueError, KeyError, TypeError, AttributeError, InvalidVersion, RecursionError) as error:
-        raise ParamedicError(f"{path}: no table of releases ({error}); `paramedic check --refresh-facts` renews it") from None
+        raise ParamedicError(
+            f"{path}: no table of releases ({error}); `paramedic check --refresh-facts` renews it"
+        ) from None
 
 
 def _release(row: Row) -> Release:

@@ -23,7 +23,9 @@ from paramedic.model import Consequence, Fix, Severity, Symptom
 HEADINGS = ("What it means", "Confirm", "Fix", "Not this")
 _MAX_FILE = 1 << 20
 _MANY = 16  # a repetition that can go on longer than this counts as one without end
-_FENCE = re.compile(r"^```(log|folder|facts|config|code) (fires|silent|bad|good|fixed)([^\n]*)\n(.*?)^```$", re.M | re.S)
+_FENCE = re.compile(
+    r"^```(log|folder|facts|config|code) (fires|silent|bad|good|fixed)([^\n]*)\n(.*?)^```$", re.M | re.S
+)
 _WORDS = {
     "env": ("name", "value"),
     "config": ("file", "key", "value"),

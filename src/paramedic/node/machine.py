@@ -9,8 +9,13 @@ import resource
 
 from paramedic.node.rows import Rows, text_of
 
-_LIMITS = {"open files": resource.RLIMIT_NOFILE, "locked memory": resource.RLIMIT_MEMLOCK, "stack": resource.RLIMIT_STACK,
-           "processes": resource.RLIMIT_NPROC, "address space": resource.RLIMIT_AS}  # fmt: skip
+_LIMITS = {
+    "open files": resource.RLIMIT_NOFILE,
+    "locked memory": resource.RLIMIT_MEMLOCK,
+    "stack": resource.RLIMIT_STACK,
+    "processes": resource.RLIMIT_NPROC,
+    "address space": resource.RLIMIT_AS,
+}
 _CGROUP = "/sys/fs/cgroup"
 UNLIMITED = -1
 

@@ -45,9 +45,9 @@ def _build(rows: Rows, folder: str) -> None:
     library = os.path.join(folder, "lib", "libtorch_python.so")
     if rows.get("torch cuda") not in (None, "None") and os.path.isfile(library) and os.path.getsize(library) < _MOST:
         with open(library, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            hit = _ARCHITECTURES.search(data)
-        if hit:
-            rows.add("torch architectures", hit.group().decode().split(), library)
+            listed = _ARCHITECTURES.search(data)
+        if listed:
+            rows.add("torch architectures", listed.group().decode().split(), library)
 
 
 def _copies(rows: Rows, torch: str) -> None:
@@ -95,7 +95,7 @@ def _loaded(rows: Rows, torch: str) -> None:
 def resolved(name: str, elf: Elf) -> tuple[str | None, str]:
     origin = os.path.dirname(os.path.realpath(elf.path))
     for one in re.split(r"[ :]", os.environ.get("LD_PRELOAD", "")):
-        if os.path.basename(one).startswith(name.split(".so")[0] + ".so"):
+        if os.path.basename(one).startswith(name.split(".so", 1)[0] + ".so"):
             return one, "LD_PRELOAD"
     ways = [("RPATH", "" if elf.runpath else elf.rpath), ("LD_LIBRARY_PATH", os.environ.get("LD_LIBRARY_PATH", ""))]
     ways += [("RUNPATH", elf.runpath), ("system", ":".join(_system_folders()))]

@@ -62,7 +62,12 @@ def _compiler(rows: Rows) -> None:
 def _output(command: list[str]) -> str:
     try:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=_SECONDS
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_SECONDS,
+            check=False,
         )
     except (OSError, subprocess.SubprocessError):
         return ""

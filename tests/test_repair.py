@@ -1,0 +1,135 @@
+"""The smallest change of versions: the search by itself, and real conflicts in fresh environments (slow)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import venv
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paramedic import repair
+from paramedic.collect.resolver import Answer, _complaint
+from paramedic.commands import main
+from paramedic.detect.nodes import Node
+from paramedic.knowledge.advisories import load_advisories
+from paramedic.model import Fact
+
+
+def node(**facts: Any) -> Node:
+    rows = {name.replace("__", " ").replace("_", "-"): value for name, value in facts.items()}
+    return Node("a", {name: Fact(name, value, "case", host="a") for name, value in rows.items()})
+
+
+def asked(log: list[tuple[list[str], list[str]]], accept: dict[str, dict[str, str]]) -> repair.Ask:
+    def ask(wanted: Sequence[str], pins: Iterable[str]) -> Answer:
+        log.append((list(wanted), list(pins)))
+        return next((Answer(install) for word, install in accept.items() if word in wanted), Answer({}, "no"))
+
+    return ask
+
+
+TOKENIZERS = node(
+    package__transformers="4.36.2", requires__transformers=["tokenizers<0.19,>=0.14"], package__tokenizers="0.22.1",
+    package__numpy="2.1.0",
+)  # fmt: skip
+
+
+def test_the_leaf_is_changed_before_the_framework_and_everything_else_is_pinned() -> None:
+    log: list[tuple[list[str], list[str]]] = []
+    found = repair.conflicts(TOKENIZERS, ())
+    made = repair.smallest(TOKENIZERS, found, asked(log, {"tokenizers<0.19,>=0.14": {"tokenizers": "0.18.0"}}))
+    assert dict(made.changes) == {"tokenizers": ("0.22.1", "0.18.0")}
+    wanted, pins = log[0]
+    assert wanted == ["tokenizers<0.19,>=0.14", "transformers==4.36.2"]  # who depends on it stays satisfied
+    assert "numpy==2.1.0" in pins
+    assert not any(pin.startswith("tokenizers") for pin in pins)
+
+
+def test_where_the_leaf_cannot_change_the_framework_does_and_it_is_said_why() -> None:
+    found = repair.conflicts(TOKENIZERS, ())
+    made = repair.smallest(TOKENIZERS, found, asked([], {"transformers!=4.36.2": {"transformers": "4.57.1"}}))
+    assert repair.pins(made) == ["transformers==4.57.1"]
+    assert "Tried before: tokenizers<0.19,>=0.14: no" in repair.explained(made)
+    fix = repair.as_fix(made)
+    assert fix.action["run"] == "python -m pip install transformers==4.57.1"
+    assert fix.action["dockerfile"].startswith("RUN ")
+    assert fix.action["conda"] == ["- pip:", "  - transformers==4.57.1"]
+
+
+def test_a_known_bug_is_a_conflict_like_any_other() -> None:
+    here = node(package__deepspeed="0.14.0", package__torch="2.13.0")
+    (one,) = repair.conflicts(here, load_advisories())
+    assert [str(way) for way in one.ways] == ["deepspeed>=0.14.1", "torch<2.4"]
+    ways = sorted(((way,) for way in one.ways), key=repair.cost)
+    assert str(ways[0][0]) == "deepspeed>=0.14.1"  # native packages stay
+
+
+def test_nothing_is_proposed_that_the_resolver_refuses() -> None:
+    made = repair.smallest(TOKENIZERS, repair.conflicts(TOKENIZERS, ()), asked([], {}))
+    assert made.changes == {}
+    assert len(made.refused) == 2
+
+
+def test_the_complaint_is_pips_own_without_its_advice() -> None:
+    text = "ERROR: Cannot install a and b\nThe conflict is caused by:\n    a depends on b<1\nTo fix this you could try to:\n1. loosen\n"
+    assert _complaint(text) == "ERROR: Cannot install a and b The conflict is caused by: a depends on b<1"
+
+
+# -- for real ------------------------------------------------------------------------------------------------------
+
+CONFLICTS = {
+    # name: (installed first, then forced over it without its dependencies, what does not import)
+    "tokenizers": (["transformers==4.36.2", "numpy<2"], ["tokenizers==0.22.1"], "transformers"),
+    "hub": (["transformers==4.50.3"], ["huggingface-hub==1.0.1"], "transformers"),
+    "pyarrow": (["datasets==2.14.5", "pyarrow==20.0.0", "numpy<2", "pandas<2.3"], ["pyarrow==21.0.0"], "datasets"),
+    "protobuf": (["tensorboard==2.10.1", "setuptools<80"], ["protobuf==5.29.3"], "tensorboard.compat.proto.event_pb2"),
+    "llvmlite": (["numba==0.59.1", "numpy<1.27"], ["llvmlite==0.44.0"], "numba"),
+    "scipy": (["scipy==1.11.4", "numpy<1.27"], ["numpy==2.1.3"], "scipy.stats"),
+    "pydantic": (["pydantic==2.7.1"], ["pydantic-core==2.20.1"], "pydantic.main"),
+    "torchvision": (["torch==2.13.0", "torchvision==0.28.0"], ["torchvision==0.27.0"], "torchvision"),
+    "setuptools": (
+        ["torch==2.13.0", "pytorch-lightning==2.3.3", "setuptools<81"],
+        ["setuptools==82.0.0"],
+        "pytorch_lightning",
+    ),
+}
+
+
+def pip(python: Path, *arguments: str) -> None:
+    command = [sys.executable, "-m", "pip", "--python", str(python), *arguments, "--disable-pip-version-check"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def imports(python: Path, module: str) -> bool:
+    return subprocess.run([python, "-c", f"import {module}"], check=False, capture_output=True).returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("name", CONFLICTS)
+def test_a_real_conflict_is_resolved_by_what_check_prints(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, forced, module = CONFLICTS[name]
+    venv.create(tmp_path / "v", with_pip=False, symlinks=True)
+    python = tmp_path / "v" / "bin" / "python"
+    pip(python, "install", "--quiet", *first)
+    assert imports(python, module)
+    pip(python, "install", "--quiet", "--no-deps", *forced)
+    assert not imports(python, module), "not broken before"
+    main(["check", "--python", str(python), "--format", "json"])
+    report = json.loads(capsys.readouterr().out)
+    proposed = [fix["action"] for one in report["findings"] for fix in one["fixes"] if "requirements" in fix["action"]]
+    assert proposed, report["skipped"]
+    changes = proposed[0]["requirements"]
+    pip(python, "install", "--quiet", *changes)
+    assert imports(python, module), f"still broken after {changes}"
+    installed = len(list((tmp_path / "v").rglob("*.dist-info")))
+    assert len(changes) <= min(3, installed)
+    print(name, forced, "→", changes, "of", installed, "packages")
