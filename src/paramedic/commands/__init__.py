@@ -17,7 +17,20 @@ from paramedic import __version__
 from paramedic.commands.flags import say
 from paramedic.errors import ParamedicError
 
-VERBS = ("demo", "diagnose", "check", "fix", "run", "attach", "diff", "explain", "rules", "bundle", "ward", "completion")
+VERBS = (
+    "demo",
+    "diagnose",
+    "check",
+    "fix",
+    "run",
+    "attach",
+    "diff",
+    "explain",
+    "rules",
+    "bundle",
+    "ward",
+    "completion",
+)
 
 
 class Verb(Protocol):

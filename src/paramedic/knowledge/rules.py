@@ -217,12 +217,7 @@ def _meaning(front: Mapping[str, Any], path: str, taxonomy: Taxonomy) -> Iterato
             for word in _WORDS.get(action.get("kind", ""), ())
             if word not in action
         )
-    if sum(word in front for word in ("match", "when", "detector")) != 1:
-        yield "needs one of match, when and detector"
-    if "when" in front and "config" not in front:
-        yield "needs config: the kinds of configuration that its conditions speak of"
-    if "match" in front and "keywords" not in front:
-        yield "needs keywords: literal text that every line it matches contains"
+    yield from _kind_of_rule(front)
     for pattern in (*front.get("match", ()), *front.get("unless", ()), front.get("stack", ""), *_likes(front)):
         try:
             re.compile(pattern, re.M)
@@ -233,6 +228,15 @@ def _meaning(front: Mapping[str, Any], path: str, taxonomy: Taxonomy) -> Iterato
                 )
         except (re.error, ValueError, OverflowError, RecursionError) as error:
             yield f"pattern {pattern!r} does not compile: {error}"
+
+
+def _kind_of_rule(front: Mapping[str, Any]) -> Iterator[str]:
+    if sum(word in front for word in ("match", "when", "detector")) != 1:
+        yield "needs one of match, when and detector"
+    if "when" in front and "config" not in front:
+        yield "needs config: the kinds of configuration that its conditions speak of"
+    if "match" in front and "keywords" not in front:
+        yield "needs keywords: literal text that every line it matches contains"
 
 
 def _likes(front: Mapping[str, Any]) -> Iterator[str]:
