@@ -44,7 +44,7 @@ def found(folder: str) -> list[tuple[str, str, int | None]]:
 
 
 def before_launch(knowledge: Knowledge) -> list[str]:
-    return [rule.id for rule in knowledge.rules.values() if rule.when or rule.detector in CHECKS]
+    return [rule.id for rule in knowledge.rules.values() if rule.before]
 
 
 def test_there_are_as_many_rules_as_promised(knowledge: Knowledge) -> None:

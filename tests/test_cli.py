@@ -34,6 +34,9 @@ RULE_FLAGS = ["--select", "--ignore", "--rules", "--setting"]
 SURFACE = {
     "demo": ["--output"],
     "diagnose": ["PATH", "--format", "--output", "--quiet", "-v", "--verbose", "--fail-on", *RULE_FLAGS],
+    "check": ["DIR", "COMMAND", "--baseline", "--write-baseline", "--format", "--output", "--quiet", "-v", "--verbose",
+              "--fail-on", *RULE_FLAGS],
+    "fix": ["DIR|REPORT", "--apply", "--unsafe", "--undo", *RULE_FLAGS],
     "run": ["COMMAND", "--dir", "--on-hang", "--join", "--no-live", "--metrics", "--webhook", "--format", "--output",
             "--quiet", "-v", "--verbose", *RULE_FLAGS],
     "attach": ["PATH", "--pid", "--dir", "--nonblocking", "--via", "--collect", "--listen", "--nodes", "--wait",

@@ -20,6 +20,8 @@ from paramedic.knowledge.schema import problems
 from paramedic.knowledge.taxonomy import Taxonomy
 from paramedic.model import Consequence, Fix, Severity, Symptom
 
+BEFORE = ("configs", "kubernetes", "jobsize", "code")
+"""Rooms of `detect` that judge what a project would start with."""
 HEADINGS = ("What it means", "Confirm", "Fix", "Not this")
 _MAX_FILE = 1 << 20
 _MANY = 16  # a repetition that can go on longer than this counts as one without end
@@ -85,6 +87,11 @@ class Rule:
     aliases: tuple[str, ...]
     body: str
     path: str
+
+    @property
+    def before(self) -> bool:
+        """Judged by `check`, before anything is started; all others speak of what happened."""
+        return bool(self.when) or self.detector.partition(".")[0] in BEFORE
 
     @cached_property
     def patterns(self) -> tuple[re.Pattern[str], ...]:
