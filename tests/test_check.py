@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -283,3 +285,34 @@ def test_settings_in_code_are_settings(tmp_path: Path) -> None:
     read = facts(project(tmp_path, a_dot_py="from transformers import TrainingArguments\n" + text.split("\n", 1)[1]))
     assert read["config lightning 0 devices"] == 8
     assert "config lightning 0 ?" in read
+
+
+# -- where people work ---------------------------------------------------------------------------------------------
+
+
+def test_github_annotations_have_file_and_line(tmp_path: Path, capsys: Captured) -> None:
+    main(["check", project(tmp_path, ds_dot_json=BOTH), "--format", "github"])
+    assert "::error file=ds.json,line=3,title=CFG105" in capsys.readouterr().out
+
+
+@pytest.mark.skipif("SARIF_SCHEMA" not in os.environ, reason="SARIF_SCHEMA names no copy of the official schema")
+def test_sarif_keeps_the_official_schema(tmp_path: Path, capsys: Captured) -> None:
+    schema = json.loads(Path(os.environ["SARIF_SCHEMA"]).read_text("utf-8"))
+    folder = project(tmp_path, ds_dot_json=BOTH, run_dot_sh=DEBUG.format(""), bad_dot_yaml="distributed_type: [\n")
+    assert main(["check", folder, "--format", "sarif"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    jsonschema.Draft4Validator(schema).validate(document)
+    assert {result["ruleId"] for result in document["runs"][0]["results"]} >= {"CFG105", "CFG234", "CFG100"}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("pre-commit") is None, reason="pre-commit is not installed")
+def test_pre_commit_runs_it_in_another_repository(tmp_path: Path) -> None:
+    here = Path(__file__).parents[1]
+    project(tmp_path, ds_dot_json=BOTH)
+    for command in (["git", "init", "-q"], ["git", "add", "."]):
+        subprocess.run(command, cwd=tmp_path, check=True)
+    run = ["pre-commit", "try-repo", str(here), "paramedic-check", "--all-files"]
+    done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "ds.json:3 error CFG105" in done.stdout
