@@ -18,6 +18,7 @@ import pytest
 
 from paramedic import rule_cases
 from paramedic.detect import DETECTORS
+from paramedic.detect.checks import CHECKS
 from paramedic.errors import ParamedicError
 from paramedic.knowledge import Rule, load, parse_rule
 from paramedic.knowledge.rules import HEADINGS
@@ -127,7 +128,7 @@ def test_our_validator_refuses_what_jsonschema_refuses() -> None:
 def test_a_rule_has_all_headings_and_both_kinds_of_case(rule: Rule) -> None:
     assert all(rule.section(heading) for heading in HEADINGS)
     kinds = {case.expect for case in rule.cases()}
-    assert {"fires", "silent"} <= kinds
+    assert ({"bad", "good"} if rule.before else {"fires", "silent"}) <= kinds
 
 
 @pytest.fixture(scope="module")
@@ -142,15 +143,15 @@ def test_a_rule_fires_on_its_own_cases_and_stays_silent_on_the_others(rule: Rule
 
 @every_rule
 def test_a_rule_says_which_detector_or_which_text(rule: Rule) -> None:
-    assert bool(rule.match) != bool(rule.detector)
+    assert [bool(rule.match), bool(rule.detector), bool(rule.when)].count(True) == 1
     if rule.detector:
-        assert rule.detector in DETECTORS
+        assert rule.detector in (CHECKS if rule.before else DETECTORS)
     for keyword in rule.keywords:
         assert keyword.isprintable()
 
 
 def test_every_detector_has_its_rule() -> None:
-    assert {rule.detector for rule in RULES if rule.detector} == set(DETECTORS)
+    assert {rule.detector for rule in RULES if rule.detector} == set(DETECTORS) | set(CHECKS)
 
 
 class TooSlow(Exception):

@@ -51,6 +51,7 @@ BLOCKS: dict[str, tuple[Path, Callable[[], str]]] = {
     "matrix": (ROOT / "docs/ward.md", lambda: markdown(CASES)),
     "counts": (ROOT / "corpus/README.md", counts),
     "signatures": (ROOT / "docs/signatures.md", lambda: coverage.markdown(load()).rstrip("\n")),
+    "checks": (ROOT / "docs/checks.md", lambda: coverage.checks(load()).rstrip("\n")),
 }
 
 

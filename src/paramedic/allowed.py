@@ -1,4 +1,4 @@
-"""Findings that a project lives with: allowed in a comment or in the settings, with a reason, or known from a baseline."""
+"""Findings that a project lives with: allowed with a reason, in a comment or the settings, or known from a baseline."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def _commented(finding: Finding, comments: Sequence[Event]) -> str:
     """A comment without a reason allows nothing."""
     event = finding.evidence[0].event
     for comment in comments:
-        lines = comment.fields["lines"]
-        if comment.source == event.source and finding.rule in comment.fields["rules"] and comment.fields["reason"]:
-            if not lines or event.line in lines:
-                return f"allowed: {comment.fields['reason']}"
+        lines, reason = comment.fields["lines"], comment.fields["reason"]
+        here = comment.source == event.source and (not lines or event.line in lines)
+        if here and reason and finding.rule in comment.fields["rules"]:
+            return f"allowed: {reason}"
     return ""
 
 

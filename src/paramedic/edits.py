@@ -32,7 +32,7 @@ def edited(name: str, text: str, action: Mapping[str, Any]) -> str:
     value = action.get("value")
     if edit == "set" and entry is not None and isinstance(entry.value, dict):
         raise CannotEdit(f"{entry.key} holds settings of its own")
-    if edit == "remove" or edit == "rename":
+    if edit in ("remove", "rename"):
         if entry is None:
             raise CannotEdit(f"{action['key']} is not there")
         new = _removed(text, entry, section, style) if edit == "remove" else _renamed(text, entry, str(value), style)
@@ -47,7 +47,15 @@ def edited(name: str, text: str, action: Mapping[str, Any]) -> str:
 def _style(name: str) -> str:
     base = name.rsplit("/", 1)[-1]
     suffix = PurePosixPath(base).suffix.lower()
-    by_suffix = {".json": "json", ".jsonc": "json", ".hjson": "json", ".yaml": "yaml", ".yml": "yaml", ".toml": "toml", ".py": "python"}
+    by_suffix = {
+        ".json": "json",
+        ".jsonc": "json",
+        ".hjson": "json",
+        ".yaml": "yaml",
+        ".yml": "yaml",
+        ".toml": "toml",
+        ".py": "python",
+    }
     return by_suffix.get(suffix, "docker" if "ockerfile" in base else "shell")
 
 
@@ -138,7 +146,7 @@ def _renamed(text: str, entry: Entry, new: str, style: str) -> str:
 def _removed(text: str, entry: Entry, section: Section, style: str) -> str:
     if style == "json":
         return _member_removed(text, *entry.whole)
-    if style == "shell" or style == "docker":
+    if style in ("shell", "docker"):
         return _word_removed(text, *entry.whole)
     if style not in ("yaml", "toml"):
         raise CannotEdit("nothing is taken out of programs")
@@ -154,7 +162,9 @@ def _removed(text: str, entry: Entry, section: Section, style: str) -> str:
 def _last_end(section: Section, entry: Entry) -> int:
     """Of the last plain value in it: a YAML block itself ends where the next one begins."""
     inner = [e.end for e in section.entries if e.key.startswith((f"{entry.key}.", f"{entry.key}["))]
-    inner = [e.end for e in section.entries if e.end in inner and e.value != {} and not isinstance(e.value, list)] or inner
+    inner = [
+        e.end for e in section.entries if e.end in inner and e.value != {} and not isinstance(e.value, list)
+    ] or inner
     return max(inner) if inner else entry.end
 
 

@@ -81,7 +81,11 @@ def _why(error: Exception) -> str:
 def _inside(root: Path, file: str) -> Path:
     """Nothing outside of the folder, through no link."""
     path = root / file
-    if os.path.isabs(file) or ".." in Path(file).parts or not str(path.resolve()).startswith(str(root.resolve()) + os.sep):
+    if (
+        os.path.isabs(file)
+        or ".." in Path(file).parts
+        or not str(path.resolve()).startswith(str(root.resolve()) + os.sep)
+    ):
         raise CannotEdit("lies outside of the folder")
     if path.is_symlink() or not stat.S_ISREG(path.lstat().st_mode) or path.lstat().st_size > _MOST:
         raise CannotEdit("is no plain file of sensible size")

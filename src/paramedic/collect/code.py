@@ -20,26 +20,38 @@ from paramedic.redact import redact
 RELEVANT = re.compile(
     r"\b(?:torch|deepspeed|accelerate|lightning|pytorch_lightning|colossalai|horovod|TrainingArguments|tensorflow|megatron)\b"
 )
+
+
+def words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
 WATCHED = frozenset(
-    """init_process_group DistributedDataParallel FullyShardedDataParallel fully_shard DistributedSampler DataLoader save
-    load barrier all_reduce all_gather all_gather_object all_to_all all_gather_into_tensor broadcast
-    broadcast_object_list reduce reduce_scatter gather gather_object scatter reduce_scatter_tensor all_to_all_single
-    monitored_barrier scatter_object_list cuda to set_device backward step manual_seed random_split clip_grad_norm_
-    initialize convert_sync_batchnorm state_dict log makedirs mkdir add_argument set_start_method checkpoint device Adam
-    AdamW SGD GradScaler Accelerator MNIST CIFAR10 CIFAR100 FashionMNIST STL10 SVHN seed_everything set_seed""".split()
+    words(
+        """init_process_group DistributedDataParallel FullyShardedDataParallel fully_shard DistributedSampler DataLoader
+    save load barrier all_reduce all_gather all_gather_object all_to_all all_gather_into_tensor broadcast
+    broadcast_object_list reduce reduce_scatter gather gather_object scatter reduce_scatter_tensor
+    all_to_all_single monitored_barrier scatter_object_list cuda to set_device backward step manual_seed
+    random_split clip_grad_norm_ initialize convert_sync_batchnorm state_dict log makedirs mkdir add_argument
+    set_start_method checkpoint device Adam AdamW SGD GradScaler Accelerator MNIST CIFAR10 CIFAR100 FashionMNIST
+    STL10 SVHN seed_everything set_seed"""
+    )
 )
 _NAMED = frozenset(
-    """set_epoch no_sync destroy_process_group DistributedSampler set_device unscale_ all_reduce reduce all_gather gather
-    all_gather_object reduce_dict gather_for_metrics prepare prepare_data_loader local_rank LOCAL_RANK device_count IterableDataset
-    WebLoader WebDataset DistributedBatchSampler BatchSampler StatefulDataLoader set_default_device set_default_tensor_type
-    CUDA_VISIBLE_DEVICES Join join init_process_group DistributedDataParallel FullyShardedDataParallel fully_shard
-    init_distributed Accelerator Fabric launch_from_torch initialize init_device_mesh set_static_graph static_graph
-    use_orig_params DistributedSamplerWrapper split_dataset_by_node get_world_size WORLD_SIZE RANK MASTER_ADDR
-    setdefault sync_dist mpu parallel_state init""".split()
+    words(
+        """set_epoch no_sync destroy_process_group DistributedSampler set_device unscale_ all_reduce reduce all_gather
+    gather all_gather_object reduce_dict gather_for_metrics prepare prepare_data_loader local_rank LOCAL_RANK
+    device_count IterableDataset WebLoader WebDataset DistributedBatchSampler BatchSampler StatefulDataLoader
+    set_default_device set_default_tensor_type CUDA_VISIBLE_DEVICES Join join init_process_group
+    DistributedDataParallel FullyShardedDataParallel fully_shard init_distributed Accelerator Fabric
+    launch_from_torch initialize init_device_mesh set_static_graph static_graph use_orig_params
+    DistributedSamplerWrapper split_dataset_by_node get_world_size WORLD_SIZE RANK MASTER_ADDR setdefault
+    sync_dist mpu parallel_state init"""
+    )
 )
 _RANK = re.compile(
-    r"(?i)(?:^|[._])(?:\w*_)?rank(?:_id)?$|is_(?:main|master|chief|primary|first|leader|root|rank)\w*|is_(?:global|local|world)_(?:process_)?zero"
-    r"|is_local_main_process|process_index$|(?:main|master)_process$|should_save|get_rank$|is_world_process_zero|is_global_zero"
+    r"(?i)(?:^|[._])(?:\w*_)?rank(?:_id)?$|is_(?:main|master|chief|primary|first|leader|root|rank)\w*"
+    r"|is_(?:global|local|world)_(?:process_)?zero|is_local_main_process|process_index$|(?:main|master)_process$|should_save|get_rank$|is_world_process_zero|is_global_zero"
 )
 _PLUGINS = {
     "GeminiPlugin": "colossalai", "HybridParallelPlugin": "colossalai", "LowLevelZeroPlugin": "colossalai",
@@ -51,7 +63,8 @@ _WORDS = re.compile(r"\b(?:" + "|".join(sorted(_NAMED)) + r")\b")
 _DEEPSPEED = frozenset(("zero_optimization", "train_micro_batch_size_per_gpu"))
 _MARKS = re.compile(
     r"\b(?:" + "|".join(sorted(WATCHED | set(_PLUGINS))) + r")(?=\(|\b *\()|as (?:DDP|FSDP)|\b(?:DDP|FSDP)\("
-    r"|zero_optimization|train_micro_batch_size_per_gpu|train_batch_size|os\.environ\[|\brank\b|\bdevice\b *=|isnan|isinf|isfinite"
+    r"|zero_optimization|train_micro_batch_size_per_gpu|train_batch_size|os\.environ\[|\brank\b"
+    r"|\bdevice\b *=|isnan|isinf|isfinite"
 )
 _KEPT = (ast.Import, ast.ImportFrom, ast.Break, ast.Continue, ast.If)
 _DEEPEST = 200
@@ -87,7 +100,7 @@ def read(name: str, text: str) -> tuple[list[Event], list[Section]]:
     """Raises Broken where it is no Python 3."""
     lines = text.split("\n")
     script = _Script(name, lines, _starts(lines))
-    script.marked = [n for n, line in enumerate(lines, 1) if _MARKS.search(line)]
+    script.marked = list(_marked(text))
     if not script.marked:
         return [], []
     try:
@@ -123,6 +136,16 @@ def _imported(script: _Script, node: ast.Import | ast.ImportFrom) -> None:
     for alias in node.names:
         if module or alias.asname:
             script.aliases[alias.asname or alias.name] = module + alias.name
+
+
+def _marked(text: str) -> Iterator[int]:
+    line, at = 1, 0
+    for found in _MARKS.finditer(text):
+        new = text.count("\n", at, found.start())
+        if new or not at:
+            line += new
+            yield line
+        at = found.start()
 
 
 def _is_marked(script: _Script, node: ast.AST) -> bool:
@@ -204,7 +227,9 @@ def _under(where: _Where, guard: str, condition: str) -> _Where:
 
 def _leaves(node: ast.stmt) -> bool:
     return isinstance(node, ast.Return | ast.Continue | ast.Raise) or (
-        isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and _text(node.value.func) in ("exit", "sys.exit")
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Call)
+        and _text(node.value.func) in ("exit", "sys.exit")
     )
 
 
@@ -253,7 +278,9 @@ def _assigned(script: _Script, node: ast.stmt, targets: Sequence[ast.expr], wher
     to = ", ".join(_text(target) for target in targets)
     for target in targets:
         if isinstance(target, ast.Subscript) and _dotted(target.value, script) == "os.environ":
-            _event(script, "variable", node, where, {"name": _text(target.slice).strip("'\""), "value": _literal(value)})
+            _event(
+                script, "variable", node, where, {"name": _text(target.slice).strip("'\""), "value": _literal(value)}
+            )
     if value is not None:
         if isinstance(value, ast.Dict):
             _deepspeed(script, value)
@@ -280,7 +307,9 @@ def _expressions(script: _Script, nodes: Sequence[ast.AST], where: _Where, to: s
             inside = last
         elif isinstance(node, ast.Dict):
             _deepspeed(script, node)
-        children = [(child, "" if isinstance(node, ast.Call) else target, inside) for child in ast.iter_child_nodes(node)]
+        children = [
+            (child, "" if isinstance(node, ast.Call) else target, inside) for child in ast.iter_child_nodes(node)
+        ]
         waiting += reversed(children)
 
 
@@ -320,7 +349,13 @@ def _literal(node: ast.AST | None) -> Any:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult | ast.Pow):
         left, right = _literal(node.left), _literal(node.right)
         if isinstance(left, int) and isinstance(right, int) and not isinstance(left, bool) and abs(right) < 64:
-            return left * right if isinstance(node.op, ast.Mult) else left ** abs(right) if abs(left) < 1000 else f"={_text(node)}"
+            return (
+                left * right
+                if isinstance(node.op, ast.Mult)
+                else left ** abs(right)
+                if abs(left) < 1000
+                else f"={_text(node)}"
+            )
     return None if node is None else f"={_text(node)}"
 
 

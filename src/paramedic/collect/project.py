@@ -15,7 +15,8 @@ from paramedic.redact import redact
 
 COMMAND = "command line"
 _ALLOW = re.compile(
-    r"(?:#|//|/\*|<!--)[ \t]*paramedic:[ \t]*(allow|allow-file)[ \t]+([A-Z]{2,6}\d{3}(?:[ \t]*,[ \t]*[A-Z]{2,6}\d{3})*)[ \t:–-]*([^\n]*)"
+    r"(?:#|//|/\*|<!--)[ \t]*paramedic:[ \t]*(allow|allow-file)[ \t]+"
+    r"([A-Z]{2,6}\d{3}(?:[ \t]*,[ \t]*[A-Z]{2,6}\d{3})*)[ \t:–-]*([^\n]*)"
 )
 _PARALLEL = 96
 """Files: fewer are read sooner by one process."""

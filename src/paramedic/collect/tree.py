@@ -16,8 +16,8 @@ MOST_BYTES = 2 << 20
 _DEEPEST = 40
 _NOT_ENTERED = frozenset(
     (
-        "node_modules", "__pycache__", "site-packages", "dist-packages", "venv", "env", "wandb", "mlruns", "checkpoints",
-        "third_party", "third-party", "vendor", "build", "dist",
+        "node_modules", "__pycache__", "site-packages", "dist-packages", "venv", "env", "wandb", "mlruns",
+        "checkpoints", "third_party", "third-party", "vendor", "build", "dist",
     )
 )  # fmt: skip
 
@@ -38,10 +38,8 @@ def files(root: str, skipped: list[Skipped]) -> Iterator[File]:
         return
     if not os.path.isdir(root):
         raise ParamedicError(f"{root}: no such file or folder")
-    count = 0
-    for file in _below(root, "", os.path.realpath(root), 0, skipped):
-        count += 1
-        if count > MOST_FILES:
+    for count, file in enumerate(_below(root, "", os.path.realpath(root), 0, skipped)):
+        if count >= MOST_FILES:
             skipped.append(Skipped(root, f"has more than {MOST_FILES:,} files: the rest was not read"))
             return
         yield file

@@ -36,8 +36,12 @@ _VIA_SECONDS = 120.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("dir", metavar="DIR", nargs="?", default=".", help="project folder, or one file (default: here)")
-    parser.add_argument("command", metavar="COMMAND", nargs="*", help="after --: the launch command, read, never started")
+    parser.add_argument(
+        "dir", metavar="DIR", nargs="?", default=".", help="project folder, or one file (default: here)"
+    )
+    parser.add_argument(
+        "command", metavar="COMMAND", nargs="*", help="after --: the launch command, read, never started"
+    )
     parser.add_argument("--baseline", metavar="FILE", help="findings known from there are set aside")
     parser.add_argument("--write-baseline", metavar="FILE", help="write the findings of today there, and exit with 0")
     parser.add_argument("--files-only", action="store_true", help="DIR and COMMAND, not this machine: for hooks and CI")

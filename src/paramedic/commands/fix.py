@@ -29,7 +29,11 @@ _MOST_REPORT = 64 << 20
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "target", metavar="DIR|REPORT", nargs="?", default=".", help="project folder, or a JSON report of `check` made here"
+        "target",
+        metavar="DIR|REPORT",
+        nargs="?",
+        default=".",
+        help="project folder, or a JSON report of `check` made here",
     )
     parser.add_argument("--apply", action="store_true", help="write the changes that are safe")
     parser.add_argument("--unsafe", action="store_true", help="with those that change behaviour: review the diff first")
@@ -50,8 +54,8 @@ def run(args: argparse.Namespace) -> int:
         for file in patch.undo(root):
             flags.say(f"paramedic: restored {file}")
         return 0
-    wanted = list(_of_report(args.target) if is_report else _of_check(args))
-    wanted = [one for safety, one in wanted if safety == "safe" or (safety == "unsafe" and args.unsafe)]
+    proposed = list(_of_report(args.target) if is_report else _of_check(args))
+    wanted = [one for safety, one in proposed if safety == "safe" or (safety == "unsafe" and args.unsafe)]
     changed, refused = patch.plan(root, _different(wanted))
     return _applied(root, changed, refused, args) if args.apply else _shown(changed, refused)
 

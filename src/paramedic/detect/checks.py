@@ -16,7 +16,8 @@ def _of(room: ModuleType) -> dict[str, Check]:
     return {
         f"{name}.{key}": value
         for key, value in public.items()
-        if getattr(value, "__module__", "") == room.__name__ and getattr(value, "__annotations__", {}).keys() == {"setup", "return"}
+        if getattr(value, "__module__", "") == room.__name__
+        and getattr(value, "__annotations__", {}).keys() == {"setup", "return"}
     }
 
 

@@ -27,7 +27,9 @@ def _is_torch(call: Event, *roots: str) -> bool:
 def _distributed(setup: Setup) -> Iterator[Script]:
     """Programs that set up process groups themselves or wrap a model for several ranks."""
     for script in setup.scripts:
-        if any(_is_torch(c) for c in script.named("init_process_group", *_DDP, "FullyShardedDataParallel", "fully_shard")):
+        if any(
+            _is_torch(c) for c in script.named("init_process_group", *_DDP, "FullyShardedDataParallel", "fully_shard")
+        ):
             yield script
 
 
@@ -60,7 +62,9 @@ def sampler_without_epoch(setup: Setup) -> Iterator[Hit]:
     for script in setup.scripts:
         if "set_epoch" in script.names:
             continue
-        epochs = any("epoch" in loop.split(" in ")[0] for event in script.events for loop in event.fields.get("loops", ()))
+        epochs = any(
+            "epoch" in loop.split(" in ")[0] for event in script.events for loop in event.fields.get("loops", ())
+        )
         for call in script.named("DistributedSampler"):
             if epochs and _is_torch(call) and _keyword(call, "shuffle", 3) is not False:
                 yield Hit((call,), {"name": call.fields["to"] or "sampler"})
@@ -68,8 +72,10 @@ def sampler_without_epoch(setup: Setup) -> Iterator[Hit]:
 
 def loader_without_sampler(setup: Setup) -> Iterator[Hit]:
     known = {
-        "DistributedSampler", "IterableDataset", "Accelerator", "Fabric", "prepare", "BatchSampler", "WebLoader", "WebDataset",
-        "split_dataset_by_node", "DistributedSamplerWrapper", "StatefulDataLoader", "DistributedBatchSampler", "prepare_data_loader",
+        "DistributedSampler", "IterableDataset", "Accelerator", "Fabric", "prepare", "BatchSampler", "WebLoader",
+        "WebDataset", "split_dataset_by_node", "DistributedSamplerWrapper", "StatefulDataLoader",
+        "DistributedBatchSampler",
+        "prepare_data_loader",
     }  # fmt: skip
     for script in _with_ddp(setup):
         if script.names & known:
@@ -87,7 +93,12 @@ def shuffle_with_sampler(setup: Setup) -> Iterator[Hit]:
         for call in script.named("DataLoader"):
             keywords = call.fields["keywords"]
             sampler = keywords.get("sampler")
-            if _is_torch(call) and keywords.get("shuffle") is True and isinstance(sampler, str) and sampler.startswith("="):
+            if (
+                _is_torch(call)
+                and keywords.get("shuffle") is True
+                and isinstance(sampler, str)
+                and sampler.startswith("=")
+            ):
                 if " if " not in sampler and _always_set(script, sampler[1:], call):
                     yield Hit((call,))
 
@@ -95,7 +106,7 @@ def shuffle_with_sampler(setup: Setup) -> Iterator[Hit]:
 def _always_set(script: Script, name: str, call: Event) -> bool:
     """The sampler is made in this function, unconditionally."""
     made = [c for c in script.calls if c.fields["to"] == name and c.fields["function"] == call.fields["function"]]
-    return bool(made) and all(not c.fields["context"] and not c.fields["guards"] for c in made) or "(" in name
+    return (bool(made) and all(not c.fields["context"] and not c.fields["guards"] for c in made)) or "(" in name
 
 
 def split_differs(setup: Setup) -> Iterator[Hit]:
@@ -158,7 +169,9 @@ def skipped_backward(setup: Setup) -> Iterator[Hit]:
             condition = jump.fields["context"][-1]
             if not re.search(r"(?i)isnan|isinf|isfinite|nan_|is_nan", condition) or "reduce" in condition:
                 continue
-            after = [c for c in backward if c.fields["loops"] == jump.fields["loops"] and (c.line or 0) > (jump.line or 0)]
+            after = [
+                c for c in backward if c.fields["loops"] == jump.fields["loops"] and (c.line or 0) > (jump.line or 0)
+            ]
             if after:
                 yield Hit((jump, after[0]), {"word": jump.fields["word"]})
 
@@ -172,7 +185,12 @@ def tensor_on_other_device(setup: Setup) -> Iterator[Hit]:
         for call in script.named("all_reduce", "broadcast", "reduce"):
             first = _text(_keyword(call, "tensor", 0))
             made = re.match(r"torch\.(?:tensor|zeros|ones|full|empty|FloatTensor|LongTensor)\(", first)
-            if _is_torch(call, "torch.distributed.") and made and "device=" not in first and not re.search(r"\.(?:cuda|to)\(", first):
+            if (
+                _is_torch(call, "torch.distributed.")
+                and made
+                and "device=" not in first
+                and not re.search(r"\.(?:cuda|to)\(", first)
+            ):
                 yield Hit((call,), {"name": _last(call)})
 
 
@@ -180,7 +198,9 @@ def gloo_with_gpus(setup: Setup) -> Iterator[Hit]:
     for script in setup.scripts:
         calls = [c for c in script.named("init_process_group") if _is_torch(c)]
         backends = {_keyword(c, "backend", 0) for c in calls}
-        gpu = any(c.fields["name"].endswith(".cuda") or _keyword(c, "", 0) == "cuda" for c in script.named("cuda", "to"))
+        gpu = any(
+            c.fields["name"].endswith(".cuda") or _keyword(c, "", 0) == "cuda" for c in script.named("cuda", "to")
+        )
         if backends == {"gloo"} and gpu and "set_device" in script.names:
             yield Hit((calls[0],))
 
@@ -213,8 +233,20 @@ def first_gpu_for_all(setup: Setup) -> Iterator[Hit]:
 def default_gpu_for_all(setup: Setup) -> Iterator[Hit]:
     for script in _distributed(setup):
         backends = {_keyword(c, "backend", 0) for c in script.named("init_process_group") if _is_torch(c)}
-        known = {"set_device", "CUDA_VISIBLE_DEVICES", "local_rank", "LOCAL_RANK", "device_count", "set_default_device", "init_device_mesh"}
-        if not backends & {"nccl"} or script.names & known or any("device_id" in c.fields["keywords"] for c in script.calls):
+        known = {
+            "set_device",
+            "CUDA_VISIBLE_DEVICES",
+            "local_rank",
+            "LOCAL_RANK",
+            "device_count",
+            "set_default_device",
+            "init_device_mesh",
+        }
+        if (
+            not backends & {"nccl"}
+            or script.names & known
+            or any("device_id" in c.fields["keywords"] for c in script.calls)
+        ):
             continue
         for call in script.named("cuda"):
             bare = not call.fields["arguments"] and not call.fields["keywords"]
@@ -230,7 +262,8 @@ def device_by_global_rank(setup: Setup) -> Iterator[Hit]:
         ranks = {
             event.fields["to"]
             for event in script.events
-            if event.kind == "assigned" and re.search(r"get_rank\(\)|environ(?:\.get\()?\[?['\"]RANK['\"]", event.fields["text"])
+            if event.kind == "assigned"
+            and re.search(r"get_rank\(\)|environ(?:\.get\()?\[?['\"]RANK['\"]", event.fields["text"])
         }
         for call in script.named("set_device"):
             if _is_torch(call, "torch.cuda.") and _text(_keyword(call, "device", 0)) in ranks | {"dist.get_rank()"}:
@@ -238,7 +271,9 @@ def device_by_global_rank(setup: Setup) -> Iterator[Hit]:
 
 
 def device_is_text(setup: Setup) -> Iterator[Hit]:
-    variable = r"os\.(?:environ\[['\"]LOCAL_RANK['\"]\]|getenv\(['\"]LOCAL_RANK['\"]\)|environ\.get\(['\"]LOCAL_RANK['\"]\))"
+    variable = (
+        r"os\.(?:environ\[['\"]LOCAL_RANK['\"]\]|getenv\(['\"]LOCAL_RANK['\"]\)|environ\.get\(['\"]LOCAL_RANK['\"]\))"
+    )
     for script in setup.scripts:
         for call in script.named("set_device"):
             if _is_torch(call, "torch.cuda.") and re.fullmatch(variable, _text(_keyword(call, "device", 0))):
@@ -320,9 +355,7 @@ def sync_batchnorm_after_wrapping(setup: Setup) -> Iterator[Hit]:
 
 
 def _same_place(call: Event, script: Script, model: str) -> bool:
-    return any(
-        c.fields["to"] == model and c.fields["function"] == call.fields["function"] for c in script.named(*_DDP)
-    )
+    return any(c.fields["to"] == model and c.fields["function"] == call.fields["function"] for c in script.named(*_DDP))
 
 
 def optimizer_before_sharding(setup: Setup) -> Iterator[Hit]:
@@ -380,7 +413,9 @@ def unused_parameters(setup: Setup) -> Iterator[Hit]:
 def unused_with_recomputation(setup: Setup) -> Iterator[Hit]:
     for script in _with_ddp(setup):
         reentrant = [
-            c for c in script.named("checkpoint") if _is_torch(c, "torch.utils.checkpoint") and _keyword(c, "use_reentrant") is True
+            c
+            for c in script.named("checkpoint")
+            if _is_torch(c, "torch.utils.checkpoint") and _keyword(c, "use_reentrant") is True
         ]
         for call in script.named(*_DDP):
             if reentrant and call.fields["keywords"].get("find_unused_parameters") is True:
@@ -390,7 +425,7 @@ def unused_with_recomputation(setup: Setup) -> Iterator[Hit]:
 def plain_backward_with_accelerate(setup: Setup) -> Iterator[Hit]:
     for script in setup.scripts:
         made = any(c.fields["name"].startswith("accelerate") for c in script.named("Accelerator"))
-        calls = [c for c in script.named("backward")]
+        calls = list(script.named("backward"))
         if made and calls and not any("accelerator" in str(c.fields["of"]).lower() for c in calls):
             for call in calls:
                 if not call.fields["arguments"] and call.fields["loops"]:
@@ -422,7 +457,12 @@ def unreduced_metric(setup: Setup) -> Iterator[Hit]:
         for call in script.named("log"):
             module = any(base.endswith("LightningModule") for base in call.fields["bases"])
             step = call.fields["function"] in ("validation_step", "test_step")
-            if module and step and call.fields["of"] == "self" and not {"sync_dist", "**"} & call.fields["keywords"].keys():
+            if (
+                module
+                and step
+                and call.fields["of"] == "self"
+                and not {"sync_dist", "**"} & call.fields["keywords"].keys()
+            ):
                 value = call.fields["arguments"][1] if len(call.fields["arguments"]) > 1 else None
                 if isinstance(value, str) and "loss" in value:
                     yield Hit((call,), {"what": str(call.fields["arguments"][0])})
@@ -435,7 +475,11 @@ def saved_by_every_rank(setup: Setup) -> Iterator[Hit]:
     for script in _distributed(setup):
         for call in script.named("save"):
             path = _text(_keyword(call, "f", 1))
-            if call.fields["name"] != "torch.save" or _guarded(call) or re.search(r"(?i)rank|local|shard|dcp", path + str(call.fields["function"])):
+            if (
+                call.fields["name"] != "torch.save"
+                or _guarded(call)
+                or re.search(r"(?i)rank|local|shard|dcp", path + str(call.fields["function"]))
+            ):
                 continue
             if not _called_under_guard(script, str(call.fields["function"])) and _has_training(script):
                 yield Hit((call,), {"path": path})
@@ -457,7 +501,7 @@ def loaded_to_first_gpu(setup: Setup) -> Iterator[Hit]:
 
 
 def _uses_gpu(script: Script) -> bool:
-    return any("nccl" == _keyword(c, "backend", 0) for c in script.named("init_process_group"))
+    return any(_keyword(c, "backend", 0) == "nccl" for c in script.named("init_process_group"))
 
 
 def wrapped_names_saved(setup: Setup) -> Iterator[Hit]:
@@ -471,7 +515,11 @@ def wrapped_names_saved(setup: Setup) -> Iterator[Hit]:
 def folder_race(setup: Setup) -> Iterator[Hit]:
     for script in _distributed(setup):
         for call in script.named("makedirs", "mkdir"):
-            if call.fields["name"] in ("os.makedirs", "os.mkdir") and not _guarded(call) and "exist_ok" not in call.fields["keywords"]:
+            if (
+                call.fields["name"] in ("os.makedirs", "os.mkdir")
+                and not _guarded(call)
+                and "exist_ok" not in call.fields["keywords"]
+            ):
                 rank = re.search(r"rank", _text(_keyword(call, "name", 0)))
                 if not rank and not _called_under_guard(script, str(call.fields["function"])) and _has_training(script):
                     yield Hit((call,), {"name": _last(call)})
@@ -479,7 +527,11 @@ def folder_race(setup: Setup) -> Iterator[Hit]:
 
 def zero_three_state_saved(setup: Setup) -> Iterator[Hit]:
     """Under ZeRO-3 a rank's state_dict has empty placeholders."""
-    stage3 = {p.source for p in setup.of("deepspeed") if p.number_of("zero_optimization.stage") == 3 and p.source.endswith(".py")}
+    stage3 = {
+        p.source
+        for p in setup.of("deepspeed")
+        if p.number_of("zero_optimization.stage") == 3 and p.source.endswith(".py")
+    }
     for script in setup.scripts:
         engine = any(c.fields["name"] == "deepspeed.initialize" for c in script.named("initialize"))
         for call in script.named("state_dict"):

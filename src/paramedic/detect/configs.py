@@ -118,7 +118,11 @@ def deepspeed_number_as_text(setup: Setup) -> Iterator[Hit]:
     for part in setup.of("deepspeed"):
         for name in DEEPSPEED_WHOLE_NUMBERS:
             fact = part.facts.get(f"zero_optimization.{name}")
-            if fact is None or not isinstance(fact.value, str) or not re.fullmatch(r"\d+(?:\.\d*)?[eE]\+?\d{1,2}", fact.value):
+            if (
+                fact is None
+                or not isinstance(fact.value, str)
+                or not re.fullmatch(r"\d+(?:\.\d*)?[eE]\+?\d{1,2}", fact.value)
+            ):
                 continue
             number = int(float(fact.value))
             yield Hit((fact,), {"key": name, "value": fact.value, "number": number, "section": part.number})
@@ -137,7 +141,11 @@ def deepspeed_untested_optimizer(setup: Setup) -> Iterator[Hit]:
         name, stage = part.get("optimizer.type"), part.number_of("zero_optimization.stage")
         if not isinstance(name, str) or not stage or part.get("zero_allow_untested_optimizer"):
             continue
-        if name in TORCH_OPTIMIZERS and name.lower() not in ZERO_TESTED_OPTIMIZERS and part.lacks("zero_allow_untested_optimizer"):
+        if (
+            name in TORCH_OPTIMIZERS
+            and name.lower() not in ZERO_TESTED_OPTIMIZERS
+            and part.lacks("zero_allow_untested_optimizer")
+        ):
             quoted = part.quoted("optimizer.type", "zero_optimization.stage")
             yield Hit(quoted, {"name": name, "stage": stage, "section": part.number})
 
@@ -211,8 +219,8 @@ def accelerate_processes(setup: Setup) -> Iterator[Hit]:
 
 
 _FROM_FILE = (
-    "zero_stage", "gradient_accumulation_steps", "gradient_clipping", "offload_optimizer_device", "offload_param_device",
-    "zero3_save_16bit_model",
+    "zero_stage", "gradient_accumulation_steps", "gradient_clipping", "offload_optimizer_device",
+    "offload_param_device", "zero3_save_16bit_model",
 )  # fmt: skip
 
 
@@ -244,7 +252,7 @@ def transformers_best_model(setup: Setup) -> Iterator[Hit]:
         if evaluation is None and any(part.has(name) for name in ("eval_strategy", "evaluation_strategy")):
             continue
         evaluation, saving = evaluation or "no", saving or ("steps" if not part.has("save_strategy") else None)
-        if saving is not None and saving != "best" and saving != evaluation:
+        if saving not in (None, "best", evaluation):
             quoted = part.quoted("load_best_model_at_end", "eval_strategy", "evaluation_strategy", "save_strategy")
             yield Hit(quoted, {"evaluation": evaluation, "saving": saving, "section": part.number})
 
@@ -252,12 +260,17 @@ def transformers_best_model(setup: Setup) -> Iterator[Hit]:
 def transformers_best_model_steps(setup: Setup) -> Iterator[Hit]:
     for part in setup.of("transformers"):
         evaluation, saving = part.number_of("eval_steps"), part.number_of("save_steps")
-        by_steps = {_strategy(part, "eval_strategy", "evaluation_strategy"), _strategy(part, "save_strategy") or "steps"}
+        by_steps = {
+            _strategy(part, "eval_strategy", "evaluation_strategy"),
+            _strategy(part, "save_strategy") or "steps",
+        }
         if part.get("load_best_model_at_end") is True and by_steps == {"steps"} and evaluation and saving:
             if saving % evaluation:
                 quoted = part.quoted("save_steps", "eval_steps", "load_best_model_at_end")
                 better = max(evaluation, round(saving / evaluation) * evaluation)
-                yield Hit(quoted, {"saving": saving, "evaluation": evaluation, "better": better, "section": part.number})
+                yield Hit(
+                    quoted, {"saving": saving, "evaluation": evaluation, "better": better, "section": part.number}
+                )
 
 
 def transformers_plateau(setup: Setup) -> Iterator[Hit]:
@@ -296,9 +309,7 @@ def lightning_devices(setup: Setup) -> Iterator[Hit]:
 # -- Megatron ------------------------------------------------------------------------------------------------------
 
 
-def _indivisible(
-    setup: Setup, whole: str, by: str, default: int | None = None
-) -> Iterator[tuple[Part, int, int]]:
+def _indivisible(setup: Setup, whole: str, by: str, default: int | None = None) -> Iterator[tuple[Part, int, int]]:
     for part in setup.of("megatron"):
         number = part.number_of(whole)
         divisor = part.number_of(by) if part.has(by) else default
@@ -320,7 +331,9 @@ def megatron_heads(setup: Setup) -> Iterator[Hit]:
 def megatron_groups(setup: Setup) -> Iterator[Hit]:
     for part, groups, degree in _indivisible(setup, "num_query_groups", "tensor_model_parallel_size"):
         if degree % groups:  # newer releases share groups between ranks where the degree is a multiple of them
-            yield Hit(part.quoted("num_query_groups", "tensor_model_parallel_size"), {"groups": groups, "degree": degree})
+            yield Hit(
+                part.quoted("num_query_groups", "tensor_model_parallel_size"), {"groups": groups, "degree": degree}
+            )
 
 
 _OTHER_SPLITS = (
@@ -375,7 +388,9 @@ def megatron_removed(setup: Setup) -> Iterator[Hit]:
     for part in setup.of("megatron"):
         for name, instead in MEGATRON_REMOVED.items():
             if part.has(name):
-                yield Hit(part.quoted(name), {"name": name.replace("_", "-"), "instead": instead, "section": part.number})
+                yield Hit(
+                    part.quoted(name), {"name": name.replace("_", "-"), "instead": instead, "section": part.number}
+                )
 
 
 def megatron_connections(setup: Setup) -> Iterator[Hit]:
@@ -394,7 +409,10 @@ def megatron_connections(setup: Setup) -> Iterator[Hit]:
 
 
 def _is_here(value: object) -> bool:
-    return isinstance(value, str) and re.match(r"(?:localhost|127\.0\.0\.\d+|\[?::1\]?|0\.0\.0\.0)(?::|$)", value) is not None
+    return (
+        isinstance(value, str)
+        and re.match(r"(?:localhost|127\.0\.0\.\d+|\[?::1\]?|0\.0\.0\.0)(?::|$)", value) is not None
+    )
 
 
 def launch_local_master(setup: Setup) -> Iterator[Hit]:
@@ -402,7 +420,9 @@ def launch_local_master(setup: Setup) -> Iterator[Hit]:
         nodes = part.number_of("nnodes") or part.number_of("num_machines") or part.number_of("num_nodes")
         for key in ("master_addr", "rdzv_endpoint", "main_process_ip"):
             if nodes and nodes > 1 and _is_here(part.get(key)):
-                yield Hit(part.quoted(key, "nnodes", "num_machines", "num_nodes"), {"address": part.get(key), "nodes": nodes})
+                yield Hit(
+                    part.quoted(key, "nnodes", "num_machines", "num_nodes"), {"address": part.get(key), "nodes": nodes}
+                )
 
 
 def launch_standalone(setup: Setup) -> Iterator[Hit]:
@@ -415,7 +435,11 @@ def launch_standalone(setup: Setup) -> Iterator[Hit]:
 def launch_endpoint_ignored(setup: Setup) -> Iterator[Hit]:
     """With a c10d rendezvous only `--rdzv-endpoint` counts."""
     for part in setup.of("launch"):
-        if part.get("launcher") == "torchrun" and part.get("rdzv_backend") in ("c10d", "etcd-v2") and "?" not in part.facts:
+        if (
+            part.get("launcher") == "torchrun"
+            and part.get("rdzv_backend") in ("c10d", "etcd-v2")
+            and "?" not in part.facts
+        ):
             nodes = part.number_of("nnodes")
             if part.has("master_addr") and not part.has("rdzv_endpoint") and (nodes is None or nodes > 1):
                 yield Hit(part.quoted("master_addr", "rdzv_backend"), {"section": part.number})
@@ -479,15 +503,30 @@ def launch_nested(setup: Setup) -> Iterator[Hit]:
     for part in setup.of("launch"):
         if part.get("inside") not in ("srun", "mpirun") or part.get("launcher") not in ("torchrun", "accelerate"):
             continue
-        outer = next((p for p in setup.of("launch-srun", "launch-mpirun") if p.source == part.source and p.number == part.number - 1), None)
+        outer = next(
+            (
+                p
+                for p in setup.of("launch-srun", "launch-mpirun")
+                if p.source == part.source and p.number == part.number - 1
+            ),
+            None,
+        )
         batch = next((p for p in setup.of("slurm") if p.source == part.source), None)
         tasks = outer.number_of("ntasks_per_node") if outer else None
         where: Part | None = outer
-        if tasks is None and batch is not None and outer is not None and not outer.has("ntasks") and not outer.has("nodes"):
+        if (
+            tasks is None
+            and batch is not None
+            and outer is not None
+            and not outer.has("ntasks")
+            and not outer.has("nodes")
+        ):
             tasks, where = batch.number_of("ntasks_per_node"), batch
         ranks = part.number_of("nproc_per_node")
         if tasks and tasks > 1 and ranks and ranks > 1 and where is not None:
-            yield Hit((*part.quoted("nproc_per_node"), *where.quoted("ntasks_per_node")), {"tasks": tasks, "ranks": ranks})
+            yield Hit(
+                (*part.quoted("nproc_per_node"), *where.quoted("ntasks_per_node")), {"tasks": tasks, "ranks": ranks}
+            )
 
 
 def launch_slots(setup: Setup) -> Iterator[Hit]:
@@ -576,11 +615,15 @@ def slurm_not_on_all_nodes(setup: Setup) -> Iterator[Hit]:
 
 
 def slurm_expanded_too_early(setup: Setup) -> Iterator[Hit]:
-    """`srun torchrun --node_rank=$SLURM_NODEID`: the batch script itself fills it in, on the first node: 0 everywhere."""
+    """`srun torchrun --node_rank=$SLURM_NODEID`: the batch script fills it in, on the first node: 0 everywhere."""
     for part in setup.of("launch"):
         for key in ("node_rank", "machine_rank"):
             text = part.get(f"{key}:text")
-            if part.get("inside") == "srun" and isinstance(text, str) and re.search(r"\$\{?SLURM_(?:NODEID|PROCID)\b", text):
+            if (
+                part.get("inside") == "srun"
+                and isinstance(text, str)
+                and re.search(r"\$\{?SLURM_(?:NODEID|PROCID)\b", text)
+            ):
                 yield Hit(part.quoted(key), {"text": text})
 
 
@@ -630,8 +673,15 @@ def tf_config(setup: Setup) -> Iterator[Hit]:
             yield Hit(part.quoted(""), {"why": "it is no JSON"})
         elif isinstance(kind, str) and not part.has(f"cluster.{kind}") and kind not in ("evaluator", "chief", "master"):
             yield Hit(part.quoted("task.type"), {"why": f"the cluster has no {kind}"})
-        elif isinstance(index, int) and isinstance(members := part.get(f"cluster.{kind}"), list) and index >= len(members):
-            yield Hit(part.quoted("task.index"), {"why": f"there are only {len(members)} of {kind}, the last one is {len(members) - 1}"})
+        elif (
+            isinstance(index, int)
+            and isinstance(members := part.get(f"cluster.{kind}"), list)
+            and index >= len(members)
+        ):
+            yield Hit(
+                part.quoted("task.index"),
+                {"why": f"there are only {len(members)} of {kind}, the last one is {len(members) - 1}"},
+            )
 
 
 _PAIRS = {f"2.{minor}": f"0.{minor + 15}" for minor in range(16)}
@@ -647,7 +697,13 @@ def requirement_pair(setup: Setup) -> Iterator[Hit]:
         wanted = {"torchvision": _PAIRS.get(minor), "torchaudio": minor}
         for name, right in wanted.items():
             pin = pins[name]
-            if pin and right and minor in _PAIRS and ".".join(pin.split(".")[:2]) != right and minor not in ("2.14", "2.15"):
+            if (
+                pin
+                and right
+                and minor in _PAIRS
+                and ".".join(pin.split(".")[:2]) != right
+                and minor not in ("2.14", "2.15")
+            ):
                 if name == "torchaudio" and int(minor.split(".")[1]) > 9:
                     continue  # released apart from torch since then
                 yield Hit(part.quoted(name, "torch"), {"name": name, "pin": pin, "torch": torch, "right": right})

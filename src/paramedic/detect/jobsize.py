@@ -59,7 +59,14 @@ def megatron_global_batch(setup: Setup) -> Iterator[Hit]:
         total, micro = part.number_of("global_batch_size"), part.number_of("micro_batch_size")
         keys = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
         degrees = [part.number_of(key) if part.has(key) else 1 for key in keys]
-        if size is None or None in degrees or not total or not micro or "?" in part.facts or part.has("rampup_batch_size"):
+        if (
+            size is None
+            or None in degrees
+            or not total
+            or not micro
+            or "?" in part.facts
+            or part.has("rampup_batch_size")
+        ):
             continue
         product = 1
         for degree in degrees:
@@ -97,7 +104,13 @@ def deepspeed_world(setup: Setup) -> Iterator[Hit]:
         keys = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
         total, micro, steps = (config.number_of(key) for key in keys)
         if total and micro and steps and total != micro * steps * size[0] and total % (micro * steps) == 0:
-            fields = {"total": total, "micro": micro, "steps": steps, "world": size[0], "right": micro * steps * size[0]}
+            fields = {
+                "total": total,
+                "micro": micro,
+                "steps": steps,
+                "world": size[0],
+                "right": micro * steps * size[0],
+            }
             yield Hit((*config.quoted(*keys), *size[1]), {**fields, "section": config.number})
 
 
@@ -150,13 +163,17 @@ def _ends_so(path: str, sources: set[str]) -> bool:
 
 def lightning_slurm(setup: Setup) -> Iterator[Hit]:
     """Lightning wants one Slurm task for each device."""
-    trainers = [p for p in setup.of("lightning") if isinstance(p.get("devices"), int) and not isinstance(p.get("devices"), bool)]
+    trainers = [
+        p for p in setup.of("lightning") if isinstance(p.get("devices"), int) and not isinstance(p.get("devices"), bool)
+    ]
     batches = [p for p in setup.of("slurm") if p.number_of("ntasks_per_node")]
     if len(trainers) != 1 or len(batches) != 1:
         return
     devices, tasks = trainers[0].number_of("devices"), batches[0].number_of("ntasks_per_node")
     started = {p.get("program") for p in setup.of("run", "launch") if p.source == batches[0].source}
-    ours = any(isinstance(name, str) and posixpath.basename(name) == posixpath.basename(trainers[0].source) for name in started)
+    ours = any(
+        isinstance(name, str) and posixpath.basename(name) == posixpath.basename(trainers[0].source) for name in started
+    )
     if ours and devices and devices > 0 and tasks != devices:
         quoted = (*batches[0].quoted("ntasks_per_node"), *trainers[0].quoted("devices"))
         yield Hit(quoted, {"tasks": tasks, "devices": devices, "section": batches[0].number})

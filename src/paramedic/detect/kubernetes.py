@@ -34,7 +34,11 @@ def small_shared_memory(setup: Setup) -> Iterator[Hit]:
             gpus = _gpus(part, container, "limits")
             if not gpus or gpus[1] < 1 or part.get(_join(spec, "hostIPC")) is True:
                 continue
-            mounts = [f.value for k, f in part.facts.items() if k.startswith(f"{container}.volumeMounts[") and k.endswith(".mountPath")]
+            mounts = [
+                f.value
+                for k, f in part.facts.items()
+                if k.startswith(f"{container}.volumeMounts[") and k.endswith(".mountPath")
+            ]
             if not any(isinstance(path, str) and path.rstrip("/") == "/dev/shm" for path in mounts):
                 yield Hit(part.quoted(gpus[0]), {"gpus": gpus[1]})
 
@@ -65,7 +69,9 @@ def container_name(setup: Setup) -> Iterator[Hit]:
 def job_restart_policy(setup: Setup) -> Iterator[Hit]:
     for part in _jobs(setup):
         key = "spec.template.spec.restartPolicy"
-        if part.get("kind") == "Job" and (part.get(key) == "Always" or (part.lacks(key) and part.has("spec.template.spec"))):
+        if part.get("kind") == "Job" and (
+            part.get(key) == "Always" or (part.lacks(key) and part.has("spec.template.spec"))
+        ):
             quoted = part.quoted(key) or part.quoted("spec.template.spec")
             yield Hit(quoted, {"policy": part.get(key) or "Always, the default", "section": part.number})
 
@@ -75,7 +81,9 @@ def job_not_indexed(setup: Setup) -> Iterator[Hit]:
         count = part.number_of("spec.parallelism")
         if part.get("kind") == "Job" and count and count > 1 and part.get("spec.completionMode") != "Indexed":
             if any((_gpus(part, container, "limits") or ("", 0))[1] for _, container in _containers(part)):
-                yield Hit(part.quoted("spec.parallelism", "spec.completionMode"), {"count": count, "section": part.number})
+                yield Hit(
+                    part.quoted("spec.parallelism", "spec.completionMode"), {"count": count, "section": part.number}
+                )
 
 
 def ranks_beyond_gpus(setup: Setup) -> Iterator[Hit]:
@@ -95,7 +103,14 @@ def rdma_without_lock(setup: Setup) -> Iterator[Hit]:
     for part in _jobs(setup):
         for _, container in _containers(part):
             limits = part.below(f"{container}.resources.limits")
-            rdma = next((name for name in limits if re.match(r"(?:rdma|nvidia\.com/.*rdma|.*hca|vpc\.amazonaws\.com/efa)", name)), None)
+            rdma = next(
+                (
+                    name
+                    for name in limits
+                    if re.match(r"(?:rdma|nvidia\.com/.*rdma|.*hca|vpc\.amazonaws\.com/efa)", name)
+                ),
+                None,
+            )
             added = part.get(f"{container}.securityContext.capabilities.add")
             privileged = part.get(f"{container}.securityContext.privileged") is True
             if rdma and not privileged and not (isinstance(added, list) and {"IPC_LOCK", "ALL"} & set(map(str, added))):

@@ -55,7 +55,7 @@ LEGEND = (
 
 def rows(knowledge: Knowledge) -> Iterator[tuple[str, list[str]]]:
     for symptom in knowledge.taxonomy.symptoms:
-        mine = [set(rule.systems) for rule in knowledge.rules.values() if rule.symptom == symptom]
+        mine = [set(rule.systems) for rule in knowledge.rules.values() if rule.symptom == symptom and not rule.before]
         counts = {name: sum(bool(systems & set(names)) for systems in mine) for name, names in COLUMNS.items()}
         yield str(symptom), [str(counts[name]) if counts[name] else _why(symptom, name, counts) for name in COLUMNS]
 
@@ -72,4 +72,18 @@ def _why(symptom: str, column: str, counts: dict[str, int]) -> str:
 def markdown(knowledge: Knowledge) -> str:
     lines = ["| symptom | " + " | ".join(COLUMNS) + " |", "|---|" + ":-:|" * len(COLUMNS)]
     lines += [f"| {symptom} | " + " | ".join(cells) + " |" for symptom, cells in rows(knowledge)]
-    return f"{len(knowledge.rules)} rules. {LEGEND}\n\n" + "\n".join(lines) + "\n"
+    known = sum(not rule.before for rule in knowledge.rules.values())
+    return f"{known} rules. {LEGEND}\n\n" + "\n".join(lines) + "\n"
+
+
+def checks(knowledge: Knowledge) -> str:
+    """The rules of `paramedic check`, one a row."""
+    rules = [rule for rule in knowledge.rules.values() if rule.before]
+    lines = ["| rule | severity | what is wrong | prevents | `fix` |", "|---|---|---|---|---|"]
+    for rule in rules:
+        first = rule.fixes[0]
+        how = first.safety if "edit" in first.action else "by hand"
+        link = f"[{rule.id}](../src/paramedic/knowledge/signatures/{rule.path})"
+        lines.append(f"| {link} | {rule.severity} | {rule.title.replace('|', '/')} | {rule.symptom} | {how} |")
+    count = sum(rule.id.startswith("CODE") for rule in rules)
+    return f"{len(rules) - count} rules for configurations, {count} for code.\n\n" + "\n".join(lines) + "\n"

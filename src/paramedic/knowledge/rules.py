@@ -20,6 +20,8 @@ from paramedic.knowledge.schema import problems
 from paramedic.knowledge.taxonomy import Taxonomy
 from paramedic.model import Consequence, Fix, Severity, Symptom
 
+BEFORE = ("configs", "kubernetes", "jobsize", "code")
+"""Rooms of `detect` that judge what a project would start with."""
 HEADINGS = ("What it means", "Confirm", "Fix", "Not this")
 _MAX_FILE = 1 << 20
 _MANY = 16  # a repetition that can go on longer than this counts as one without end
@@ -87,6 +89,11 @@ class Rule:
     aliases: tuple[str, ...]
     body: str
     path: str
+
+    @property
+    def before(self) -> bool:
+        """Judged by `check`, before anything is started; all others speak of what happened."""
+        return bool(self.when) or self.detector.partition(".")[0] in BEFORE
 
     @cached_property
     def patterns(self) -> tuple[re.Pattern[str], ...]:
@@ -219,12 +226,7 @@ def _meaning(front: Mapping[str, Any], path: str, taxonomy: Taxonomy) -> Iterato
             for word in _WORDS.get(action.get("kind", ""), ())
             if word not in action
         )
-    if sum(word in front for word in ("match", "when", "detector")) != 1:
-        yield "needs one of match, when and detector"
-    if "when" in front and "config" not in front:
-        yield "needs config: the kinds of configuration that its conditions speak of"
-    if "match" in front and "keywords" not in front:
-        yield "needs keywords: literal text that every line it matches contains"
+    yield from _kind_of_rule(front)
     for pattern in (*front.get("match", ()), *front.get("unless", ()), front.get("stack", ""), *_likes(front)):
         try:
             re.compile(pattern, re.M)
@@ -235,6 +237,15 @@ def _meaning(front: Mapping[str, Any], path: str, taxonomy: Taxonomy) -> Iterato
                 )
         except (re.error, ValueError, OverflowError, RecursionError) as error:
             yield f"pattern {pattern!r} does not compile: {error}"
+
+
+def _kind_of_rule(front: Mapping[str, Any]) -> Iterator[str]:
+    if sum(word in front for word in ("match", "when", "detector")) != 1:
+        yield "needs one of match, when and detector"
+    if "when" in front and "config" not in front:
+        yield "needs config: the kinds of configuration that its conditions speak of"
+    if "match" in front and "keywords" not in front:
+        yield "needs keywords: literal text that every line it matches contains"
 
 
 def _likes(front: Mapping[str, Any]) -> Iterator[str]:

@@ -42,7 +42,9 @@ def _finding(finding: Finding, verbose: bool) -> Iterator[Text]:
     event = finding.evidence[0].event
     place = one_line(event.source) + (f":{event.line}" if event.line else "")
     colour = _COLOURS[finding.severity]
-    yield Text.assemble((place, "bold"), " ", (finding.severity, colour), f" {finding.rule} {one_line(finding.summary)}")
+    yield Text.assemble(
+        (place, "bold"), " ", (finding.severity, colour), f" {finding.rule} {one_line(finding.summary)}"
+    )
     for evidence in finding.evidence if verbose else finding.evidence[:1]:
         more = evidence.event
         where = "" if more is event else f"{one_line(more.source)}:{more.line}  "
@@ -70,7 +72,9 @@ def _left_out(report: Report, verbose: bool) -> Iterator[Text]:
 
 def _summary(report: Report) -> Iterator[Text]:
     kinds = Counter(finding.severity for finding in report.findings)
-    said = ", ".join(count(kinds[s], s) if s != "info" else f"{kinds[s]} info" for s in reversed(SEVERITIES) if kinds[s])
+    said = ", ".join(
+        count(kinds[s], s) if s != "info" else f"{kinds[s]} info" for s in reversed(SEVERITIES) if kinds[s]
+    )
     examined = f"{count(len(report.run.sources), 'file')} examined"
     aside = f", {len(report.suppressed)} set aside" if report.suppressed else ""
     if not report.run.sources:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from paramedic.collect.formats import Entry, Lines, Section
 
 _INSTRUCTION = re.compile(r"^[ \t]*([A-Za-z]+)[ \t]+((?:[^\n\\]|\\(?:\r?\n(?:[ \t]*#[^\n]*\n)*|.))*)", re.M)
-_KNOWN = frozenset(
-    "FROM RUN CMD LABEL EXPOSE ENV ADD COPY ENTRYPOINT VOLUME USER WORKDIR ARG ONBUILD STOPSIGNAL HEALTHCHECK SHELL".split()
+_KNOWN = re.compile(
+    "FROM|RUN|CMD|LABEL|EXPOSE|ENV|ADD|COPY|ENTRYPOINT|VOLUME|USER|WORKDIR|ARG|ONBUILD|STOPSIGNAL|HEALTHCHECK|SHELL"
 )
 _PAIR = re.compile(r"([A-Za-z_]\w*)=(\"[^\"\n]*\"|'[^'\n]*'|\S*)")
 
@@ -22,7 +22,7 @@ def _entries(text: str) -> Iterator[Entry]:
     lines, counts = Lines(text), dict[str, int]()
     for found in _INSTRUCTION.finditer(text):
         word = found[1].upper()
-        if word not in _KNOWN or _commented(text, found.start()):
+        if not _KNOWN.fullmatch(word) or _commented(text, found.start()):
             continue
         number = counts[word] = counts.get(word, -1) + 1
         place = (lines.of(found.start(1)), found.start(2), found.end(2), (found.start(1), found.end(2)))
@@ -39,7 +39,11 @@ def _variables(found: re.Match[str], lines: Lines) -> Iterator[Entry]:
     pairs = list(_PAIR.finditer(found[2]))
     base = found.start(2)
     if not pairs and (old := re.match(r"(\w+)[ \t]+(.*)", found[2], re.S)):
-        yield Entry(f"env.{old[1]}", old[2].strip(), lines.of(base), base + old.start(2), base + old.end(2), found.span())
+        yield Entry(
+            f"env.{old[1]}", old[2].strip(), lines.of(base), base + old.start(2), base + old.end(2), found.span()
+        )
     for pair in pairs:
         span = (base + pair.start(2), base + pair.end(2))
-        yield Entry(f"env.{pair[1]}", pair[2].strip("\"'"), lines.of(base + pair.start()), *span, (base + pair.start(), span[1]))
+        yield Entry(
+            f"env.{pair[1]}", pair[2].strip("\"'"), lines.of(base + pair.start()), *span, (base + pair.start(), span[1])
+        )

@@ -119,9 +119,9 @@ class _Reader:
     def _string(self) -> str:
         found = _STRING.match(self.text, self.at)
         if found is None:
-            raise Broken('a key in double quotes is missing', self.line())
+            raise Broken("a key in double quotes is missing", self.line())
         self.at = found.end()
-        return self._decoded(found[0])
+        return str(self._decoded(found[0]))
 
     def _scalar(self) -> Any:
         found = _STRING.match(self.text, self.at) or _SCALAR.match(self.text, self.at)

@@ -15,35 +15,44 @@ UNKNOWN = "?"
 _FLAGS = {
     "torchrun": {"standalone", "no_python", "m", "module", "run_path", "use_env", "virtual_local_rank"},
     "deepspeed": {
-        "no_python", "module", "no_local_rank", "no_ssh", "no_ssh_check", "force_multi", "save_pid", "detect_nvlink_pairs",
+        "no_python", "module", "no_local_rank", "no_ssh", "no_ssh_check", "force_multi", "save_pid",
+        "detect_nvlink_pairs",
         "elastic_training", "bind_cores_to_rank",
     },
     "accelerate": {
-        "multi_gpu", "cpu", "tpu", "use_deepspeed", "use_fsdp", "use_megatron_lm", "debug", "m", "module", "no_python", "quiet",
+        "multi_gpu", "cpu", "tpu", "use_deepspeed", "use_fsdp", "use_megatron_lm", "debug", "m", "module",
+        "no_python", "quiet",
         "q", "use_parallelism_config", "same_network", "enable_cpu_affinity", "use_cpu", "use_tpu", "ipex",
         "use_xpu", "dynamo_use_fullgraph", "dynamo_use_dynamic", "tpu_cluster", "no_tpu_cluster",
     },
     "srun": {
-        "exclusive", "l", "label", "u", "unbuffered", "K", "v", "Q", "overlap", "pty", "contiguous", "s", "oversubscribe",
+        "exclusive", "l", "label", "u", "unbuffered", "K", "v", "Q", "overlap", "pty", "contiguous", "s",
+        "oversubscribe",
         "no_container_mount_home", "container_writable", "container_mount_home", "exact", "overcommit", "O", "verbose",
-        "wait_all_nodes", "spread_job", "whole", "Z", "X", "disable_status", "use_min_nodes", "quiet", "container_remap_root",
+        "wait_all_nodes", "spread_job", "whole", "Z", "X", "disable_status", "use_min_nodes", "quiet",
+        "container_remap_root",
     },
     "mpirun": {
-        "allow_run_as_root", "tag_output", "report_bindings", "oversubscribe", "display_map", "bind_to_none", "v", "verbose",
-        "q", "nooversubscribe", "use_hwthread_cpus", "output_filename_nodes", "disable_hostname_propagation", "l", "timestamp_output",
+        "allow_run_as_root", "tag_output", "report_bindings", "oversubscribe", "display_map", "bind_to_none",
+        "v", "verbose",
+        "q", "nooversubscribe", "use_hwthread_cpus", "output_filename_nodes", "disable_hostname_propagation",
+        "l", "timestamp_output",
     },
     "horovodrun": {
-        "verbose", "disable_cache", "start_timeout_off", "gloo", "mpi", "use_gloo", "use_mpi", "v", "autotune", "no_autotune",
+        "verbose", "disable_cache", "start_timeout_off", "gloo", "mpi", "use_gloo", "use_mpi", "v", "autotune",
+        "no_autotune",
         "log_with_timestamp", "hierarchical_allreduce", "hierarchical_allgather", "check_build",
     },
     "colossalai": set[str](),
-    "docker": {"it", "i", "t", "d", "rm", "privileged", "init", "P", "detach", "interactive", "tty", "ti", "read_only", "itd", "dit"},
+    "docker": {"it", "i", "t", "d", "rm", "privileged", "init", "P", "detach", "interactive", "tty", "ti",
+    "read_only", "itd", "dit"},
     "python": {"u", "m", "O", "B", "v", "I", "s", "E", "OO"},
     "ray": {"no_wait", "verbose", "v"},
 }  # fmt: skip
 _SHORT = {
     "srun": {
-        "n": "ntasks", "N": "nodes", "c": "cpus_per_task", "p": "partition", "t": "time", "w": "nodelist", "J": "job_name",
+        "n": "ntasks", "N": "nodes", "c": "cpus_per_task", "p": "partition", "t": "time", "w": "nodelist", "J":
+        "job_name",
         "G": "gpus", "o": "output", "e": "error", "l": "label", "A": "account", "x": "exclude",
     },
     "mpirun": {"np": "n", "H": "host", "f": "hostfile", "machinefile": "hostfile", "N": "npernode", "c": "n"},
@@ -68,7 +77,9 @@ _MEGATRON = frozenset(
         "global_batch_size", "hidden_size", "num_layers", "max_position_embeddings", "tokenizer_type",
     )
 )  # fmt: skip
-_TRANSFORMERS = frozenset(("per_device_train_batch_size", "per_device_eval_batch_size", "num_train_epochs", "save_strategy"))
+_TRANSFORMERS = frozenset(
+    ("per_device_train_batch_size", "per_device_eval_batch_size", "num_train_epochs", "save_strategy")
+)
 
 
 def sections(text: str) -> Iterator[Section]:
@@ -115,7 +126,9 @@ def of_words(command: Command, lines: Lines, number: int, raw: str) -> Iterator[
         program = words[after] if after < len(words) else None
         arguments = [*_arguments(words[after + 1 :], lines)]
         if program is not None:
-            options.append(Entry("program", program.text, lines.of(program.start), program.start, program.end, _span(program)))
+            options.append(
+                Entry("program", program.text, lines.of(program.start), program.start, program.end, _span(program))
+            )
         kind = "launch" if name != "python" else "run"
         yield Section(kind, (head, *outside, *options), number)
         if arguments:
@@ -260,7 +273,7 @@ def _sbatch(text: str, lines: Lines) -> Iterator[Entry]:
         if command and command.start() < found.start():  # sbatch stops reading there
             yield Entry("after_commands", found[1].strip(), lines.of(found.start()), *found.span(1), found.span())
             continue
-        words = [m for m in re.finditer(r"\S+", found[1])]
+        words = list(re.finditer(r"\S+", found[1]))
         at = 0
         while at < len(words):
             raw, base = words[at][0], found.start(1)

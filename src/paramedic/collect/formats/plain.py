@@ -19,7 +19,7 @@ def hosts(text: str) -> Section:
 
 def _hosts(text: str) -> Iterator[Entry]:
     for number, found in _lines(text):
-        host, *rest = found[1].split()
+        host = found[1].split()[0]
         slots = _SLOTS.search(found[1])
         value = int(slots[1]) if slots else None
         yield Entry(host, value, number, found.start(1), found.end(1), found.span(1))

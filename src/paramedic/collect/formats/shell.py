@@ -276,7 +276,7 @@ class _Reader:
 
 def _inner_script(words: Sequence[Word]) -> tuple[int, int] | None:
     """Of `bash -c "…"`: the quoted text."""
-    for (first, option), script in zip(zip(words, words[1:], strict=False), words[2:], strict=False):
+    for first, option, script in zip(words, words[1:], words[2:], strict=False):
         if first.text and first.text.rsplit("/", 1)[-1] in ("bash", "sh") and option.text in ("-c", "-lc", "-xc"):
             return (script.start + 1, script.end - 1) if script.end - script.start > 2 else None
     return None

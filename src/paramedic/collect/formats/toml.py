@@ -10,7 +10,9 @@ from typing import Any
 from paramedic.collect.formats import DEEPEST, Broken, Entry, Lines, Parsed
 
 _TABLE = re.compile(r"^[ \t]*\[(\[?)[ \t]*([^\[\]\n]+?)[ \t]*\]\]?[ \t]*(?:#[^\n]*)?$", re.M)
-_KEY = re.compile(r"^[ \t]*((?:[\w-]+|\"[^\"\n]*\"|'[^'\n]*')(?:[ \t]*\.[ \t]*(?:[\w-]+|\"[^\"\n]*\"))*)[ \t]*=[ \t]*", re.M)
+_KEY = re.compile(
+    r"^[ \t]*((?:[\w-]+|\"[^\"\n]*\"|'[^'\n]*')(?:[ \t]*\.[ \t]*(?:[\w-]+|\"[^\"\n]*\"))*)[ \t]*=[ \t]*", re.M
+)
 _VALUE = re.compile(r"\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*'|\[[^\[\]]*\]|[^\s#,\[{\"'][^\n#]*?(?=[ \t]*(?:#|\r?$))", re.M)
 
 
