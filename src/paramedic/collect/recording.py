@@ -46,6 +46,8 @@ def read_recording(data: bytes, source: Source) -> LogRead:
     faults = [f"the recording is not whole: {_FAULTS[kind]}{why}" for kind, why in said.pop("faults")]
     skipped += [Skipped(source.id, why) for why in faults]
     text = f"rank {rank}: {said['steps']} steps and {said['calls']} calls recorded"
+    if bad := said["first_bad"]:
+        text += f"; not finite first: {bad['what']} {bad['op']}, step {bad['step'] + 1}".replace(" ,", ",")
     event = Event(source.id, 1, "recording", text, 1, rank, host, source.attempt, fields={"said": json.dumps(said)})
     facts = [Fact("world_size", size, source.id, 1, rank, host)] if _is_number(size, MAX_WORLD_SIZE) else []
     return LogRead(source, [event], facts=facts, skipped=skipped, rank_is_sure=True)

@@ -366,7 +366,7 @@ class Player(Listener):
         if not self.is_over:
             self.is_over = True
             if self.ops is not None:
-                self.ops.end()
+                self.ops.close()
             self._write(status, why)
         if self.settings.get("pdb") and status in ("diverged", "raised", "not finite"):
             _debug(why)
