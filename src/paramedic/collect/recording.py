@@ -104,12 +104,16 @@ def _add(
         said["faults"].append([kind, _text(line.get("why")) or _text(line.get("g"))])
     elif kind == "end":
         said["end"] = _text(line.get("text"))
-    elif kind == "d" and (call := calls.get(line.get("i", -1))) is not None and call.get("op") in _SAME_FOR_ALL:
+    elif kind == "d" and (call := _call(line, calls)).get("op") in _SAME_FOR_ALL:
         said["results"].append([_text(call.get("g")), call.get("q"), step, _text(call.get("op")), _text(line.get("h"))])
 
 
+def _call(line: Mapping[str, Any], calls: Mapping[int, Mapping[str, Any]]) -> Mapping[str, Any]:
+    return calls.get(line["i"], {}) if _is_number(line.get("i"), 1 << 53) else {}
+
+
 def _bad(kind: str, step: int, line: Mapping[str, Any], calls: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-    call = calls.get(line.get("i", -1), {}) if kind in ("c", "d") else {}
+    call = _call(line, calls) if kind in ("c", "d") else {}
     what = {"c": "input", "d": "output", "b": "batch", "l": "loss"}.get(kind, "")
     return {"what": what, "step": step, "op": _text(call.get("op")), "call": line.get("i"), "q": call.get("q"),
             "group": _text(call.get("g"))}  # fmt: skip
