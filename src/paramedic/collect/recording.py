@@ -46,6 +46,8 @@ def read_recording(data: bytes, source: Source) -> LogRead:
     faults = [f"the recording is not whole: {_FAULTS[kind]}{why}" for kind, why in said.pop("faults")]
     skipped += [Skipped(source.id, why) for why in faults]
     text = f"rank {rank}: {said['steps']} steps and {said['calls']} calls recorded"
+    if bad := said["first_bad"]:
+        text += f"; not finite first: {bad['what']} {bad['op']}, step {bad['step'] + 1}".replace(" ,", ",")
     event = Event(source.id, 1, "recording", text, 1, rank, host, source.attempt, fields={"said": json.dumps(said)})
     facts = [Fact("world_size", size, source.id, 1, rank, host)] if _is_number(size, MAX_WORLD_SIZE) else []
     return LogRead(source, [event], facts=facts, skipped=skipped, rank_is_sure=True)
@@ -102,12 +104,16 @@ def _add(
         said["faults"].append([kind, _text(line.get("why")) or _text(line.get("g"))])
     elif kind == "end":
         said["end"] = _text(line.get("text"))
-    elif kind == "d" and (call := calls.get(line.get("i", -1))) is not None and call.get("op") in _SAME_FOR_ALL:
+    elif kind == "d" and (call := _call(line, calls)).get("op") in _SAME_FOR_ALL:
         said["results"].append([_text(call.get("g")), call.get("q"), step, _text(call.get("op")), _text(line.get("h"))])
 
 
+def _call(line: Mapping[str, Any], calls: Mapping[int, Mapping[str, Any]]) -> Mapping[str, Any]:
+    return calls.get(line["i"], {}) if _is_number(line.get("i"), 1 << 53) else {}
+
+
 def _bad(kind: str, step: int, line: Mapping[str, Any], calls: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-    call = calls.get(line.get("i", -1), {}) if kind in ("c", "d") else {}
+    call = _call(line, calls) if kind in ("c", "d") else {}
     what = {"c": "input", "d": "output", "b": "batch", "l": "loss"}.get(kind, "")
     return {"what": what, "step": step, "op": _text(call.get("op")), "call": line.get("i"), "q": call.get("q"),
             "group": _text(call.get("g"))}  # fmt: skip

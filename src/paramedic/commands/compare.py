@@ -6,7 +6,6 @@ others got it from a collective. Two replays that were made with --ops also give
 
   paramedic compare rec-good rec-bad
   paramedic compare rec replayed
-  paramedic compare rec --checkpoint ckpt/step-40
 
 Exit codes: 0 no difference, 1 a difference, 2 wrong usage or input, 3 nothing to compare.
 """

@@ -85,7 +85,7 @@ def not_finite(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findi
     step = min(_int(said.get("step")) for said in own.values())
     who = sorted(rank for rank, said in own.items() if _int(said.get("step")) == step)
     what = own[who[0]]
-    words = {"input": f"what it hands to {what.get('op') or 'a collective'}", "batch": "its batch", "loss": "its loss"}
+    words = {"input": f"what goes into {what.get('op') or 'a collective'}", "batch": "the batch", "loss": "the loss"}
     fields = {"step": str(step + 1), "what": words[str(what["what"])]}
     yield _on(rule, ranks, who if len(who) < len(ranks) else [], who, fields)
 

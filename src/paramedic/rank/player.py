@@ -204,6 +204,9 @@ class Player(Listener):
             self._substitute(tensors, line)
             self._note("the batches come from the recording: the loader gives others here")
             key = line["h"]
+        elif key != line["h"] and not self.has_jumped:
+            self.exact = False  # other data, before the steps that count
+            return
         self._tell("b", h=key, t=calls.shapes(tensors), y=int(getattr(loader, "_num_yielded", 0)))
         self._check("batches", line, key == line["h"], name="batch", why="the loader gives another batch")
 
@@ -366,7 +369,7 @@ class Player(Listener):
         if not self.is_over:
             self.is_over = True
             if self.ops is not None:
-                self.ops.end()
+                self.ops.close()
             self._write(status, why)
         if self.settings.get("pdb") and status in ("diverged", "raised", "not finite"):
             _debug(why)

@@ -58,6 +58,11 @@ class Ops:
         for handle in self._handles:
             handle.remove()
         self._handles = []
+        self.close()
+
+    def close(self) -> None:
+        """Looks no more, wherever in an operation the program stands."""
+        self._busy = True
         if self._file is not None:
             self._file.flush()
 

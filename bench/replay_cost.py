@@ -1,0 +1,154 @@
+"""What recording costs: every step in turn bare, with fingerprints, and with payloads on disk, in one job.
+
+    python bench/replay_cost.py                       two gloo ranks on CPU
+    python bench/replay_cost.py --ranks 1 --cuda      one NCCL rank on a GPU
+    python bench/replay_cost.py --ranks 4 --cuda      gloo ranks that share the GPU
+
+Prints the ratio of the steps with recording to the bare ones between which they stand, with a 95 % interval, the
+microseconds for each call, and the bytes for each step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+SITE = ROOT / "src" / "paramedic" / "rank" / "site"
+MODES = ("bare", "hash", "bare", "ring")
+
+
+def loop(args: argparse.Namespace) -> None:
+    """One rank."""
+    import torch
+    import torch.distributed as dist
+    from paramedic_rank import start  # type: ignore[import-not-found]
+    from torch import nn
+
+    torch.set_num_threads(1)
+    device = torch.device("cuda", 0) if args.cuda else torch.device("cpu")
+    dist.init_process_group("nccl" if args.cuda and args.ranks == 1 else "gloo")
+    rank = dist.get_rank()
+    torch.manual_seed(7)
+    layer = nn.TransformerEncoderLayer(args.width, 4, 4 * args.width, batch_first=True)
+    model: Any = nn.Sequential(nn.TransformerEncoder(layer, args.layers), nn.Linear(args.width, 64)).to(device)
+    if args.way == "ddp":
+        model = nn.parallel.DistributedDataParallel(model)
+    else:
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+
+        mesh = init_device_mesh(device.type, (args.ranks,))
+        for block in model[0].layers:
+            fully_shard(block, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+    optimizer = torch.optim.AdamW(model.parameters())
+    batch = torch.randn(args.batch, 64, args.width, device=device)
+    recorder = start.recorder
+    rows = []
+    for step in range(args.steps * len(MODES)):
+        mode = MODES[step % len(MODES)]
+        recorder.paused = mode == "bare"
+        recorder.stores = mode == "ring"
+        recorder.payload = "ring" if mode == "ring" else "hash"
+        calls, before = recorder.calls, _stored(recorder)
+        if args.cuda:
+            torch.cuda.synchronize()
+        began = time.perf_counter()
+        model(batch).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if args.cuda:
+            torch.cuda.synchronize()
+        took = time.perf_counter() - began
+        if step >= 2 * len(MODES):
+            rows.append([mode, took, recorder.calls - calls, _stored(recorder) - before])
+    if rank == 0:
+        parameters = sum(getattr(p, "_local_tensor", p).numel() * 4 for p in model.parameters())
+        Path(os.environ["BENCH_ROWS"]).write_text(json.dumps({"rows": rows, "bytes": parameters}))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def _stored(recorder: Any) -> int:
+    return recorder.tape.stored if recorder.tape is not None else 0
+
+
+def ratios(rows: list[list[Any]], mode: str) -> list[float]:
+    """Each step with recording against the mean of the bare ones before and after it."""
+    return [
+        rows[at][1] / ((rows[at - 1][1] + rows[at + 1][1]) / 2)
+        for at in range(1, len(rows) - 1)
+        if rows[at][0] == mode and rows[at - 1][0] == rows[at + 1][0] == "bare"
+    ]
+
+
+def interval(values: list[float]) -> tuple[float, float]:
+    chance = random.Random(0)
+    medians = sorted(median(chance.choices(values, k=len(values))) for _ in range(2000))
+    return medians[50], medians[1949]
+
+
+def measure(args: argparse.Namespace, way: str) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="paramedic-", dir=args.disk) as place:
+        rows = Path(place, "rows.json")
+        variables = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(SITE), os.environ.get("PYTHONPATH", "")]),
+            "PARAMEDIC_WATCH": place,
+            "PARAMEDIC_RECORD": json.dumps({"payload": "ring", "last": 8}),
+            "OMP_NUM_THREADS": "1",
+            "BENCH_ROWS": str(rows),
+        }
+        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(args.ranks)]
+        own = ["--loop", "--way", way, *(f"--{n}={getattr(args, n)}" for n in ("ranks", "steps", "width", "layers", "batch"))]
+        subprocess.run([*launch, __file__, *own, *(["--cuda"] if args.cuda else [])], env=variables, check=True)
+        found: dict[str, Any] = json.loads(rows.read_text())
+        return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=20, help="of each kind")
+    parser.add_argument("--width", type=int, default=256)
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--cuda", action="store_true")
+    parser.add_argument("--disk", help="a folder on the disk that payloads go to")
+    parser.add_argument("--way", default="ddp", help=argparse.SUPPRESS)
+    parser.add_argument("--loop", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.loop:
+        loop(args)
+        return
+    print("| | bare step | fingerprints | payloads on disk | µs a call, fingerprints | bytes a step |")
+    print("|---|---|---|---|---|---|")
+    for way in ("ddp", "fsdp2"):
+        found = measure(args, way)
+        rows = found["rows"]
+        bare = median(row[1] for row in rows if row[0] == "bare")
+        told = []
+        for mode in ("hash", "ring"):
+            values = ratios(rows, mode)
+            low, high = interval(values)
+            told.append(f"{100 * (median(values) - 1):+.1f} % ({100 * (low - 1):+.1f} to {100 * (high - 1):+.1f})")
+        calls = median(row[2] for row in rows if row[0] == "hash")
+        micros = (median(row[1] for row in rows if row[0] == "hash") - bare) * 1e6 / max(calls, 1)
+        size = median(row[3] for row in rows if row[0] == "ring")
+        share = size / max(found["bytes"], 1)
+        print(f"| {way}, {args.ranks} ranks | {1e3 * bare:.0f} ms | {told[0]} | {told[1]} | {micros:.0f} ({calls:.0f} calls) | "
+              f"{size / 1e6:.1f} MB, {share:.2f} of this rank's parameters |")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

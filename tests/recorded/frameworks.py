@@ -1,0 +1,69 @@
+"""The same small model under DeepSpeed and accelerate, on CPU."""
+
+import os
+import sys
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+KIND, STEPS = os.environ["KIND"], int(os.environ.get("STEPS", "4"))
+torch.set_num_threads(1)
+
+
+def model():
+    torch.manual_seed(7)
+    return nn.Sequential(nn.Linear(16, 64), nn.GELU(), nn.Dropout(0.1), nn.Linear(64, 4))
+
+
+def data():
+    generator = torch.Generator().manual_seed(3)
+    return TensorDataset(torch.randn(256, 16, generator=generator), torch.randint(0, 4, (256,), generator=generator))
+
+
+def zero(stage):
+    import deepspeed
+
+    config = {
+        "train_micro_batch_size_per_gpu": 8,
+        "zero_optimization": {"stage": stage, "stage3_param_persistence_threshold": 0},
+        "optimizer": {"type": "AdamW", "params": {"lr": 0.01, "torch_adam": True}},
+        "zero_allow_untested_optimizer": True,
+        "bf16": {"enabled": False},
+    }
+    engine, *_ = deepspeed.initialize(model=model(), config=config, training_data=data())
+    torch.manual_seed(100 + engine.global_rank)
+    source = iter(engine.training_dataloader)
+    for _ in range(STEPS):
+        x, y = next(source)
+        loss = nn.functional.cross_entropy(engine(x), y)
+        engine.backward(loss)
+        engine.step()
+    return engine.global_rank, loss
+
+
+def accelerated():
+    from accelerate import Accelerator
+
+    accelerator = Accelerator(cpu=True)
+    network = model()
+    optimizer = torch.optim.AdamW(network.parameters(), lr=0.01)
+    network, optimizer, loader = accelerator.prepare(network, optimizer, DataLoader(data(), batch_size=8, shuffle=True))
+    torch.manual_seed(100 + accelerator.process_index)
+    done = 0
+    for x, y in loader:
+        loss = nn.functional.cross_entropy(network(x), y)
+        accelerator.backward(loss)
+        accelerator.clip_grad_norm_(network.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        done += 1
+        if done == STEPS:
+            break
+    accelerator.gather(loss.detach())
+    return accelerator.process_index, loss
+
+
+if __name__ == "__main__":
+    rank, loss = accelerated() if KIND == "accelerate" else zero(int(KIND[-1]))
+    sys.stdout.write(f"rank {rank} ends with {loss.item().hex()}\n")
