@@ -30,8 +30,8 @@ def fake_mode() -> Any:
     """Tensors without data. `torch.tensor(..., device="cuda")` must not try to reach a card on its way."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    class NoCard(FakeTensorMode):
-        avoid_device_init = True  # type: ignore[assignment]
+    class NoCard(FakeTensorMode):  # type: ignore[no-untyped-call]
+        avoid_device_init = True
 
     return NoCard()
 
@@ -135,7 +135,7 @@ def pretend_cuda(card: Card) -> None:
     }  # fmt: skip
     for name, stand_in in stand_ins.items():
         setattr(torch.cuda, name, stand_in)
-    torch._C._cuda_getDevice = lambda: 0  # type: ignore[attr-defined]
+    torch._C._cuda_getDevice = lambda: 0
     torch.Tensor.record_stream = lambda self, one: None  # type: ignore[method-assign, assignment]
 
 
@@ -143,7 +143,7 @@ def choose_as_on_cuda(device: str) -> None:
     """torch's optimizers run all tensors at once (`foreach`) on CUDA; for tensors without data they would not."""
     from torch._subclasses.fake_tensor import FakeTensor
 
-    optimizer = importlib.import_module("torch.optim.optimizer")
+    optimizer: Any = importlib.import_module("torch.optim.optimizer")
     if FakeTensor not in optimizer._foreach_supported_types:
         optimizer._foreach_supported_types.append(FakeTensor)
     if device != "cuda":
@@ -157,7 +157,7 @@ class Propagation:
 
 
 def separate_sharding_propagation() -> None:
-    module = importlib.import_module("torch.distributed.tensor._sharding_prop")
+    module: Any = importlib.import_module("torch.distributed.tensor._sharding_prop")
     propagator = module.ShardingPropagator
     original = propagator._propagate_tensor_meta_non_cached
     if getattr(original, "separated", False):
@@ -178,7 +178,7 @@ def separate_sharding_propagation() -> None:
 
 def transformers_sees_data() -> None:
     """transformers takes tensors without data for a compiler's, and then chooses other masks than a real step would."""
-    names = importlib.import_module("transformers.utils.import_utils")
+    names: Any = importlib.import_module("transformers.utils.import_utils")
     names.is_fake_tensor = lambda x: False
 
 
@@ -194,7 +194,7 @@ def sequence_number() -> int:
 
 def backward_node() -> tuple[str, int] | None:
     """Name and number of the autograd node that runs now on this thread."""
-    node = torch._C._current_autograd_node()  # type: ignore[attr-defined]
+    node = torch._C._current_autograd_node()
     return None if node is None else (node.name(), node._sequence_nr())
 
 

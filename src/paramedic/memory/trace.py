@@ -45,9 +45,9 @@ class Trace:
     """Storages whose owner is known at birth: parameters, inputs, communication."""
 
 
-class Tracer(TorchDispatchMode):
+class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, card: Card, device: str, experts: int = 0, inner: bool = True) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.trace = Trace()
         self.card, self.device, self.experts = card, device, experts
         self.inner = inner
