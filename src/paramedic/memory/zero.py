@@ -1,7 +1,7 @@
 """DeepSpeed's ZeRO, put over the trace of a bare half-precision step: what its engine keeps, buffers and frees.
 
 The buffers are those that DeepSpeed documents (zero/stage_1_and_2.py, zero/stage3.py) with default settings; what lives
-how long was seen in the real engine, 0.19.8 on CPU (bench/memory/deepspeed_check.py). Elements, as in its configuration.
+how long was seen in the real engine, 0.19.8 on CPU (bench/memory/deepspeed_check.py). Elements, as it counts them.
 """
 
 from __future__ import annotations
