@@ -430,6 +430,6 @@ def test_each_dimension_of_the_mesh_has_its_communicator() -> None:
 
 
 def test_no_torch_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ParamedicError, match=r"pip install 'paramedic\[memory\]'"):
         guard.find_torch()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -99,7 +100,7 @@ def test_wrong_settings_are_refused() -> None:
 def test_whatever_happens_the_books_balance(conf: str) -> None:
     chance = random.Random(7)
     allocator = Allocator(settings=Settings.parse(conf))
-    held = []
+    held: list[Any] = []
     for _ in range(3000):
         if held and chance.random() < 0.48:
             allocator.give(held.pop(chance.randrange(len(held))))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import json
 import os
 import subprocess
@@ -87,8 +88,8 @@ def started(id: str, limit: int) -> dict[str, Any]:
 
 
 def one(case: Case, limit: int) -> dict[str, Any]:
-    import torch
-    import transformers
+    torch: Any = importlib.import_module("torch")
+    transformers: Any = importlib.import_module("transformers")
 
     flags = case.flags
     ranks = flags.get("world_size", 1)

@@ -105,9 +105,10 @@ def install(card: Card, device: str, flash_asked: bool = False) -> None:
         call = Call(query, key, value, attn_mask, dropout_p, is_causal, scale)
         kernel = choose(call, card, flash_asked)
         if kernel == "math":
-            return torch.ops.aten._scaled_dot_product_attention_math(
-                query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
-            )[0]
+            plain = torch.ops.aten._scaled_dot_product_attention_math
+            return _first(
+                plain(query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa)
+            )
         return _run(kernel, call)
 
     F.scaled_dot_product_attention = attention
@@ -122,23 +123,25 @@ def _autocast(device: str, *tensors: torch.Tensor | None) -> list[Any]:
 
 
 def _run(kernel: Kernel, call: Call) -> torch.Tensor:
-    aten = torch.ops.aten
+    aten: Any = torch.ops.aten
     query, key, value = call.query, call.key, call.value
     width = query.shape[-1]
     scale = 1 / math.sqrt(width) if call.scale is None else call.scale
     if kernel == "flash":
         query, key, value = (_padded(one, 8) for one in (query, key, value))
         out = aten._scaled_dot_product_flash_attention(query, key, value, call.dropout, call.causal, False, scale=scale)
-        return out[0][..., :width] if out[0].shape[-1] != width else out[0]
+        return _first(out)[..., :width] if query.shape[-1] != width else _first(out)
     mask = None if call.mask is None else _bias(call.mask, query, key)
     sums = query.requires_grad or key.requires_grad or value.requires_grad
     if kernel == "cudnn":
-        return aten._scaled_dot_product_cudnn_attention(
-            query, key, value, mask, sums, call.dropout, call.causal, False, scale=scale
-        )[0]
-    return aten._scaled_dot_product_efficient_attention(
-        query, key, value, mask, sums, call.dropout, call.causal, scale=scale
-    )[0]
+        cudnn = aten._scaled_dot_product_cudnn_attention
+        return _first(cudnn(query, key, value, mask, sums, call.dropout, call.causal, False, scale=scale))
+    efficient = aten._scaled_dot_product_efficient_attention
+    return _first(efficient(query, key, value, mask, sums, call.dropout, call.causal, scale=scale))
+
+
+def _first(out: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    return out[0]
 
 
 def _padded(tensor: torch.Tensor, to: int) -> torch.Tensor:

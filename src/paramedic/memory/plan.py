@@ -218,18 +218,22 @@ def largest(request: Request, what: str, say: Say) -> Plan:
     start = getattr(request, what) or step
 
     def fits(count: int) -> bool:
-        one = Candidate(replace(request, **{what: count * step}), ())
+        one = Candidate(_sized(request, what, count * step), ())
         return needs([one], say)[0] <= card.memory
 
     best = _search(max(start // step, 1), fits)
     while best > 0:
-        asked = replace(request, **{what: best * step})
+        asked = _sized(request, what, best * step)
         made = estimates([asked], say)[0]
         if made.fits != "no":
             speed = samples_a_second(asked, made.result["parameters"], card)
             return Plan(request, [Answer(Candidate(asked, ()), made, speed)], largest=what)
         best = best * 15 // 16 if best > 16 else best - 1
     return Plan(request, largest=what)
+
+
+def _sized(request: Request, what: str, count: int) -> Request:
+    return replace(request, batch=count) if what == "batch" else replace(request, seq=count)
 
 
 def _search(start: int, fits: Any) -> int:

@@ -25,9 +25,9 @@ def blocks_of(model: nn.Module) -> list[nn.Module]:
 
     def visit(module: nn.Module) -> None:
         for child in module.children():
-            repeated = isinstance(child, nn.ModuleList) and len(child) > 1 and len({type(one) for one in child}) == 1
-            if repeated and any(True for _ in child.parameters()):
-                found.extend(child)
+            layers = list(child.children()) if isinstance(child, nn.ModuleList) else []
+            if len(layers) > 1 and len({type(one) for one in layers}) == 1 and any(True for _ in child.parameters()):
+                found.extend(layers)
             else:
                 visit(child)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import sys
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -30,8 +31,8 @@ def fake_mode() -> Any:
     """Tensors without data. `torch.tensor(..., device="cuda")` must not try to reach a card on its way."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    class NoCard(FakeTensorMode):
-        avoid_device_init = True  # type: ignore[assignment]
+    class NoCard(FakeTensorMode):  # type: ignore[no-untyped-call]
+        avoid_device_init = True
 
     return NoCard()
 
@@ -135,7 +136,7 @@ def pretend_cuda(card: Card) -> None:
     }  # fmt: skip
     for name, stand_in in stand_ins.items():
         setattr(torch.cuda, name, stand_in)
-    torch._C._cuda_getDevice = lambda: 0  # type: ignore[attr-defined]
+    torch._C._cuda_getDevice = lambda: 0
     torch.Tensor.record_stream = lambda self, one: None  # type: ignore[method-assign, assignment]
 
 
@@ -143,7 +144,7 @@ def choose_as_on_cuda(device: str) -> None:
     """torch's optimizers run all tensors at once (`foreach`) on CUDA; for tensors without data they would not."""
     from torch._subclasses.fake_tensor import FakeTensor
 
-    optimizer = importlib.import_module("torch.optim.optimizer")
+    optimizer: Any = importlib.import_module("torch.optim.optimizer")
     if FakeTensor not in optimizer._foreach_supported_types:
         optimizer._foreach_supported_types.append(FakeTensor)
     if device != "cuda":
@@ -157,7 +158,7 @@ class Propagation:
 
 
 def separate_sharding_propagation() -> None:
-    module = importlib.import_module("torch.distributed.tensor._sharding_prop")
+    module: Any = importlib.import_module("torch.distributed.tensor._sharding_prop")
     propagator = module.ShardingPropagator
     original = propagator._propagate_tensor_meta_non_cached
     if getattr(original, "separated", False):
@@ -178,7 +179,7 @@ def separate_sharding_propagation() -> None:
 
 def transformers_sees_data() -> None:
     """transformers takes tensors without data for a compiler's, and then chooses other masks than a real step would."""
-    names = importlib.import_module("transformers.utils.import_utils")
+    names: Any = importlib.import_module("transformers.utils.import_utils")
     names.is_fake_tensor = lambda x: False
 
 
@@ -194,8 +195,38 @@ def sequence_number() -> int:
 
 def backward_node() -> tuple[str, int] | None:
     """Name and number of the autograd node that runs now on this thread."""
-    node = torch._C._current_autograd_node()  # type: ignore[attr-defined]
+    node = torch._C._current_autograd_node()
     return None if node is None else (node.name(), node._sequence_nr())
+
+
+def exclusive_counts() -> tuple[int, int]:
+    """What a tensor without data counts as its references, and its storage's, when autograd alone holds it."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    seen: list[tuple[int, int]] = []
+
+    class Look(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func is torch.ops.aten.add.Tensor and called_by_engine(sys._getframe(1)):
+                seen.append(reference_counts(args[0]))
+            return func(*args, **(kwargs or {}))
+
+    with Look():  # type: ignore[no-untyped-call]
+        x = torch.zeros(4, requires_grad=True)
+        torch.cat([x.sin(), x.cos()]).sum().backward()  # type: ignore[no-untyped-call]
+    return seen[0] if seen else (0, 0)
+
+
+def reference_counts(tensor: torch.Tensor) -> tuple[int, int]:
+    storage = tensor.untyped_storage()
+    return int(tensor._use_count()), int(torch._C._storage_Use_Count(storage._cdata))  # type: ignore[attr-defined]
+
+
+def called_by_engine(frame: Any) -> bool:
+    """No Python code but torch's wrappers between autograd's engine and here: it adds two gradients up itself."""
+    while frame is not None and frame.f_code.co_filename.endswith(("torch/_compile.py", "_dynamo/eval_frame.py")):
+        frame = frame.f_back
+    return frame is None or frame.f_code.co_name == "_engine_run_backward"
 
 
 def fake_group(world_size: int, rank: int = 0) -> None:

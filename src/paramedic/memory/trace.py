@@ -19,6 +19,7 @@ from paramedic.memory import torch_internals as internals
 from paramedic.memory.allocator import FREED, Event
 from paramedic.memory.cards import Card
 
+_ADD = torch.ops.aten.add.Tensor
 NEAR_PEAK = 0.9
 """Lines are looked up only for moments this near to the first step's peak: it costs."""
 
@@ -45,9 +46,9 @@ class Trace:
     """Storages whose owner is known at birth: parameters, inputs, communication."""
 
 
-class Tracer(TorchDispatchMode):
+class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, card: Card, device: str, experts: int = 0, inner: bool = True) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.trace = Trace()
         self.card, self.device, self.experts = card, device, experts
         self.inner = inner
@@ -61,6 +62,7 @@ class Tracer(TorchDispatchMode):
         self._marks: dict[int, tuple[list[int], list[str]]] = {}
         self._workspaces: set[tuple[str, int]] = set()
         self._makers: dict[int, str] = {}
+        self._alone = internals.exclusive_counts()
 
     # What is allocated
 
@@ -89,7 +91,7 @@ class Tracer(TorchDispatchMode):
         size = storage.nbytes()
         self._serial += 1
         serial = self._serial
-        self._live[key] = (serial, size, weakref.ref(storage, lambda _, key=key: self._gone(key)))  # type: ignore[misc]
+        self._live[key] = (serial, size, weakref.ref(storage, lambda _: self._gone(key)))
         if size:
             self._add(serial, size, moment, internals.Streams.current)
         return serial
@@ -188,11 +190,33 @@ class Tracer(TorchDispatchMode):
         kwargs = kwargs or {}
         if internals.Propagation.running:
             return func(*args, **kwargs)
+        if func is _ADD and self.phase == "backward" and self._sums_up(args, sys._getframe(1)):
+            out = func(*args, **kwargs)
+            self._inherit(args[0], out)
+            return out
         out = guesses.run(func, args, kwargs, self)
         tensors = _tensors(out)
         if tensors:
             self._record(func, args, out, tensors)
         return out
+
+    def _sums_up(self, args: Any, caller: Any) -> bool:
+        """Gradients that meet are summed into the first, if nobody else holds it. Not so for tensors without data."""
+        if len(args) != 2 or not all(isinstance(one, torch.Tensor) for one in args):
+            return False
+        if not internals.called_by_engine(caller) or args[0].shape != args[1].shape:
+            return False
+        return internals.reference_counts(args[0]) == self._alone and args[0].is_contiguous()
+
+    def _inherit(self, old: torch.Tensor, new: torch.Tensor) -> None:
+        """The sum takes over the memory of its first part."""
+        _, old_key = internals.storage_key(old)
+        held = self._live.get(old_key)
+        storage, key = internals.storage_key(new)
+        if held is None or key in self._live:
+            return
+        self._live[old_key] = (held[0], 0, held[2])
+        self._live[key] = (held[0], held[1], weakref.ref(storage, lambda _: self._gone(key)))
 
     def _record(self, func: Any, args: Any, out: Any, tensors: list[torch.Tensor]) -> None:
         here = [one for one in tensors if one.device.type == self.device]

@@ -1,11 +1,12 @@
 """DeepSpeed's ZeRO, put over the trace of a bare half-precision step: what its engine keeps, buffers and frees.
 
-The sizes are those that DeepSpeed documents for its optimizers (zero/stage_1_and_2.py, zero/stage3.py) with default
-settings; elements, not bytes, as in its configuration.
+The buffers are those that DeepSpeed documents (zero/stage_1_and_2.py, zero/stage3.py) with default settings; what lives
+how long was seen in the real engine, 0.19.8 on CPU (bench/memory/deepspeed_check.py). Elements, as it counts them.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -48,6 +49,10 @@ class _Engine:
     def share(self) -> int:
         return -(-self.parameters // self.request.dp)
 
+    @property
+    def bucket(self) -> int:
+        return 2 * min(max(self.buffers.reduce_bucket, self.largest), self.parameters)
+
     def kept(self) -> Iterator[tuple[str, str, int]]:
         """(kind, name, bytes) of what lives as long as the engine."""
         offload = self.request.offload
@@ -58,11 +63,16 @@ class _Engine:
             moments = MOMENTS.get(self.request.optimizer, 8) * self.share
             if moments:
                 yield "optimizer", "moments of the partition", moments
-            if self.stage > 1:
+        if self.stage == 3:
+            yield "communication", "reduce bucket", self.bucket
+            if offload == "none":
                 yield "gradients", "partition of gradients", 2 * self.share
-        bucket = min(max(self.buffers.reduce_bucket, self.largest), self.parameters)
-        for _ in range(2 if self.buffers.overlap else 1):
-            yield "communication", "reduce bucket", 2 * bucket
+
+    def in_backward(self) -> Iterator[tuple[str, str, int]]:
+        """Stages 1 and 2 make their buckets for each backward pass, two when communication overlaps."""
+        if self.stage < 3:
+            for _ in range(2 if self.buffers.overlap else 1):
+                yield "communication", "reduce bucket", self.bucket
 
     def gathered(self) -> int:
         """Stage 3: parameters stay whole until `stage3_max_live_parameters` are, and the next ones are under way."""
@@ -85,28 +95,38 @@ class _Rewriting:
         self.events: list[Event] = []
         self.moments, self.kinds = list(trace.moments), dict(trace.kinds)
         self.serial = max((event[0] for event in trace.events), default=0)
-        self.whole: Event | None = None
+        self.whole: list[Event] = []
+        """Gathered parameters and buckets, until the backward pass ends."""
+        self.shares: list[Event] = []
+        """What this rank keeps of gradients, until its step."""
         self.due: int | None = None
 
     def run(self) -> Trace:
-        phases = {index: (step, phase) for index, step, phase in self.trace.phases}
+        phases: dict[int, list[tuple[int, str]]] = defaultdict(list)
+        for index, step, phase in self.trace.phases:
+            phases[index].append((step, phase))
         steps: list[int] = []
         moved: list[tuple[int, int, str]] = []
         for index in range(len(self.trace.events) + 1):
-            if index in self.trace.steps:
-                self._collect()
-                self._begin(first=not steps)
-                steps.append(len(self.events))
-            if index in phases:
-                step, phase = phases[index]
+            for step, phase in phases.get(index, ()):
+                if phase == "forward" and len(steps) < step:
+                    self._begin(first=not steps)
+                    steps.append(len(self.events))
+                begins = len(self.events)
                 self._enter(step, phase)
-                moved.append((len(self.events), step, phase))
+                moved.append((len(self.events) if phase == "optimizer" else begins, step, phase))
                 if phase == "optimizer":
                     self._step(step)
             if index < len(self.trace.events):
                 self._copy(self.trace.events[index])
         return replace(
-            self.trace, events=self.events, steps=steps, phases=moved, moments=self.moments, kinds=self.kinds, lines={}
+            self.trace,
+            events=self.events,
+            steps=[*steps, len(self.events)],
+            phases=moved,
+            moments=self.moments,
+            kinds=self.kinds,
+            lines={},
         )
 
     def _copy(self, event: Event) -> None:
@@ -114,14 +134,24 @@ class _Rewriting:
         owner = self.owners.get(event[0])
         if owner == "parameters" and self.engine.stage == 3:
             return
-        early = owner == "gradients" and self.engine.stage > 1
-        if event[1] == FREED and early:
+        if event[1] == FREED and owner == "gradients":
             return
         if event[1] != FREED:
             self._collect()
         self.events.append(event)
-        if early:
+        if owner == "gradients":
+            self._arrived(event)
+
+    def _arrived(self, event: Event) -> None:
+        if self.engine.stage == 1:
+            self.whole.append(event)
+        else:
             self.due = event[0]
+        if self.engine.stage == 2 and self.engine.request.offload == "none":
+            self.shares.append(self._share(event[1]))
+
+    def _share(self, size: int) -> Event:
+        return self._block("gradients", "partition of gradients", -(-size // self.engine.request.dp), 0, "backward")
 
     def _collect(self) -> None:
         if self.due is not None:
@@ -135,18 +165,24 @@ class _Rewriting:
 
     def _enter(self, step: int, phase: str) -> None:
         size = self.engine.gathered()
-        if phase == "forward" and size and self.whole is None:
-            self.whole = self._block("communication", "gathered parameters", size, step, phase)
+        if phase == "forward" and size:
+            self.whole.append(self._block("communication", "gathered parameters", size, step, phase))
+        if phase == "backward":
+            self.whole += [self._block(*one, step, phase) for one in self.engine.in_backward()]
         if phase == "optimizer":
             self._collect()
-            if self.whole is not None:
-                self.events.append((self.whole[0], FREED, 0, 0))
-                self.whole = None
+            if self.engine.stage == 1 and self.engine.request.offload == "none":
+                self.shares.append(self._share(2 * self.engine.parameters))
+            self._free(self.whole)
+
+    def _free(self, blocks: list[Event]) -> None:
+        self.events += [(key, FREED, 0, 0) for key, *_ in blocks]
+        blocks.clear()
 
     def _step(self, step: int) -> None:
         for kind, name, size in self.engine.in_step():
-            made = self._block(kind, name, size, step, "optimizer")
-            self.events.append((made[0], FREED, 0, 0))
+            self._free([self._block(kind, name, size, step, "optimizer")])
+        self._free(self.shares)
 
     def _block(self, kind: str, name: str, size: int, step: int, phase: str) -> Event:
         self.serial += 1
