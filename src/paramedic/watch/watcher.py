@@ -53,6 +53,9 @@ class Watcher:
     diagnose: Diagnose
     view: View
     on_hang: str = "report"
+    sure_enough: float = 0.0
+    """A hang that is less sure is only ended when it has lasted for `unsure_s` seconds more."""
+    unsure_s: float = 600.0
     after: Callable[[Watcher], None] = lambda _: None
     told: Callable[[Watcher], None] = lambda _: None
     """Called with a verdict as soon as there is one: a job that hangs may never end."""
@@ -73,6 +76,7 @@ class Watcher:
     _asked: int = 0
     _looked_at: tuple[float, ...] = ()
     _suspected: judge.Suspicion | None = None
+    _hangs_since: float = 0.0
     _slow_next: float = 0.0
     _told: set[str] = field(default_factory=set)
     _killed: bool = False
@@ -160,6 +164,8 @@ class Watcher:
             return
         if self.verdict is not None and self.kind == "hang" and marks != self._looked_at:
             self._take_back()
+        elif self.verdict is not None and self.kind == "hang" and now > self._hangs_since + self.unsure_s:
+            self._end_hang(0.0)
         if self.verdict is None:
             suspected = judge.suspicion(self.pulses, self.size, now, self.started)
             if suspected is not None:
@@ -193,8 +199,13 @@ class Watcher:
             self.files.forget()
         elif found is not None and (suspected.level == "overdue" or judge.is_settled(found, report.run, self.pulses)):
             self._conclude(report, "hang")
-            if self.on_hang == "kill":
-                self._end()
+            self._hangs_since = time.monotonic()
+            self._end_hang(self.sure_enough)
+
+    def _end_hang(self, sure_enough: float) -> None:
+        found = self.verdict.verdict if self.verdict else None
+        if self.on_hang == "kill" and not self._killed and found is not None and found.confidence >= sure_enough:
+            self._end()
 
     def _serve(self) -> None:
         """On a node that does not lead: says how its own processes are when it is asked, and ends with the others."""
