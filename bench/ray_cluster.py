@@ -4,13 +4,23 @@ FOLDER/address appears when it is up; FOLDER/remove-NODEID takes a node away; it
 whoever started it is gone.
 """
 
+import contextlib
 import json
 import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from ray.cluster_utils import Cluster  # type: ignore[import-not-found]
+
+
+def added(cluster: Cluster) -> Any:
+    """On a busy machine a node may not be up within Ray's half minute."""
+    for _ in range(10):
+        with contextlib.suppress(Exception):
+            return cluster.add_node(num_cpus=2)
+    raise SystemExit("no node could be started")
 
 
 def main(folder: Path, nodes: int) -> None:
@@ -23,7 +33,7 @@ def main(folder: Path, nodes: int) -> None:
             "dashboard_port": int(os.environ["RAY_DASHBOARD_PORT"]),
         },
     )
-    members = {node.node_id: node for node in (cluster.add_node(num_cpus=2) for _ in range(nodes))}
+    members = {node.node_id: node for node in (added(cluster) for _ in range(nodes))}
     cluster.wait_for_nodes()
     part = folder / "address.part"
     part.write_text(json.dumps({"address": f"http://{cluster.head_node.webui_url}", "nodes": list(members)}))
@@ -34,7 +44,7 @@ def main(folder: Path, nodes: int) -> None:
             file.unlink()
             if node is not None:
                 cluster.remove_node(node, allow_graceful=False)
-                members |= {one.node_id: one for one in [cluster.add_node(num_cpus=2)]}
+                members |= {one.node_id: one for one in [added(cluster)]}
         time.sleep(0.2)
     cluster.shutdown()
 

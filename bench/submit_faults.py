@@ -399,7 +399,8 @@ def in_ray() -> None:
         time.sleep(0.2)
     os.environ["RAY_API_SERVER_ADDRESS"] = json.loads((folder / "address").read_text())["address"]
     os.environ["RAY_CLUSTER_FOLDER"] = str(folder)
-    atexit.register(lambda: ((folder / "stop").touch(), holder.wait(60)))
+    atexit.register(holder.wait, 60)
+    atexit.register((folder / "stop").touch)
 
 
 def main() -> int:

@@ -25,9 +25,10 @@ from paramedic import ParamedicError
 from paramedic.commands import main
 from paramedic.submit import engines
 from paramedic.submit.engines import kubernetes as engine
+from paramedic.submit.engines.manifests import render
 
 sys.path.insert(0, str(Path(__file__).parent))
-from submitted.crds import JOBSET, TRAINJOB
+from kubernetes_crds import JOBSET, TRAINJOB
 from test_submit import PLAN, plan_for
 
 pytest.importorskip("kubernetes")
@@ -47,7 +48,7 @@ def known(body: dict[str, Any], kind: str) -> Any:
 @pytest.mark.parametrize("name", ["kubernetes-job", "kubernetes-jobset", "kubernetes-trainjob"])
 def test_manifests_are_as_the_published_schemas_want_them(name: str) -> None:
     kinds = {"Job": "V1Job", "Service": "V1Service", "ConfigMap": "V1ConfigMap"}
-    for body in engine.render(plan_for(name)):
+    for body in render(plan_for(name)):
         if body["kind"] in kinds:
             assert known(body, kinds[body["kind"]]) == body
         else:
@@ -58,13 +59,13 @@ def test_manifests_are_as_the_published_schemas_want_them(name: str) -> None:
 
 
 def test_the_schemas_refuse_what_is_wrong() -> None:
-    job = engine.render(plan_for("kubernetes-job"))[-1]
+    job = render(plan_for("kubernetes-job"))[-1]
     job["spec"]["template"]["spec"]["containers"][0]["images"] = "x"
     assert known(job, "V1Job") != job
     del job["spec"]["template"]
     with pytest.raises(ValueError, match="template"):
         known(job, "V1Job")
-    trainjob = engine.render(plan_for("kubernetes-trainjob"))[-1]
+    trainjob = render(plan_for("kubernetes-trainjob"))[-1]
     trainjob["spec"]["trainer"]["numNodes"] = "two"
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(trainjob, TRAINJOB)

@@ -53,9 +53,6 @@ class Watcher:
     diagnose: Diagnose
     view: View
     on_hang: str = "report"
-    sure_enough: float = 0.0
-    """A hang that is less sure is only ended when it has lasted for `unsure_s` seconds more."""
-    unsure_s: float = 600.0
     after: Callable[[Watcher], None] = lambda _: None
     told: Callable[[Watcher], None] = lambda _: None
     """Called with a verdict as soon as there is one: a job that hangs may never end."""
@@ -63,6 +60,9 @@ class Watcher:
     """Called once the job has ended, before it is judged: what other nodes still have to say."""
     leads: bool = True
     """Of several nodes that share the folder, one judges; the others look at their own processes for it."""
+    sure_enough: float = 0.0
+    """A hang that is less sure is only ended when it has lasted for `unsure_s` seconds more."""
+    unsure_s: float = 600.0
     pulses: dict[int, Pulse] = field(default_factory=dict)
     verdict: ShownReport | None = None
     kind: str = ""

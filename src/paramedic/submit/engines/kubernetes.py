@@ -17,11 +17,12 @@ from importlib import import_module
 from typing import Any
 
 from paramedic.errors import ParamedicError
-from paramedic.submit.engines import Concern, State, write_launch
-from paramedic.submit.engines.manifests import KINDS, kind_of, namespace_of, render
+from paramedic.submit.engines import Concern, State, manifests, write_launch
+from paramedic.submit.engines.manifests import KINDS, kind_of, namespace_of
 from paramedic.submit.spec import ENGINE, Plan
 
 CAN_EXCLUDE = True
+render = manifests.render
 _MOST_CODE, _MOST_VARIABLE = 700_000, 90_000
 """Bytes: of a ConfigMap, and of an environment variable, before base64."""
 _DISRUPTIONS = {
@@ -56,7 +57,7 @@ class _Cluster:
         self._missing = kubernetes.client.ApiException
 
     def ask(self, work: Any, *arguments: Any, **named: Any) -> Any:
-        """The answer as the API wrote it, not as a version of the client reads it; None where there is no such thing."""
+        """The answer as the API wrote it, not as some client reads it; None where there is no such thing."""
         try:
             answer = work(*arguments, **named, _request_timeout=30, _preload_content=False)
             text = answer.data.decode("utf-8", "replace")
