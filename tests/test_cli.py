@@ -34,7 +34,7 @@ RULE_FLAGS = ["--select", "--ignore", "--rules", "--setting"]
 SURFACE = {
     "demo": ["--output"],
     "diagnose": ["PATH", "--format", "--output", "--quiet", "-v", "--verbose", "--fail-on", *RULE_FLAGS],
-    "run": ["COMMAND", "--dir", "--on-hang", "--no-live", "--metrics", "--webhook", "--join", "--listen", "--gather", "--token-file", "--format", "--output",
+    "run": ["COMMAND", "--dir", "--on-hang", "--no-live", "--metrics", "--webhook", "--retry", "--join", "--listen", "--gather", "--token-file", "--format", "--output",
             "--quiet", "-v", "--verbose", *RULE_FLAGS],
     "attach": ["PATH", "--pid", "--dir", "--nonblocking", "--via", "--collect", "--listen", "--nodes", "--wait",
                "--gather", "--token-file", "--format", "--output", "--quiet", "-v", "--verbose", "--fail-on", *RULE_FLAGS],
@@ -42,6 +42,11 @@ SURFACE = {
     "explain": ["ID", "--format", "--rules", "--setting"],
     "rules": ["--format", "--rules", "--check", "--matrix"],
     "bundle": ["PATH", "-o", "--output", "--anonymous", "--with-logs", "--rules"],
+    "submit": ["COMMAND", "--engine", "--nodes", "--gpus", "--ranks", "--time-limit", "--option", "--env", "--ship", "--checkpoint",
+               "--tunable", "--retry", "--most-attempts", "--name", "--key", "--force", "--wait", "--dry-run", "--format"],
+    "jobs": ["ID", "--format"],
+    "logs": ["ID", "--rank", "--attempt", "--follow"],
+    "cancel": ["ID"],
     "ward": ["ACTION"],
     "completion": ["shell"],
 }  # fmt: skip
