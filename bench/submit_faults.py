@@ -9,11 +9,13 @@ disappeared, and processes that are left.
 from __future__ import annotations
 
 import argparse
+import atexit
 import contextlib
 import json
 import os
 import shutil
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -22,7 +24,8 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -289,6 +292,8 @@ def run(fault: Fault, engine: str, options: dict[str, str], nodes: int, keep: Pa
 def judged(trial: Trial, seen: set[str], seconds: float) -> Outcome:
     job, fault = trial.job, trial.fault
     assert job is not None
+    with contextlib.suppress(AssertionError):
+        trial.until(lambda: not _controllers(trial), 20)
     attempts = job.attempts
     said = (
         [json.loads(line) for line in (trial.folder / "log").read_text().splitlines()]
@@ -307,6 +312,11 @@ def judged(trial: Trial, seen: set[str], seconds: float) -> Outcome:
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------------
+
+
+def recorded(line: str) -> Outcome:
+    said = json.loads(line)
+    return Outcome(**said | {"fault": Fault(**said["fault"])})
 
 
 def row(found: list[Outcome]) -> str:
@@ -334,6 +344,7 @@ def table(outcomes: list[Outcome]) -> str:
 
 
 SLURM = """
+[ -n "$IN_CLUSTER" ] || hostname node-01
 . ./slurm.sh
 "$@"
 code=$?
@@ -353,6 +364,7 @@ def in_slurm() -> None:
     words = [
         "unshare",
         "--mount",
+        "--uts",
         "--propagation",
         "private",
         "bash",
@@ -364,6 +376,33 @@ def in_slurm() -> None:
     os.execvp(words[0], [*words, *sys.argv[1:]])
 
 
+def in_ray() -> None:
+    """Starts itself again with a Python that has Ray, and a cluster of three nodes beside it."""
+    try:
+        import_module("ray")
+    except ImportError:
+        from paramedic.ward import environments
+
+        python = str(environments.build("submit", lambda text: print(text, file=sys.stderr)) / "bin/python")
+        os.environ["PYTHONPATH"] = str(ROOT / "src")
+        os.execv(python, [python, *sys.argv])
+    folder = Path(tempfile.mkdtemp(prefix="ray-"))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        os.environ["RAY_DASHBOARD_PORT"] = str(server.getsockname()[1])
+    with open(folder / "log", "wb") as log:
+        holder = subprocess.Popen(
+            [sys.executable, str(ROOT / "bench/ray_cluster.py"), str(folder), "3"], stdout=log, stderr=log
+        )
+    end = time.monotonic() + PATIENCE
+    while not (folder / "address").exists():
+        assert holder.poll() is None and time.monotonic() < end, (folder / "log").read_text()[-2000:]
+        time.sleep(0.2)
+    os.environ["RAY_API_SERVER_ADDRESS"] = json.loads((folder / "address").read_text())["address"]
+    os.environ["RAY_CLUSTER_FOLDER"] = str(folder)
+    atexit.register(holder.wait, 60)
+    atexit.register((folder / "stop").touch)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--engine", default="local", choices=("local", "ray", "slurm"))
@@ -372,11 +411,14 @@ def main() -> int:
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--only", default="")
+    parser.add_argument("--record", default="", help="append what came of each run there; --output shows all of it")
     parser.add_argument("--output", default="")
     parser.add_argument("--keep", default=tempfile.gettempdir())
     args = parser.parse_args()
     if args.engine == "slurm":
         in_slurm()
+    if args.engine == "ray":
+        in_ray()
     options = dict(text.split("=", 1) for text in args.option)
     keep = Path(tempfile.mkdtemp(prefix="submit-faults-", dir=args.keep))
     chosen = [fault for fault in FAULTS if args.engine in fault.engines and args.only in fault.name]
@@ -391,6 +433,12 @@ def main() -> int:
 
     with ThreadPoolExecutor(args.jobs) as pool:
         outcomes = list(pool.map(one, work))
+    if args.record:
+        with open(args.record, "a") as file:
+            file.writelines(
+                json.dumps({**asdict(replace(one, fault=replace(one.fault, meddle=None)))}) + "\n" for one in outcomes
+            )
+        outcomes = [recorded(line) for line in Path(args.record).read_text().splitlines()]
     text = table(outcomes)
     print(text)
     if args.output:

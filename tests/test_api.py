@@ -92,7 +92,9 @@ def test_a_missing_path_is_one_clear_error() -> None:
 
 
 def test_the_public_surface_is_frozen() -> None:
-    assert paramedic.__all__ == ["ParamedicError", "__version__", "diagnose"]
+    assert paramedic.__all__ == [
+        "Job", "JobCancelled", "ParamedicError", "RankFailed", "__version__", "diagnose", "job",
+    ]  # fmt: skip
 
 
 def test_importing_paramedic_imports_nothing_heavy() -> None:

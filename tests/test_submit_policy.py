@@ -128,7 +128,9 @@ def verdict_of(text: str, folder: Path) -> Any:
 def test_fingerprints_are_the_same_for_the_same_failure_and_differ_for_others(tmp_path: Path) -> None:
     oom = "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {} GiB.\n"
     one, same = (failure_of(verdict_of(oom.format(size), tmp_path), Ended("local", "", 1)) for size in ("2.00", "3.50"))
-    other = failure_of(verdict_of("[rank1]: ValueError: a label is out of range: 17\n", tmp_path), Ended("local", "", 1))
+    other = failure_of(
+        verdict_of("[rank1]: ValueError: a label is out of range: 17\n", tmp_path), Ended("local", "", 1)
+    )
     assert one.cause == "device-memory-overcommit"
     assert one.fingerprint == same.fingerprint != other.fingerprint
 

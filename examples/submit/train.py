@@ -27,7 +27,7 @@ def train(cfg):
     model = DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.ReLU(), torch.nn.Linear(64, 4)))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     inputs, labels = torch.randn(1024, 16), torch.randint(0, 4, (1024,))
-    begin, loss = 0, torch.zeros(())
+    begin, total = 0, torch.zeros(())
 
     if resume := os.environ.get("PARAMEDIC_RESUME"):
         saved = torch.load(resume)

@@ -23,7 +23,7 @@ def train(cfg):
     model = DistributedDataParallel(torch.nn.Linear(8, 4))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
     data, labels = torch.randn(256, 8), torch.randint(0, 4, (256,))
-    begin = 0
+    begin, total = 0, torch.zeros(())
     if resume := os.environ.get("PARAMEDIC_RESUME"):
         saved = torch.load(resume)
         model.module.load_state_dict(saved["model"])
@@ -92,6 +92,7 @@ def happen(cfg):
             os.kill(os.getpid(), signal.SIGKILL)
         case "kill-agent":
             os.kill(os.getppid(), signal.SIGKILL)
+            time.sleep(60)
         case "kill-node":
             with open(f"/proc/{os.getppid()}/stat") as file:
                 os.kill(int(file.read().rpartition(")")[2].split()[1]), signal.SIGKILL)

@@ -206,6 +206,8 @@ def plain_name(text: str) -> str:
 class JobFunction:
     """A decorated function: still callable as it is; `submit` runs it on many ranks."""
 
+    __wrapped__: Callable[..., Any]
+
     def __init__(self, function: Callable[..., Any], settings: Mapping[str, Any]) -> None:
         functools.update_wrapper(self, function)
         self._function, self._settings = function, settings

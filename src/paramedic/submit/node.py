@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 LAUNCH, INLINE = "launch.json", "PARAMEDIC_LAUNCH_JSON"
 _LEFT_PATIENCE = 2.0
+_SURE = 0.75
+"""Ending a job that only crawls costs more than waiting for one that hangs."""
 
 
 def main(folder: str) -> int:
@@ -75,7 +77,7 @@ def _prepare(folder: str, said: Mapping[str, Any]) -> None:
 def _run(folder: str, said: Mapping[str, Any], node: int, shared: bool) -> tuple[int, bool]:
     command = torchrun(said, node, os.path.join(folder, LOGS, f"node-{node}"), shared, os.environ)
     watcher = Watcher(
-        os.path.join(folder, WATCH), command, _diagnosis, _Lines(), on_hang="kill", leads=node == 0
+        os.path.join(folder, WATCH), command, _diagnosis, _Lines(), on_hang="kill", sure_enough=_SURE, leads=node == 0
     )  # fmt: skip
     try:
         return watcher.run(shown_by_us=shared), watcher.kind == "hang"

@@ -63,6 +63,9 @@ class Watcher:
     """Of several nodes that share the folder, one judges; the others look at their own processes for it."""
     record: Mapping[str, object] | None = None
     """How ranks are to record what they send, get and compute."""
+    sure_enough: float = 0.0
+    """A hang that is less sure is only ended when it has lasted for `unsure_s` seconds more."""
+    unsure_s: float = 600.0
     pulses: dict[int, Pulse] = field(default_factory=dict)
     verdict: ShownReport | None = None
     kind: str = ""
@@ -76,6 +79,7 @@ class Watcher:
     _asked: int = 0
     _looked_at: tuple[float, ...] = ()
     _suspected: judge.Suspicion | None = None
+    _hangs_since: float = 0.0
     _slow_next: float = 0.0
     _told: set[str] = field(default_factory=set)
     _killed: bool = False
@@ -163,6 +167,8 @@ class Watcher:
             return
         if self.verdict is not None and self.kind == "hang" and marks != self._looked_at:
             self._take_back()
+        elif self.verdict is not None and self.kind == "hang" and now > self._hangs_since + self.unsure_s:
+            self._end_hang(0.0)
         if self.verdict is None:
             suspected = judge.suspicion(self.pulses, self.size, now, self.started)
             if suspected is not None:
@@ -196,8 +202,13 @@ class Watcher:
             self.files.forget()
         elif found is not None and (suspected.level == "overdue" or judge.is_settled(found, report.run, self.pulses)):
             self._conclude(report, "hang")
-            if self.on_hang == "kill":
-                self._end()
+            self._hangs_since = time.monotonic()
+            self._end_hang(self.sure_enough)
+
+    def _end_hang(self, sure_enough: float) -> None:
+        found = self.verdict.verdict if self.verdict else None
+        if self.on_hang == "kill" and not self._killed and found is not None and found.confidence >= sure_enough:
+            self._end()
 
     def _serve(self) -> None:
         """On a node that does not lead: says how its own processes are when it is asked, and ends with the others."""

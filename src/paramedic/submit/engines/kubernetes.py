@@ -17,12 +17,14 @@ from importlib import import_module
 from typing import Any
 
 from paramedic.errors import ParamedicError
-from paramedic.submit.engines import Concern, State, write_launch
-from paramedic.submit.engines.manifests import KINDS, kind_of, namespace_of, render
+from paramedic.submit.engines import Concern, State, manifests, write_launch
+from paramedic.submit.engines.manifests import KINDS, kind_of, namespace_of
 from paramedic.submit.spec import ENGINE, Plan
 
 CAN_EXCLUDE = True
-_MOST_CODE = 900_000
+render = manifests.render
+_MOST_CODE, _MOST_VARIABLE = 700_000, 90_000
+"""Bytes: of a ConfigMap, and of an environment variable, before base64."""
 _DISRUPTIONS = {
     "PreemptionByScheduler": "preempted",
     "PreemptionByKubeScheduler": "preempted",
@@ -42,8 +44,12 @@ class _Cluster:
             kubernetes = import_module("kubernetes")
         except ImportError as error:
             raise ParamedicError(f"the client is not installed here: pip install 'paramedic[k8s]' ({error})") from None
+        named = os.environ.get("KUBECONFIG")
         try:
-            kubernetes.config.load_config(context=context)
+            if named or os.path.exists(os.path.expanduser("~/.kube/config")):
+                kubernetes.config.load_kube_config(named, context)
+            else:
+                kubernetes.config.load_incluster_config()
         except Exception as error:
             raise ParamedicError(f"Kubernetes: no usable configuration: {_line(error)}") from None
         self.core, self.batch = kubernetes.client.CoreV1Api(), kubernetes.client.BatchV1Api()
@@ -51,19 +57,17 @@ class _Cluster:
         self._missing = kubernetes.client.ApiException
 
     def ask(self, work: Any, *arguments: Any, **named: Any) -> Any:
-        """None where there is no such thing."""
+        """The answer as the API wrote it, not as some client reads it; None where there is no such thing."""
         try:
-            return work(*arguments, **named, _request_timeout=30)
+            answer = work(*arguments, **named, _request_timeout=30, _preload_content=False)
+            text = answer.data.decode("utf-8", "replace")
+            return json.loads(text) if "json" in (answer.headers.get("Content-Type") or "") else text
         except self._missing as error:
             if error.status == 404:
                 return None
             raise ParamedicError(f"Kubernetes: {error.status} {error.reason}: {_said(error)}") from None
         except Exception as error:
             raise ParamedicError(f"Kubernetes: not reached: {_line(error)}") from None
-
-    def plain(self, found: Any) -> Any:
-        """As the API wrote it: the same names for built-in and custom kinds."""
-        return self.core.api_client.sanitize_for_serialization(found)
 
 
 def _line(error: Exception) -> str:
@@ -87,7 +91,7 @@ def check(plan: Plan) -> list[Concern]:
         cluster = _cluster(plan)
         cluster.ask(cluster.core.list_namespaced_pod, namespace_of(plan), limit=1)
         if plan.spec.code:
-            _packed(plan.spec.code)
+            _packed(plan)
     except ParamedicError as error:
         return [Concern(True, str(error))]
     return []
@@ -100,7 +104,8 @@ def submit(plan: Plan) -> str:
     try:
         for body in render(plan):
             if body["kind"] == "ConfigMap":
-                body["binaryData"] = {"code.tar.gz": base64.b64encode(_packed(plan.spec.code)).decode()}
+                text = base64.b64encode(_packed(plan)).decode()
+                body.update({"data": {"code": text}} if kind == "trainjob" else {"binaryData": {"code.tar.gz": text}})
             _create(cluster, namespace, kind, body)
             made.append(body)
     except ParamedicError:
@@ -125,8 +130,9 @@ def _create(cluster: _Cluster, namespace: str, kind: str, body: dict[str, Any]) 
         )
 
 
-def _packed(folder: str) -> bytes:
+def _packed(plan: Plan) -> bytes:
     """The code tree, the same bytes for the same content."""
+    folder, most = plan.spec.code, _MOST_VARIABLE if kind_of(plan) == "trainjob" else _MOST_CODE
     raw = io.BytesIO()
     with gzip.GzipFile(fileobj=raw, mode="wb", mtime=0) as zipped, tarfile.open(fileobj=zipped, mode="w") as tar:
         for place, folders, names in os.walk(folder):
@@ -137,8 +143,8 @@ def _packed(folder: str) -> bytes:
                 info.size, info.mode = os.path.getsize(path), 0o644
                 with open(path, "rb") as file:
                     tar.addfile(info, file)
-    if len(raw.getvalue()) > _MOST_CODE:
-        raise ParamedicError(f"{folder}: its code is over {_MOST_CODE // 1000} kB packed: put it into the image")
+    if len(raw.getvalue()) > most:
+        raise ParamedicError(f"{folder}: its code is over {most // 1000} kB packed: put it into the image")
     return raw.getvalue()
 
 
@@ -149,7 +155,7 @@ def find(plan: Plan) -> str | None:
 def _get(cluster: _Cluster, plan: Plan) -> Any:
     namespace, kind = namespace_of(plan), kind_of(plan)
     if kind == "job":
-        return cluster.plain(cluster.ask(cluster.batch.read_namespaced_job, plan.engine_name, namespace))
+        return cluster.ask(cluster.batch.read_namespaced_job, plan.engine_name, namespace)
     group, version, _, plural = KINDS[kind]
     return cluster.ask(cluster.custom.get_namespaced_custom_object, group, version, namespace, plural, plan.engine_name)
 
@@ -178,8 +184,8 @@ def _pods(cluster: _Cluster, namespace: str, name: str) -> list[dict[str, Any]]:
     """By the labels that Jobs and JobSets give their pods."""
     for label in ("batch.kubernetes.io/job-name", "job-name", "jobset.sigs.k8s.io/jobset-name"):
         found = cluster.ask(cluster.core.list_namespaced_pod, namespace, label_selector=f"{label}={name}")
-        if found is not None and found.items:
-            return list(cluster.plain(found)["items"])
+        if found is not None and found["items"]:
+            return list(found["items"])
     return []
 
 
@@ -222,7 +228,7 @@ def _fetch(cluster: _Cluster, namespace: str, name: str, folder: str) -> int:
         with open(os.path.join(folder, f"pod-{number}.log"), "w", encoding="utf-8") as file:
             file.write(text)
         with open(os.path.join(folder, f"pod-{number}.events"), "w", encoding="utf-8") as file:
-            file.write(_described(pod, cluster.plain(seen)["items"] if seen is not None else []))
+            file.write(_described(pod, seen["items"] if seen is not None else []))
     return len(pods)
 
 

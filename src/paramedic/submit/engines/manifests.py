@@ -15,6 +15,7 @@ KINDS = {
 }
 _PORT = "29500"
 _UNPACK = "mkdir -p /tmp/code && tar -xzf /code/code.tar.gz -C /tmp/code && exec "
+_UNPACK_VARIABLE = 'mkdir -p /tmp/code && printf %s "$PARAMEDIC_CODE" | base64 -d | tar -xz -C /tmp/code && exec '
 _NODE = "python -m paramedic.submit.node /run/paramedic-attempt"
 
 
@@ -56,7 +57,7 @@ def namespace_of(plan: Plan) -> str:
 
 
 def _config_map(plan: Plan) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(plan), "binaryData": {}}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(plan)}
 
 
 def _service(plan: Plan) -> dict[str, Any]:
@@ -91,7 +92,7 @@ def _job_spec(plan: Plan) -> dict[str, Any]:
 
 def _jobset(plan: Plan) -> dict[str, Any]:
     return {
-        "network": {"enableDNSHostnames": True, "subdomain": plan.engine_name},
+        "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True, "subdomain": plan.engine_name},
         "failurePolicy": {"maxRestarts": 0},
         "replicatedJobs": [{"name": "node", "replicas": 1, "template": {"spec": _job_spec(plan)}}],
     }
@@ -100,6 +101,7 @@ def _jobset(plan: Plan) -> dict[str, Any]:
 def _trainjob(plan: Plan) -> dict[str, Any]:
     spec = plan.spec
     container = _container(plan)
+    limit = {"activeDeadlineSeconds": spec.time_limit_s} if spec.time_limit_s else {}
     trainer = {
         "image": container["image"],
         "command": container["command"],
@@ -107,7 +109,7 @@ def _trainjob(plan: Plan) -> dict[str, Any]:
         "numNodes": spec.nodes,
         "resourcesPerNode": container["resources"],
     }
-    return {"runtimeRef": {"name": spec.options.get("runtime", "torch-distributed")}, "trainer": trainer}
+    return {"runtimeRef": {"name": spec.options.get("runtime", "torch-distributed")}, "trainer": trainer, **limit}
 
 
 def _pod(plan: Plan) -> dict[str, Any]:
@@ -142,13 +144,20 @@ def _container(plan: Plan) -> dict[str, Any]:
     found: dict[str, Any] = {
         "name": "node",
         "image": spec.options["image"],
-        "command": ["sh", "-c", (_UNPACK if spec.code else "exec ") + _NODE],
+        "command": ["sh", "-c", _unpack(plan) + _NODE],
         "env": _environment(plan),
         "resources": {"limits": limits},
     }
     if mounts:
         found["volumeMounts"] = mounts
     return found
+
+
+def _unpack(plan: Plan) -> str:
+    """A TrainJob's pods are its runtime's: no volume of ours, so the code comes in a variable."""
+    if not plan.spec.code:
+        return "exec "
+    return _UNPACK_VARIABLE if kind_of(plan) == "trainjob" else _UNPACK
 
 
 def _environment(plan: Plan) -> list[dict[str, Any]]:
@@ -164,4 +173,7 @@ def _environment(plan: Plan) -> list[dict[str, Any]]:
         head = f"{plan.engine_name}-0.{plan.engine_name}"
         head = head if kind == "job" else f"{plan.engine_name}-node-0-0.{plan.engine_name}"
         found += [{"name": "PARAMEDIC_HEAD", "value": head}, {"name": "PARAMEDIC_PORT", "value": _PORT}]
+    elif plan.spec.code:
+        key = {"name": plan.engine_name, "key": "code"}
+        found.append({"name": "PARAMEDIC_CODE", "valueFrom": {"configMapKeyRef": key}})
     return [*found, {"name": "PARAMEDIC_NODE", "valueFrom": {"fieldRef": {"fieldPath": index}}}]

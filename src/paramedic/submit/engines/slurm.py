@@ -46,7 +46,7 @@ def render(plan: Plan) -> str:
         "ntasks-per-node": "1",
         "cpus-per-task": str(spec.ranks_per_node * spec.cpus_per_rank),
         "output": os.path.join(plan.folder, ENGINE, "slurm-%j.out"),
-        "comment": f"paramedic {plan.mark}",
+        "comment": f"paramedic:{plan.mark}",
         **{name: options[name] for name in _OPTIONS if name in options},
     }
     if spec.gpus_per_rank:
@@ -57,7 +57,7 @@ def render(plan: Plan) -> str:
         wanted["mem"] = options["memory"]
     if plan.exclude:
         wanted["exclude"] = ",".join(plan.exclude)
-    head = [f"#SBATCH --{name}={value}" for name, value in wanted.items()]
+    head = [f"#SBATCH --{name}={_quoted(value)}" for name, value in wanted.items()]
     head += ["#SBATCH --no-requeue", *(f"#SBATCH {word}" for word in shlex.split(options.get("sbatch", "")))]
     node = shlex.join(ours("node", plan.folder))
     return "\n".join(
@@ -73,6 +73,12 @@ def render(plan: Plan) -> str:
             "",
         ]
     )
+
+
+def _quoted(value: str) -> str:
+    if any(sign in value for sign in '"\n\r'):
+        raise ParamedicError(f"{value!r}: cannot be written into a batch script")
+    return f'"{value}"' if any(sign.isspace() for sign in value) else value
 
 
 def check(plan: Plan) -> list[Concern]:

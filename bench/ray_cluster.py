@@ -1,0 +1,51 @@
+"""A Ray cluster of several nodes on this machine, for tests and the fault matrix: python ray_cluster.py FOLDER NODES
+
+FOLDER/address appears when it is up; FOLDER/remove-NODEID takes a node away; it ends when FOLDER/stop is there, or when
+whoever started it is gone.
+"""
+
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ray.cluster_utils import Cluster  # type: ignore[import-not-found]
+
+
+def patiently(work: Callable[[], Any]) -> Any:
+    """On a busy machine a node may not be up within Ray's half minute."""
+    for _ in range(10):
+        with contextlib.suppress(Exception):
+            return work()
+    raise SystemExit("no node could be started")
+
+
+def main(folder: Path, nodes: int) -> None:
+    parent = os.getppid()
+    head = {"num_cpus": 0, "include_dashboard": True, "dashboard_port": int(os.environ["RAY_DASHBOARD_PORT"])}
+    cluster = patiently(lambda: Cluster(initialize_head=True, head_node_args=head))
+
+    def added() -> Any:
+        return patiently(lambda: cluster.add_node(num_cpus=2))
+
+    members = {node.node_id: node for node in (added() for _ in range(nodes))}
+    cluster.wait_for_nodes()
+    part = folder / "address.part"
+    part.write_text(json.dumps({"address": f"http://{cluster.head_node.webui_url}", "nodes": list(members)}))
+    part.rename(folder / "address")
+    while not (folder / "stop").exists() and os.getppid() == parent:
+        for file in folder.glob("remove-*"):
+            node = members.pop(file.name.removeprefix("remove-"), None)
+            file.unlink()
+            if node is not None:
+                cluster.remove_node(node, allow_graceful=False)
+                members |= {one.node_id: one for one in [added()]}
+        time.sleep(0.2)
+    cluster.shutdown()
+
+
+main(Path(sys.argv[1]), int(sys.argv[2]))
