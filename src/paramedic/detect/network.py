@@ -23,6 +23,7 @@ from paramedic.detect.nodes import (
     listed,
     majority,
     nodes,
+    plain,
     shared_networks,
 )
 from paramedic.knowledge import Rule
@@ -340,7 +341,7 @@ def master_resolves_differently(run: Run, rule: Rule, found: Sequence[Finding]) 
             rule,
             events[:6],
             odd,
-            {"master": name, "said": _said(among[odd[0]], name), "address": good_address(first, among)},
+            {"master": plain(name), "said": _said(among[odd[0]], name), "address": good_address(first, among)},
         )
 
 
