@@ -261,9 +261,8 @@ def nodes(run: Run) -> dict[str, Node]:
     for fact in run.facts:
         if fact.host and fact.name != "pair":
             grouped.setdefault(fact.host, {})[fact.name] = fact
-    return {
-        host: Node(host, facts) for host, facts in grouped.items() if any(n.startswith("interface ") for n in facts)
-    }
+    probed = {host: facts for host, facts in grouped.items() if any(name.startswith("interface ") for name in facts)}
+    return {host: Node(host, probed[host]) for host in sorted(probed)}
 
 
 @once

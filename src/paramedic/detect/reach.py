@@ -68,6 +68,7 @@ def said(run: Run, pair: Pair) -> Event:
     what = {
         "ok": "connects", "filtered": "no answer, though the host is there", "refused": "refused, though we listen",
         "timeout": "no answer", "unreachable": "cannot be reached", "other-host": "another host answers",
+        "silent": "connects, but nobody speaks",
     }.get(pair.result, pair.result)  # fmt: skip
     if pair.stalled:
         what = f"connects, but large packets do not arrive ({'to' if pair.stalled == 'out' else 'from'} {pair.end})"
