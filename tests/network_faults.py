@@ -384,7 +384,7 @@ class Outcome:
         return {host for one in self.found for host in one["hosts"]} == set(self.fault.hosts.split(","))
 
 
-def tried(fault: Fault, train: bool = True) -> Outcome:
+def tried(fault: Fault) -> Outcome:
     """Made, found, repaired by what was printed, checked again, and trained on."""
     with Lab(3, **fault.lab) as lab:
         standard(lab)
@@ -399,7 +399,7 @@ def tried(fault: Fault, train: bool = True) -> Outcome:
         if found:
             apply(lab, fault, found)
             gone = not of_rule(check(lab), fault.rule)
-            said = lab.group() if train else []
+            said = lab.group()
         return Outcome(
             fault, found, others, seconds, gone, bool(said) and all(line.startswith("trained") for line in said), said
         )
@@ -433,10 +433,14 @@ def table(outcomes: Sequence[Outcome]) -> str:
 
 if __name__ == "__main__":
     wanted = sys.argv[1:]
+    part, of = map(int, os.environ.get("PART", "0/1").split("/"))
     done = []
-    for fault in FAULTS:
+    for fault in FAULTS[part::of]:
         if not wanted or fault.rule in wanted or fault.name in wanted:
-            outcome = tried(fault, train="--no-training" not in wanted)
+            try:
+                outcome = tried(fault)
+            except AssertionError as error:
+                outcome = Outcome(fault, [], [], 0.0, False, False, [str(error)])
             done.append(outcome)
             print(
                 f"{fault.rule} {fault.name}: found {bool(outcome.found)}, host {outcome.right_host}, others {outcome.others}, gone {outcome.gone}, {outcome.said}",

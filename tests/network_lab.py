@@ -6,6 +6,7 @@ nftables. Without root tests that use it are skipped; as root a missing facility
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import shlex
@@ -50,12 +51,14 @@ class Host:
 
     def command(self, *words: str) -> list[str]:
         """`words` as they are started on this host."""
-        (self.folder / "hosts").write_text(self.hosts_file)
-        (self.folder / "nsswitch.conf").write_text("hosts: files\n")  # there is no name server to wait for
-        mounts = "".join(f"mount --bind {self.folder}/{name} /etc/{name}; " for name in ("hosts", "nsswitch.conf"))
-        before = f"hostname {self.name}; {mounts}{self.inside}"
+        before = f"hostname {self.name}; {self.mounts()}{self.inside}"
         into = ["ip", "netns", "exec", self.space, "unshare", "--uts", "--mount"]
         return [*into, "sh", "-c", f'{before} exec "$@"', "sh", *words]
+
+    def mounts(self) -> str:
+        (self.folder / "hosts").write_text(self.hosts_file)
+        (self.folder / "nsswitch.conf").write_text("hosts: files\n")  # there is no name server to wait for
+        return "".join(f"mount --bind {self.folder}/{name} /etc/{name}; " for name in ("hosts", "nsswitch.conf"))
 
     def environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG", "PYTHONPATH")}
@@ -176,16 +179,22 @@ class Lab:
         """A real gloo group with one rank a host that trains a few steps: what each rank printed last."""
         logs = [self.folder / f"group-{host.name}.log" for host in self.hosts]
         shared = {
-            "MASTER_ADDR": self.address(0, self.hosts[0]),
-            "MASTER_PORT": "29500",
-            "WORLD_SIZE": str(len(self.hosts)),
-        }
+            "MASTER_ADDR": self.address(0, self.hosts[0]), "MASTER_PORT": "29500", "WORLD_SIZE": str(len(self.hosts)),
+        }  # fmt: skip
         ranks = [
-            host.start(sys.executable, str(GROUP), str(floats), log=log, env=shared | {"RANK": str(rank)} | host.env | dict(env or {}))
+            {
+                "name": host.name, "space": host.space, "mounts": host.mounts(), "log": str(log),
+                "env": shared | {"RANK": str(rank)} | host.environment() | dict(env or {}),
+            }
             for rank, (host, log) in enumerate(zip(self.hosts, logs, strict=True))
         ]  # fmt: skip
-        end_after(ranks, seconds)
-        return [(log.read_text(errors="replace").strip().split("\n") or [""])[-1] for log in logs]
+        file = self.folder / "group.json"
+        file.write_text(json.dumps(ranks))
+        with (self.folder / "group.log").open("wb") as out:
+            words = [sys.executable, str(GROUP), "--hosts", str(file), str(floats)]
+            all_of = subprocess.Popen(words, stdout=out, stderr=out, stdin=subprocess.DEVNULL, start_new_session=True)
+        end_after([all_of], seconds)
+        return [_last_line(log) for log in logs]
 
     def close(self) -> None:
         for space in [*(host.space for host in self.hosts), self.switch]:
@@ -199,6 +208,10 @@ class Lab:
                     continue
             subprocess.run(["ip", "netns", "del", space], capture_output=True, check=False)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _last_line(log: Path) -> str:
+    return log.read_text(errors="replace").strip().split("\n")[-1] if log.exists() else "never started"
 
 
 def end_after(processes: Sequence[subprocess.Popen[bytes]], seconds: float) -> None:

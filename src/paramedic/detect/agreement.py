@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from paramedic.detect.network import Found, at, several, uses_nccl
-from paramedic.detect.topology import Node, listed, majority, nodes
+from paramedic.detect.topology import Node, listed, majority, nodes, plain
 from paramedic.knowledge import Rule
 from paramedic.model import Finding, Run
 
@@ -138,7 +138,7 @@ def environment_differs(run: Run, rule: Rule, found: Sequence[Finding]) -> Found
             usual = None if None in values.values() else values[min(values)]
         odd = [host for host, value in values.items() if value != usual]
         shown = {value for value in values.values() if value is not None}
-        action = f"unset {name}" if usual is None else f"export {name}={usual}"
+        action = f"unset {name}" if usual is None else f"export {name}={plain(usual)}"
         events = [
             among[host].says(f"env {name}", f"{name}={'not set' if value is None else value}")
             for host, value in sorted(values.items())
@@ -162,7 +162,7 @@ def left_from_a_trial(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
                 }
             )
             place = f" in {files[0]}" if files else ""
-            action = f"sed -i '/^{name} *=/d' {files[0]}" if files else f"unset {name}"
+            action = f"sed -i '/^{name} *=/d' {plain(files[0])}" if files else f"unset {name}"
             event = hosts[0].says(
                 f"conf {files[0]}" if files else f"env {name}", f"{name}={hosts[0].settings[name]}{place}"
             )
@@ -269,7 +269,7 @@ def plugin_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
     for node in nodes(run).values():
         for variable, value in _missing_files(node):
             event = node.says(f"file {variable}", f"{variable}={value}: not found on {node.host}")
-            yield at(rule, [event], [node.host], {"variable": variable, "value": value})
+            yield at(rule, [event], [node.host], {"variable": variable, "value": plain(value)})
 
 
 def _missing_files(node: Node) -> Iterator[tuple[str, str]]:

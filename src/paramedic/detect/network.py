@@ -6,7 +6,6 @@ What gloo, NCCL and the store choose is worked out in `nodes`; here it is compar
 from __future__ import annotations
 
 import ipaddress
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -23,6 +22,7 @@ from paramedic.detect.topology import (
     listed,
     majority,
     nodes,
+    plain,
     shared_networks,
 )
 from paramedic.knowledge import Rule
@@ -89,15 +89,14 @@ def _said(node: Node, name: str) -> str:
 
 
 def leads_nowhere(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
-    """A bridge for containers, the loopback by name, or an address that other hosts have as well."""
+    """A bridge for containers, or the loopback by name."""
     among = several(run)
-    twice = Counter(ip for node in among.values() for ip, one in node.own.items() if not one.loopback)
     for node in among.values():
         for variable, chosen in choices(node):
             one = chosen.interface
             if one is None or chosen.missing or (one.loopback and not node.settings.get(variable)):
                 continue
-            why = _nowhere(one, chosen, twice)
+            why = _nowhere(one)
             if why:
                 fields = {
                     "variable": variable,
@@ -110,7 +109,7 @@ def leads_nowhere(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
                 )
 
 
-def _nowhere(one: Interface, chosen: Chosen, twice: Mapping[IP, int]) -> str:
+def _nowhere(one: Interface) -> str:
     if one.loopback:
         return "is the loopback"
     if one.bridge:
@@ -303,13 +302,14 @@ def master_unusable(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
         hosts = [host for host, (text, _) in said.items() if text == name]
         answers = {host: ips for host in hosts if (ips := among[host].resolved(name))}
         everyone = [ip for ips in answers.values() for ip in ips]
+        owners = {owner.host for ips in answers.values() if (owner := owner_of(ips, among))}
         owner, first = owner_of(everyone, among), first_node(among)
         why = ""
         if everyone and all(ip.is_loopback for ip in everyone):
             why = "is the loopback: each host would look for rank 0 on itself"
         elif everyone and owner is None and not any(ip in node.own for ip in everyone for node in among.values()):
             why = "belongs to none of the job's hosts"
-        elif owner and first and owner is not first and "rdzv_endpoint" not in owner.launch:
+        elif owner and first and owners.isdisjoint([first.host]) and "rdzv_endpoint" not in owner.launch:
             why = f"belongs to {owner.host}, and rank 0 is on {first.host}"
         if why:
             host = among[hosts[0]]
@@ -340,7 +340,7 @@ def master_resolves_differently(run: Run, rule: Rule, found: Sequence[Finding]) 
             rule,
             events[:6],
             odd,
-            {"master": name, "said": _said(among[odd[0]], name), "address": good_address(first, among)},
+            {"master": plain(name), "said": _said(among[odd[0]], name), "address": good_address(first, among)},
         )
 
 

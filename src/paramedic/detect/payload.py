@@ -8,7 +8,7 @@ from dataclasses import replace
 from statistics import median
 
 from paramedic.detect.network import Found, at
-from paramedic.detect.nodes import Node, listed, nodes
+from paramedic.detect.nodes import Node, listed, nodes, plain
 from paramedic.detect.reach import Ends, blamed, drops, filter_events, said, ways
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
@@ -128,7 +128,7 @@ def packets_lost(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
         ]
         handle = _HANDLE.search(str(chance[0].get("text"))) if chance else None
         repair = (
-            f"nft delete rule {chance[0].get('table')} {chance[0].get('chain')} handle {handle.group(1)}"
+            f"nft delete rule {plain(chance[0].get('table'))} {plain(chance[0].get('chain'))} handle {handle.group(1)}"
             if handle
             else "ethtool -S <interface> | grep -iE 'err|drop|discard'"
         )

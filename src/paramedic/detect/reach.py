@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from paramedic.detect.network import Found, at, described
-from paramedic.detect.topology import Node, Pair, listed, nodes, pairs
+from paramedic.detect.topology import Node, Pair, listed, nodes, pairs, plain
 from paramedic.detect.once import once
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
@@ -47,19 +46,29 @@ class Way:
 
 @once
 def ways(run: Run) -> list[Way]:
-    """An address that several hosts have says nothing about the way there."""
+    """Not of hosts that share an address with another one: who answers there is chance."""
     grouped: dict[Ends, list[Pair]] = {}
-    owners = Counter(str(ip) for node in nodes(run).values() for ip in node.own)
+    doubtful = _doubtful(nodes(run).values())
     for pair in pairs(run):
-        if pair.chosen and owners[pair.address] < 2:
+        if pair.chosen and not doubtful & {pair.start, pair.end}:
             grouped.setdefault((pair.start, pair.end), []).append(pair)
     return [Way(ends, tuple(tried)) for ends, tried in grouped.items()]
+
+
+def _doubtful(among: Iterable[Node]) -> set[str]:
+    owners: dict[object, set[str]] = {}
+    for node in among:
+        for one in node.interfaces.values():
+            for address in () if one.bridge else one.carries:
+                owners.setdefault(address, set()).add(node.host)
+    return {host for hosts in owners.values() if len(hosts) > 1 for host in hosts}
 
 
 def said(run: Run, pair: Pair) -> Event:
     what = {
         "ok": "connects", "filtered": "no answer, though the host is there", "refused": "refused, though we listen",
         "timeout": "no answer", "unreachable": "cannot be reached", "other-host": "another host answers",
+        "silent": "connects, but nobody speaks",
     }.get(pair.result, pair.result)  # fmt: skip
     if pair.stalled:
         what = f"connects, but large packets do not arrive ({'to' if pair.stalled == 'out' else 'from'} {pair.end})"
@@ -96,14 +105,14 @@ def _filter_fields(node: Node | None, ports: str) -> dict[str, str]:
     """The command that lets these ports through, before the rule that drops them."""
     rules = drops(node)
     known = next((one for one in rules if one.get("hook") == "input"), rules[0] if rules else None)
-    table, chain = (str(known.get("table")), str(known.get("chain"))) if known else ("inet filter", "input")
+    table, chain = (plain(known.get("table")), plain(known.get("chain"))) if known else ("inet filter", "input")
     if table == "iptables":
         return {
             "allow": f"iptables -I {chain} -p tcp --dport {ports.replace('-', ':')} -j ACCEPT",
             "rule": str(known and known.get("text")),
         }
-    lines = [f"nft insert rule {table} {chain} tcp dport {ports} accept"]
-    return {"allow": "\n".join(lines), "rule": str(known.get("text")) if known else "its rules could not be read"}
+    allow = f"nft insert rule {table} {chain} tcp dport {ports} accept"
+    return {"allow": allow, "rule": str(known.get("text")) if known else "its rules could not be read"}
 
 
 def filter_events(node: Node | None) -> list[Event]:

@@ -6,6 +6,7 @@ Facts may be anybody's: what is not of the right type counts as not known.
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -32,6 +33,8 @@ _VIRTUAL = (
     "cilium",
 )
 _NOTHING: Mapping[str, Any] = {}
+_PLAIN = re.compile(r"[\w.:/@=+,^%-][\w.:/@=+,^% -]{0,199}", re.A)
+_INTERFACE = re.compile(r"[\w.@:-]{1,40}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +108,8 @@ class Node:
 
     @cached_property
     def interfaces(self) -> dict[str, Interface]:
-        found = (_interface(name, value) for name, value in self.named("interface ") if isinstance(value, Mapping))
-        return {one.name: one for one in found}
+        said = [(name, value) for name, value in self.named("interface ") if isinstance(value, Mapping)]
+        return {name: _interface(name, value) for name, value in said if _INTERFACE.fullmatch(name)}
 
     @cached_property
     def env(self) -> dict[str, str]:
@@ -142,7 +145,7 @@ class Node:
     @property
     def hostname(self) -> str:
         value = self.value("hostname")
-        return value if isinstance(value, str) else self.host
+        return value if isinstance(value, str) and _INTERFACE.fullmatch(value) else self.host
 
     @cached_property
     def gloo(self) -> Chosen:
@@ -258,9 +261,8 @@ def nodes(run: Run) -> dict[str, Node]:
     for fact in run.facts:
         if fact.host and fact.name != "pair":
             grouped.setdefault(fact.host, {})[fact.name] = fact
-    return {
-        host: Node(host, facts) for host, facts in grouped.items() if any(n.startswith("interface ") for n in facts)
-    }
+    probed = {host: facts for host, facts in grouped.items() if any(name.startswith("interface ") for name in facts)}
+    return {host: Node(host, probed[host]) for host in sorted(probed)}
 
 
 @once
@@ -328,6 +330,11 @@ def _pair(fact: Fact) -> Pair:
 
 def _int(value: Any) -> int | None:
     return value if type(value) is int else None
+
+
+def plain(text: Any) -> str:
+    """For a command that is printed to be copied: facts may be a stranger's, and a shell would run what they hide."""
+    return text if isinstance(text, str) and _PLAIN.fullmatch(text) else "<see the evidence>"
 
 
 def listed(names: Iterable[str], most: int = 6) -> str:

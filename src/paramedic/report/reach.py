@@ -67,8 +67,8 @@ def _state(pair: Mapping[str, Any]) -> str:
     if pair.get("stalled"):
         return "stalled"
     result = pair.get("result")
-    if result == "ok":
-        return "ok"
+    if result in ("ok", "silent"):
+        return "ok" if result == "ok" else ""
     if pair.get("role") == "master":
         return "master"
     return "filtered" if result in ("filtered", "refused") else "unreachable"
