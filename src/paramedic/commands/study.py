@@ -114,9 +114,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _fetch(args: argparse.Namespace) -> int:
     from paramedic.study import github, stackexchange
-    from paramedic.study.fetch import Fetched, Interrupted, Services, fetch
+    from paramedic.study.fetch import Fetched, Services, fetch
     from paramedic.study.store import opened, summary
-    from paramedic.study.web import Web
+    from paramedic.study.web import Interrupted, Web
 
     web = Web(args.max_wait, say=lambda text: flags.say(f"paramedic: {text}"))
     services = Services(
