@@ -61,10 +61,9 @@ def one(db: Path, engine: str, workers: int) -> None:
     with opened(db) as store:
         done = classify(store, Recipe(), engine=engine, workers=workers, again=True)
         seconds = time.perf_counter() - began
+        own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10  # before all labels are read to compare them
         rows = store.query("SELECT * FROM predictions ORDER BY post")
-    own, workers_ = (
-        resource.getrusage(who).ru_maxrss >> 10 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    )
+    workers_ = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss >> 10
     labels = hashlib.sha256(json.dumps(rows).encode()).hexdigest()
     print(json.dumps({"posts": done.new, "seconds": seconds, "mb": own, "worker_mb": workers_, "labels": labels}))
 

@@ -327,7 +327,14 @@ def test_one_interrupted_source_does_not_stop_the_others_and_is_an_error(
         assert len(ids(store)) == 36
 
 
-@pytest.mark.parametrize(("lines", "said"), [('{"id": 1}\n[]\nnot json\n', "holds no post"), ("", "holds no post")])
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ('{"id": 1}\n[]\nnot json\n', "holds no post"),
+        ('{"id": "a", "title": "t", "symptom": "gremlins"}\n', "holds no post"),
+        ("", "holds no post"),
+    ],
+)
 def test_posts_from_a_file_without_any_is_refused(tmp_path: Path, capsys: Captured, lines: str, said: str) -> None:
     file = tmp_path / "posts.jsonl"
     file.write_text(lines)

@@ -114,9 +114,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _fetch(args: argparse.Namespace) -> int:
     from paramedic.study import github, stackexchange
-    from paramedic.study.fetch import Fetched, Interrupted, Services, fetch
+    from paramedic.study.fetch import Fetched, Services, fetch
     from paramedic.study.store import opened, summary
-    from paramedic.study.web import Web
+    from paramedic.study.web import Interrupted, Web
 
     web = Web(args.max_wait, say=lambda text: flags.say(f"paramedic: {text}"))
     services = Services(
@@ -385,7 +385,8 @@ def _ask(store: Store, args: argparse.Namespace) -> int:
     except (KeyboardInterrupt, EOFError):
         pass
     flags.say(
-        f"paramedic: {session.answered} posts labelled by {session.rater}; the next `study label` learns from them"
+        f"paramedic: {session.answered} posts labelled by {session.rater}; `study label --score` says whether learning "
+        "from labels helps here"
     )
     return 0
 
@@ -395,6 +396,8 @@ def _next(store: Store, args: argparse.Namespace) -> int:
     from paramedic.study.shown import table
 
     found = most_informative(store, args.next, args.rater or "", args.second)
+    if not found:
+        flags.say("paramedic: nothing is left to label: every post has a label (see --rater and --second)")
     if args.format == "json":
         rows = [
             {"post": post.id, "title": post.title, "symptom": one.symptom, "bits": round(entropy(one), 3)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -67,7 +68,9 @@ def _on_ray(chunks: Chunks, recipe: Recipe, workers: int) -> Iterator[list[Predi
     ray = needed("ray", "ray")
     started = not ray.is_initialized()
     if started:
-        ray.init(num_cpus=None if _has_address() else workers, include_dashboard=False, log_to_driver=False)
+        ray.init(
+            num_cpus=None if os.environ.get("RAY_ADDRESS") else workers, include_dashboard=False, log_to_driver=False
+        )
     try:
         task = ray.remote(num_cpus=1)(label_some)
         shared = ray.put(recipe)
@@ -75,9 +78,3 @@ def _on_ray(chunks: Chunks, recipe: Recipe, workers: int) -> Iterator[list[Predi
     finally:
         if started:
             ray.shutdown()
-
-
-def _has_address() -> bool:
-    import os
-
-    return bool(os.environ.get("RAY_ADDRESS"))

@@ -11,18 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from paramedic.errors import ParamedicError
+from paramedic.knowledge.taxonomy import load_taxonomy
 from paramedic.study import github, stackexchange
 from paramedic.study.crosswalk import patterns_of, symptom_of
-from paramedic.study.github import MAX_TEXT, GitHub, framework_of, source_of, time_of
+from paramedic.study.github import MAX_TEXT, GitHub, framework_of, time_of
 from paramedic.study.labels import REPOSITORY, Study1, from_files, label_files, unpacked, wanted
 from paramedic.study.stackexchange import StackExchange
 from paramedic.study.store import Given, Position, Post, Store
-from paramedic.study.web import Interrupted
 
 STUDY1 = "study1"
 RATER = "study 1"
 """Whose labels those of the replication package are."""
 _LINES = 500
+MAX_COUNT = (1 << 31) - 1
 Progress = Callable[[str, int], None]
 
 
@@ -209,7 +210,7 @@ def _parsed(item: Mapping[str, Any]) -> tuple[Post, Given | None]:
         "body": body[:MAX_TEXT],
         "tags": tuple(map(str, item.get("tags") or ())),
         "state": str(item.get("state") or "open"),
-        "comments": int(item.get("comments") or 0),
+        "comments": min(max(int(item.get("comments") or 0), 0), MAX_COUNT),
         "cut": len(body) > MAX_TEXT,
     }
     for name in ("created", "resolved", "updated"):
@@ -217,14 +218,20 @@ def _parsed(item: Mapping[str, Any]) -> tuple[Post, Given | None]:
     post = Post(**values)
     if "symptom" not in item:
         return post, None
-    return post, Given(
-        post.id, str(item.get("rater") or "file"), str(item["symptom"] or ""), str(item.get("cause") or ""),
-        str(item.get("fix") or ""), item.get("distributed"),
-    )  # fmt: skip
+    return post, _label(post.id, item)
+
+
+def _label(id: str, item: Mapping[str, Any]) -> Given:
+    taxonomy, distributed = load_taxonomy(), item.get("distributed")
+    said = {what: str(item.get(what) or "") for what in ("symptom", "cause", "fix")}
+    known = {"symptom": taxonomy.symptoms, "cause": taxonomy.causes, "fix": taxonomy.fix_patterns}
+    for what, value in said.items():
+        if value and value not in known[what]:
+            raise ValueError(f"{value} is no {what} of the taxonomy")
+    return Given(
+        id, str(item.get("rater") or "file"), **said, distributed=None if distributed is None else bool(distributed)
+    )
 
 
 def _framework(origin: str) -> str:
     return framework_of(origin.removeprefix("github:")) if origin.startswith("github:") else "other"
-
-
-__all__ = ["RATER", "STUDY1", "Fetched", "Interrupted", "Services", "fetch", "source_of", "stored_study"]

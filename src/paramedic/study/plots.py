@@ -144,7 +144,8 @@ def co_occurrence(faults: Sequence[Seen]) -> Plot:
     matrix = [[pairs.get((min(a, b), max(a, b)), 0) if a != b else 0 for b in names] for a in names]
 
     def draw(axes: Any) -> None:
-        axes.pcolormesh(matrix, cmap="Oranges", edgecolors="white", linewidth=1)  # shapes: a picture is a request
+        most = max(map(max, matrix))
+        axes.pcolormesh(matrix, cmap="Oranges", vmin=0, vmax=2 * most, edgecolors="white")  # a picture is a request
         axes.invert_yaxis()
         middles = [place + 0.5 for place in range(len(names))]
         axes.set_xticks(middles, names, rotation=60, ha="right", fontsize=7.5)

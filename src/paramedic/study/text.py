@@ -16,7 +16,7 @@ _INDENTED = re.compile(r"^(?: {4}|\t).*$", re.M)
 _IS_HTML = re.compile(r"<(?:p|pre|code|div|br|ul|ol|h[1-6])\b[^>]*>", re.I)
 _LINK = re.compile(r"!?\[([^\]\n]{0,300})\]\([^)\n]{0,2000}\)|https?://\S+")
 _TEMPLATE = re.compile(
-    r"^\s*(?:[-*] \[[ xX]?\].*|#{1,6} .*|\*\*[^*\n]{1,60}\*\*:?\s*|\d+\. (?:did you|if your|are you|is this)\b.*|"
+    r"^[ \t]*(?:[-*] \[[ xX]?\].*|#{1,6} .*|\*\*[^*\n]{1,60}\*\*:?[ \t]*|\d+\. (?:did you|if your|are you|is this)\b.*|"
     r"\d+\. [\w /()]{2,40}version\b.*|please (?:describe|ask|fill|provide|read)\b.*|"
     r"\d+\. (?:framework|os|gcc|cmake|spark|ray)\b.*)$",
     re.I | re.M,
