@@ -184,10 +184,12 @@ def as_fix(repair: Repair) -> Fix:
     action = {
         "kind": "command",
         "run": command,
-        "requirements": lines,
-        "constraints": lines,
-        "dockerfile": f"RUN {command}",
-        "conda": ["- pip:", *(f"  - {line}" for line in lines)],
+        "lines": {
+            "requirements": lines,
+            "constraints": lines,
+            "dockerfile": [f"RUN {command}"],
+            "conda": ["- pip:", *(f"  - {line}" for line in lines)],
+        },
         "explanation": explained(repair),
     }
     count = len(repair.changes)

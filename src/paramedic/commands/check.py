@@ -25,7 +25,7 @@ from paramedic.model import Fact, Finding, Report, Run, Skipped, Source
 if TYPE_CHECKING:
     from paramedic.collect.probe import Seen
 
-_VIA_SECONDS = 120.0
+_VIA_SECONDS = 240.0
 
 
 @dataclass(slots=True)
@@ -78,7 +78,7 @@ def _answer(args: argparse.Namespace) -> int:
     from paramedic.collect.gather import as_lines
     from paramedic.collect.probe import answer
 
-    for line in as_lines(answer(args.python)):
+    for line in as_lines(answer(args.python, args.deep)):
         print(line, flush=True)
     return 0
 
@@ -88,11 +88,12 @@ def _environment(args: argparse.Namespace) -> Part:
     from paramedic.collect.probe import parsed, seen
 
     if not args.via:
-        return _part([seen(args.python)])
+        return _part([seen(args.python, args.deep)])
     from paramedic.collect.gather import from_lines
 
     start = time.time()
     arguments = ["check", "--probe-only", *(["--python", args.python] if args.python else [])]
+    arguments += ["--deep"] if args.deep else []
     ended = on_nodes(args.via, arguments, _VIA_SECONDS, keep_output=True)
     answers, broken = from_lines(ended.output.split("\n"))
     if not answers:
@@ -164,6 +165,7 @@ def _repaired(report: Report, args: argparse.Namespace) -> Report:
 
 
 PARTS: tuple[Callable[[argparse.Namespace], Part], ...] = (_environment, _checkpoint, _launch)
+"""In this order. Addresses, routes and ports of the nodes will be one more part."""
 
 
 def _refresh() -> None:

@@ -174,3 +174,28 @@ def occupied(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding
             whole = node.number(f"gpu {number} memory")
             if whole and isinstance(fact.value, int) and fact.value > whole / 10:
                 yield on_facts(rule, [fact], {"gpu": str(number), "used": size(fact.value), "whole": size(whole)})
+
+
+def wrong_sums(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """The same product came out differently, or far from the processor's, or not at all."""
+    for node in nodes(run):
+        for device, fact in node.below("selftest"):
+            said = fact.value if isinstance(fact.value, dict) else {}
+            if said.get("failed"):
+                yield on_facts(rule, [fact], {"device": device, "how": str(said["failed"])})
+            elif said.get("same") is False or said.get("right") is False:
+                how = "results differ from run to run" if said.get("same") is False else "the result is far off"
+                yield on_facts(rule, [fact], {"device": device, "how": how})
+
+
+def slow_device(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    for node in nodes(run):
+        speeds = {
+            device: (float(fact.value["gflops"]), fact)
+            for device, fact in node.below("selftest")
+            if isinstance(fact.value, dict) and isinstance(fact.value.get("gflops"), int | float)
+        }
+        most = max((speed for speed, _ in speeds.values()), default=0.0)
+        for device, (speed, fact) in speeds.items():
+            if speed < most * 0.7:
+                yield on_facts(rule, [fact], {"device": device, "share": f"{speed / most:.0%}"})
