@@ -106,7 +106,7 @@ def _shadows(rows: Rows) -> None:
     """What `import torch` really finds, where that is not a package's folder of the same name."""
     for place in _places():
         for name in _SHADOWS:
-            if os.path.isfile(os.path.join(place, name + ".py")):
+            if os.path.isfile(os.path.join(place, name + ".py")) and not os.path.isdir(os.path.join(place, name)):
                 rows.add(f"shadow {name}", os.path.join(place, name + ".py"), place)
 
 
