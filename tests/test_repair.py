@@ -61,6 +61,18 @@ def test_where_the_leaf_cannot_change_the_framework_does_and_it_is_said_why() ->
     assert fix.action["lines"]["conda"] == ["- pip:", "  - transformers==4.57.1"]
 
 
+def test_what_a_package_lacks_is_not_installed_where_the_package_itself_has_to_change() -> None:
+    here = node(
+        package__transformers="4.50.3", requires__transformers=["huggingface-hub<1.0,>=0.26"],
+        package__huggingface_hub="1.0.1", requires__huggingface_hub=["httpx", "typer"],
+    )  # fmt: skip
+    log: list[tuple[list[str], list[str]]] = []
+    repair.smallest(
+        here, repair.conflicts(here, ()), asked(log, {"huggingface-hub<1.0,>=0.26": {"huggingface-hub": "0.36.0"}})
+    )
+    assert [word for word in log[0][0] if word.startswith(("httpx", "typer"))] == []
+
+
 def test_a_known_bug_is_a_conflict_like_any_other() -> None:
     here = node(package__deepspeed="0.14.0", package__torch="2.13.0")
     (one,) = repair.conflicts(here, load_advisories())
