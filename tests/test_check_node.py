@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import http.server
+import io
 import json
 import os
 import random
 import shutil
 import subprocess
 import sys
+import tarfile
 import textwrap
-from collections.abc import Mapping
+import threading
+import zipfile
+from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import jsonschema
 import pytest
 
-from paramedic.collect import gather, probe
+from paramedic.collect import gather, probe, releases
 from paramedic.commands import main
 from paramedic.detect import detect_facts
 from paramedic.errors import ParamedicError
@@ -96,6 +101,13 @@ def test_an_answer_of_something_else_is_refused(answer: str) -> None:
 def test_a_python_that_cannot_be_started_is_named() -> None:
     with pytest.raises(ParamedicError, match=r"/nowhere/python: cannot be started"):
         probe.probe("/nowhere/python")
+
+
+def test_a_deep_look_computes_on_every_device() -> None:
+    pytest.importorskip("torch")
+    tested = {fact.name: fact.value for fact in probe.seen(deep=True).facts if fact.name.startswith("selftest")}
+    assert tested
+    assert all(one["same"] and one["right"] for one in tested.values())
 
 
 # -- native libraries ----------------------------------------------------------------------------------------------
@@ -247,6 +259,86 @@ def test_advisories_are_explained_like_rules(capsys: Captured) -> None:
 def test_a_damaged_table_of_releases_is_said_to_be_so(text: str) -> None:
     with pytest.raises(ParamedicError, match="refresh-facts"):
         parse_releases(text, "releases.json")
+
+
+class Index(http.server.BaseHTTPRequestHandler):
+    """A package index with two projects: one with a wheel that is read by ranges, one with a source archive."""
+
+    files: ClassVar[dict[str, bytes]] = {}
+
+    def do_HEAD(self) -> None:
+        self._answer(body=False)
+
+    def do_GET(self) -> None:
+        self._answer(body=True)
+
+    def _answer(self, body: bool) -> None:
+        data = self.files.get(self.path)
+        if data is None:
+            self.send_error(404)
+            return
+        start, end = 0, len(data) - 1
+        if asked := self.headers.get("Range"):
+            start, end = map(int, asked.removeprefix("bytes=").split("-"))
+            end = min(end, len(data) - 1)
+        self.send_response(206 if asked else 200)
+        self.send_header("Content-Length", str(end - start + 1))
+        self.end_headers()
+        if body:
+            self.wfile.write(data[start : end + 1])
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def index(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    wheel, source = io.BytesIO(), io.BytesIO()
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("bulk", random.Random(1).randbytes(300_000))
+        archive.writestr(
+            "ray-2.0.dist-info/METADATA", "Name: ray\nLicense: x\n  \n  y\nRequires-Dist: torch>=2\n\nRequires-Dist: no"
+        )
+    with tarfile.open(fileobj=source, mode="w:gz") as tar:
+        text = b"torch<=2.5.1\nclick\n\n[dev]\npytest\n"
+        entry = tarfile.TarInfo("deepspeed-0.1/deepspeed.egg-info/requires.txt")
+        entry.size = len(text)
+        tar.addfile(entry, io.BytesIO(text))
+    rows: dict[str, dict[str, Any]] = {
+        "ray": {"filename": "ray-2.0-py3-none-any.whl", "packagetype": "bdist_wheel", "requires_python": ">=3.11"},
+        "deepspeed": {"filename": "deepspeed-0.1.tar.gz", "packagetype": "sdist", "yanked": True, "yanked_reason": "broken"},
+    }  # fmt: skip
+    for name, version, file in (("ray", "2.0", wheel), ("deepspeed", "0.1", source)):
+        row = {**rows[name], "url": f"../../files/{name}", "upload_time": "2026-01-02T03:04:05", "size": 1}
+        said = {"info": {"version": "9"}, "releases": {version: [row], "3.0rc1": [row], "odd": [row]}}
+        Index.files[f"/pypi/{name}/json"] = json.dumps(said).encode()
+        Index.files[f"/files/{name}"] = file.getvalue()
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Index)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{server.server_address[1]}/simple")
+    yield str(server.server_address[1])
+    server.shutdown()
+    server.server_close()
+
+
+def test_facts_are_renewed_from_the_index(index: str) -> None:
+    said = releases.renewed("2026-11-15", ["ray", "deepspeed", "unknown-project"])
+    table = parse_releases(json.dumps(said), "x")
+    (ray,), (deepspeed,) = table.projects["ray"], table.projects["deepspeed"]
+    assert (str(ray.version), ray.python, ray.requires, ray.wheels) == (
+        "2.0",
+        ">=3.11",
+        ("torch>=2",),
+        ("py3-none-any",),
+    )
+    assert (deepspeed.yanked, deepspeed.source, deepspeed.requires) == ("broken", True, ("click", "torch<=2.5.1"))
+    assert "unknown-project" not in table.projects
+
+
+def test_without_an_index_it_is_said(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    assert main(["check", "--refresh-facts"]) == 2
+    assert "the package index" in capsys.readouterr().err
 
 
 # -- many nodes ----------------------------------------------------------------------------------------------------

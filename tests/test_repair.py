@@ -57,8 +57,20 @@ def test_where_the_leaf_cannot_change_the_framework_does_and_it_is_said_why() ->
     assert "Tried before: tokenizers<0.19,>=0.14: no" in repair.explained(made)
     fix = repair.as_fix(made)
     assert fix.action["run"] == "python -m pip install transformers==4.57.1"
-    assert fix.action["dockerfile"].startswith("RUN ")
-    assert fix.action["conda"] == ["- pip:", "  - transformers==4.57.1"]
+    assert fix.action["lines"]["dockerfile"] == [f"RUN {fix.action['run']}"]
+    assert fix.action["lines"]["conda"] == ["- pip:", "  - transformers==4.57.1"]
+
+
+def test_what_a_package_lacks_is_not_installed_where_the_package_itself_has_to_change() -> None:
+    here = node(
+        package__transformers="4.50.3", requires__transformers=["huggingface-hub<1.0,>=0.26"],
+        package__huggingface_hub="1.0.1", requires__huggingface_hub=["httpx", "typer"],
+    )  # fmt: skip
+    log: list[tuple[list[str], list[str]]] = []
+    repair.smallest(
+        here, repair.conflicts(here, ()), asked(log, {"huggingface-hub<1.0,>=0.26": {"huggingface-hub": "0.36.0"}})
+    )
+    assert [word for word in log[0][0] if word.startswith(("httpx", "typer"))] == []
 
 
 def test_a_known_bug_is_a_conflict_like_any_other() -> None:
@@ -88,10 +100,9 @@ CONFLICTS = {
     "hub": (["transformers==4.50.3"], ["huggingface-hub==1.0.1"], "transformers"),
     "pyarrow": (["datasets==2.14.5", "pyarrow==20.0.0", "numpy<2", "pandas<2.3"], ["pyarrow==21.0.0"], "datasets"),
     "protobuf": (["tensorboard==2.10.1", "setuptools<80"], ["protobuf==5.29.3"], "tensorboard.compat.proto.event_pb2"),
-    "llvmlite": (["numba==0.59.1", "numpy<1.27"], ["llvmlite==0.44.0"], "numba"),
+    "llvmlite": (["numba==0.59.1", "numpy<1.27"], ["llvmlite==0.41.1"], "numba"),
     "scipy": (["scipy==1.11.4", "numpy<1.27"], ["numpy==2.1.3"], "scipy.stats"),
-    "pydantic": (["pydantic==2.7.1"], ["pydantic-core==2.20.1"], "pydantic.main"),
-    "torchvision": (["torch==2.13.0", "torchvision==0.28.0"], ["torchvision==0.27.0"], "torchvision"),
+    "pydantic": (["pydantic==2.12.0"], ["pydantic-core==2.33.2"], "pydantic.main"),
     "setuptools": (
         ["torch==2.13.0", "pytorch-lightning==2.3.3", "setuptools<81"],
         ["setuptools==82.0.0"],
@@ -125,9 +136,9 @@ def test_a_real_conflict_is_resolved_by_what_check_prints(
     assert not imports(python, module), "not broken before"
     main(["check", "--python", str(python), "--format", "json"])
     report = json.loads(capsys.readouterr().out)
-    proposed = [fix["action"] for one in report["findings"] for fix in one["fixes"] if "requirements" in fix["action"]]
+    proposed = [fix["action"] for one in report["findings"] for fix in one["fixes"] if "lines" in fix["action"]]
     assert proposed, report["skipped"]
-    changes = proposed[0]["requirements"]
+    changes = proposed[0]["lines"]["requirements"]
     pip(python, "install", "--quiet", *changes)
     assert imports(python, module), f"still broken after {changes}"
     installed = len(list((tmp_path / "v").rglob("*.dist-info")))

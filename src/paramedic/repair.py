@@ -62,12 +62,11 @@ def conflicts(node: Node, advisories: Iterable[Advisory]) -> list[Conflict]:
 def _declared(node: Node) -> Iterator[Conflict]:
     for name, needed, there, _ in unmet_of(node):
         wanted = canonicalize_name(needed.name)
-        ways = [Requirement(f"{wanted}{needed.specifier}")]
-        if there is not None:
-            ways.append(Requirement(f"{name}!={node.packages()[name].public}"))
+        way = Requirement(f"{wanted}{needed.specifier}")
+        other = Requirement(f"{name}!={node.packages()[name].public}")  # changed for another reason, it may ask no more
         asked = f"{name} {node.get(f'package {name}')} requires {needed.name}{needed.specifier}"
         text = f"{asked}, and {there or 'none'} is there"
-        yield Conflict(text, frozenset({name, wanted}), tuple(ways), "VER021" if wanted == "torch" else "VER020")
+        yield Conflict(text, frozenset({name, wanted}), (way, other), "VER021" if wanted == "torch" else "VER020")
 
 
 def _known(one: Advisory, node: Node) -> Conflict | None:
@@ -184,10 +183,12 @@ def as_fix(repair: Repair) -> Fix:
     action = {
         "kind": "command",
         "run": command,
-        "requirements": lines,
-        "constraints": lines,
-        "dockerfile": f"RUN {command}",
-        "conda": ["- pip:", *(f"  - {line}" for line in lines)],
+        "lines": {
+            "requirements": lines,
+            "constraints": lines,
+            "dockerfile": [f"RUN {command}"],
+            "conda": ["- pip:", *(f"  - {line}" for line in lines)],
+        },
         "explanation": explained(repair),
     }
     count = len(repair.changes)

@@ -51,9 +51,9 @@ def requirements(files: Iterable[dict[str, Any]]) -> list[str] | None:
     """Of one release, by its first wheel's metadata, else by its source archive's; None where neither says."""
     listed = sorted(files, key=lambda file: (file.get("packagetype") != "bdist_wheel", int(file.get("size") or 0)))
     for file in listed[:2]:
-        url = str(file.get("url", ""))
+        url, name = str(file.get("url", "")), str(file.get("filename", ""))
         try:
-            text = _of_wheel(url) if url.endswith(".whl") else _of_source(url) if url.endswith(".tar.gz") else ""
+            text = _of_wheel(url) if name.endswith(".whl") else _of_source(url) if name.endswith(".tar.gz") else ""
         except (Unreachable, OSError, ValueError, EOFError, zipfile.BadZipFile, tarfile.TarError, zlib.error):
             continue
         if text:
@@ -63,7 +63,7 @@ def requirements(files: Iterable[dict[str, Any]]) -> list[str] | None:
 
 def _head(text: str) -> Iterator[str]:
     for line in text.split("\n"):
-        if not line.strip():
+        if line in ("", "\r"):
             return
         yield line
 

@@ -16,6 +16,7 @@ from paramedic.model import Fact, Skipped
 from paramedic.redact import redact
 
 _SECONDS = 20
+_DEEP_SECONDS = 180
 _MOST = 32 << 20
 _BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from paramedic.node.look import from_outside; from_outside()"
 
@@ -33,31 +34,27 @@ def probe(python: str | None = None) -> list[Fact]:
     return list(seen(python).facts)
 
 
-def seen(python: str | None = None) -> Seen:
-    return parsed(answer(python), python or sys.executable)
+def seen(python: str | None = None, deep: bool = False) -> Seen:
+    return parsed(answer(python, deep), python or sys.executable)
 
 
-def answer(python: str | None = None) -> str:
+def answer(python: str | None = None, deep: bool = False) -> str:
     """The probe's JSON. It starts in `/`, so that no file of the current folder can stand in for a module."""
     package = str(Path(__file__).resolve().parents[2])
+    starter = os.path.abspath(python) if python and os.sep in python else python or sys.executable
     try:
         done = subprocess.run(
-            [
-                os.path.abspath(python) if python and os.sep in python else python or sys.executable,
-                "-c",
-                _BOOT,
-                package,
-            ],
+            [starter, "-c", _BOOT, package, *(["deep"] if deep else [])],
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=_SECONDS,
+            timeout=_DEEP_SECONDS if deep else _SECONDS,
             check=False,
             cwd="/",
         )
     except OSError as error:
         raise ParamedicError(f"{python}: cannot be started: {error.strerror or error}") from None
     except subprocess.TimeoutExpired:
-        raise ParamedicError(f"{python or sys.executable}: the probe did not end in {_SECONDS} s") from None
+        raise ParamedicError(f"{python or sys.executable}: the probe did not end in time") from None
     if done.returncode:
         last = done.stderr.decode("utf-8", "replace").strip().split("\n")[-1]
         raise ParamedicError(f"{python or sys.executable}: the probe failed: {last[:300]}")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from paramedic.collect.probe import Seen
     from paramedic.config import Config
 
-_VIA_SECONDS = 120.0
+_VIA_SECONDS = 240.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -109,11 +109,12 @@ def _environment(args: argparse.Namespace) -> Run:
     from paramedic.collect.probe import parsed, seen
 
     if not args.via:
-        return _of_nodes([seen(args.python)])
+        return _of_nodes([seen(args.python, args.deep)])
     from paramedic.collect.gather import from_lines
 
     start = time.time()
     arguments = ["check", "--probe-only", *(["--python", args.python] if args.python else [])]
+    arguments += ["--deep"] if args.deep else []
     ended = on_nodes(args.via, arguments, _VIA_SECONDS, keep_output=True)
     answers, broken = from_lines(ended.output.split("\n"))
     if not answers:
@@ -142,7 +143,7 @@ def _answer(args: argparse.Namespace) -> int:
     from paramedic.collect.gather import as_lines
     from paramedic.collect.probe import answer
 
-    for line in as_lines(answer(args.python)):
+    for line in as_lines(answer(args.python, args.deep)):
         print(line, flush=True)
     return 0
 

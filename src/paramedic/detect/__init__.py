@@ -228,6 +228,8 @@ FACT_DETECTORS: dict[str, Detector] = {
     "hosts.xid": hosts.xid,
     "hosts.lost": hosts.lost,
     "hosts.occupied": hosts.occupied,
+    "hosts.wrong_sums": hosts.wrong_sums,
+    "hosts.slow_device": hosts.slow_device,
     "checkpoints.missing": checkpoints.missing,
     "checkpoints.damaged": checkpoints.damaged,
     "checkpoints.pointer": checkpoints.pointer,

@@ -84,7 +84,8 @@ def not_writable(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
         for name in ("/dev/shm", "temporary folder", "home"):
             fact = node.facts.get(f"disk {name} writable")
             if fact and fact.value is False:
-                yield on_facts(rule, [fact], {"what": name, "path": fact.source})
+                severity: Severity = "warning" if name == "home" else "error"
+                yield on_facts(rule, [fact], {"what": name, "path": fact.source}, severity=severity)
 
 
 def rdma_port(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -154,18 +155,19 @@ def xid(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
         seen = node.get("xid")
         for text in seen if isinstance(seen, list) else ():
             number = str(text).split(" ", 1)[0]
-            severity: Severity = "error" if number in _FATAL_XIDS else "warning"
+            severity: Severity = "warning" if number in _FATAL_XIDS else "info"
             yield on_facts(rule, [node.facts["xid"]], {"xid": number, "said": str(text)}, severity=severity)
 
 
 def lost(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
-    """More GPUs on the bus than the driver has, or one that it cannot open."""
+    """One that the driver cannot open. That the bus shows more may be a container that was given some only: a note."""
     for node in nodes(run):
         count, bus = node.number("gpu count"), node.number("pci gpus")
         gone = [str(number) for number, _ in _each(node, "lost")]
         if count is not None and (gone or (bus and bus > count > 0)):
             facts = [node.facts[name] for name in ("gpu count", "pci gpus") if name in node.facts]
-            yield on_facts(rule, facts, {"count": f"{count - len(gone):.0f}", "bus": f"{bus or count:.0f}"})
+            fields = {"count": f"{count - len(gone):.0f}", "bus": f"{bus or count:.0f}"}
+            yield on_facts(rule, facts, fields, severity="error" if gone else "info")
 
 
 def occupied(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -174,3 +176,28 @@ def occupied(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding
             whole = node.number(f"gpu {number} memory")
             if whole and isinstance(fact.value, int) and fact.value > whole / 10:
                 yield on_facts(rule, [fact], {"gpu": str(number), "used": size(fact.value), "whole": size(whole)})
+
+
+def wrong_sums(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """The same product came out differently, or far from the processor's, or not at all."""
+    for node in nodes(run):
+        for device, fact in node.below("selftest"):
+            said = fact.value if isinstance(fact.value, dict) else {}
+            if said.get("failed"):
+                yield on_facts(rule, [fact], {"device": device, "how": str(said["failed"])})
+            elif said.get("same") is False or said.get("right") is False:
+                how = "results differ from run to run" if said.get("same") is False else "the result is far off"
+                yield on_facts(rule, [fact], {"device": device, "how": how})
+
+
+def slow_device(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    for node in nodes(run):
+        speeds = {
+            device: (float(fact.value["gflops"]), fact)
+            for device, fact in node.below("selftest")
+            if isinstance(fact.value, dict) and isinstance(fact.value.get("gflops"), int | float)
+        }
+        most = max((speed for speed, _ in speeds.values()), default=0.0)
+        for device, (speed, fact) in speeds.items():
+            if speed < most * 0.7:
+                yield on_facts(rule, [fact], {"device": device, "share": f"{speed / most:.0%}"})

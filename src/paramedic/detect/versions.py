@@ -72,7 +72,9 @@ def companion(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
             if fact is None or version is None:
                 continue
             wanted = _declared(node, name) or _paired(name, version)
-            if wanted is not None and not wanted.contains(torch, prereleases=True):
+            if wanted is not None and not any(
+                wanted.contains(v, prereleases=True) for v in (torch, torch.base_version)
+            ):
                 fields = {"package": name, "version": str(version), "torch": str(torch), "needs": str(wanted)}
                 yield on_facts(rule, [fact, *_of(node, "package torch")], {**fields, "pair": _pair_for(name, torch)})
 
@@ -115,7 +117,8 @@ def extension(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
             if libraries or symbols:
                 wants = f"the library {libraries[0]}" if libraries else f"the symbol {symbols[0]}"
                 fields = {"extension": name.rsplit("/", 1)[-1], "wants": wants, "torch": str(node.get("torch version"))}
-                yield on_facts(rule, [fact], fields)
+                cached = name.startswith("/")  # another environment may have built it for itself
+                yield on_facts(rule, [fact], fields, severity="warning" if cached else None)
 
 
 def cpu_build(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

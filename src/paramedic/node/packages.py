@@ -75,8 +75,8 @@ def _distribution(rows: Rows, place: str, entry: str, copies: dict[str, list[tup
 def _headers(text: str) -> dict[str, list[str]]:
     head: dict[str, list[str]] = {}
     for line in text.split("\n"):
-        if not line.strip():
-            break
+        if line in ("", "\r"):
+            break  # a folded header may hold lines of blanks
         key, colon, value = line.partition(":")
         if colon and not line[0].isspace():
             head.setdefault(key, []).append(value.strip())
@@ -106,7 +106,7 @@ def _shadows(rows: Rows) -> None:
     """What `import torch` really finds, where that is not a package's folder of the same name."""
     for place in _places():
         for name in _SHADOWS:
-            if os.path.isfile(os.path.join(place, name + ".py")):
+            if os.path.isfile(os.path.join(place, name + ".py")) and not os.path.isdir(os.path.join(place, name)):
                 rows.add(f"shadow {name}", os.path.join(place, name + ".py"), place)
 
 
