@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import resource
 import shutil
 import statistics
 import subprocess
@@ -60,12 +61,24 @@ def write_project(folder: Path, configs: int, scripts: int) -> int:
     return lines
 
 
-def timed(command: Sequence[str]) -> float:
-    start = time.perf_counter()
+def timed(command: Sequence[str]) -> tuple[float, float]:
+    """Seconds of wall and of processor; on a busy machine only the latter says much."""
+    start, before = time.perf_counter(), _processor()
     done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
     if done.returncode not in (0, 1):
         raise SystemExit(f"{command[0]} failed with {done.returncode}")
-    return time.perf_counter() - start
+    return time.perf_counter() - start, _processor() - before
+
+
+def _processor() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def shown(name: str, rounds: Sequence[tuple[float, float]]) -> str:
+    wall, processor = (statistics.median(column) for column in zip(*rounds, strict=True))
+    each = ", ".join(f"{a:.2f}" for a, _ in rounds)
+    return f"{name}: {wall:.2f} s of wall ({each}), {processor:.2f} s of processor"
 
 
 def main() -> None:
@@ -79,13 +92,11 @@ def main() -> None:
         lines = write_project(Path(name), args.configs, args.scripts)
         ours = [sys.executable, "-m", "paramedic", "check", name, "--quiet"]
         theirs = [ruff, "check", "--isolated", "--no-cache", "--quiet", name]
-        timed(ours), timed(theirs)
-        took = [(timed(ours), timed(theirs)) for _ in range(args.rounds)]
-    check, rival = (statistics.median(column) for column in zip(*took, strict=True))
+        took = [(timed(ours), timed(theirs)) for _ in range(args.rounds + 1)][1:]
     print(f"{date.today()}, {platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
     print(f"{args.configs} configurations, {args.scripts} programs of {lines:,} lines, median of {args.rounds} rounds")
-    print(f"paramedic check, whole command: {check:.2f} s (rounds: {', '.join(f'{a:.2f}' for a, _ in took)})")
-    print(f"ruff check --no-cache, programs only: {rival:.2f} s (rounds: {', '.join(f'{b:.2f}' for _, b in took)})")
+    print(shown("paramedic check, whole command", [ours for ours, _ in took]))
+    print(shown("ruff check --no-cache, programs only", [theirs for _, theirs in took]))
 
 
 if __name__ == "__main__":
