@@ -247,7 +247,7 @@ def main() -> None:
     import torch.distributed.fsdp
     import torch.distributed.tensor.parallel
     import torch.testing._internal.distributed.fake_pg
-    import torch.utils.data  # noqa: F401  (imported once, for all ranks that are forked)
+    import torch.utils.data
 
     torch.set_num_threads(1)
     sys.path.insert(0, str(ROOT / "src"))

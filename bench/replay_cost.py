@@ -110,7 +110,12 @@ def measure(args: argparse.Namespace, way: str) -> dict[str, Any]:
             "BENCH_ROWS": str(rows),
         }
         launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(args.ranks)]
-        own = ["--loop", "--way", way, *(f"--{n}={getattr(args, n)}" for n in ("ranks", "steps", "width", "layers", "batch"))]
+        own = [
+            "--loop",
+            "--way",
+            way,
+            *(f"--{n}={getattr(args, n)}" for n in ("ranks", "steps", "width", "layers", "batch")),
+        ]
         subprocess.run([*launch, __file__, *own, *(["--cuda"] if args.cuda else [])], env=variables, check=True)
         found: dict[str, Any] = json.loads(rows.read_text())
         return found
