@@ -282,7 +282,7 @@ def test_what_the_machine_did_wrong_is_found_alone_compared_and_diagnosed(tmp_pa
 
 
 @pytest.mark.slow
-def test_the_debugger_stops_at_the_failing_step_with_the_real_tensors(tmp_path: Path, start: Start) -> None:  # noqa: F811
+def test_the_same_exception_is_reached_again_and_until_stops_before_it(tmp_path: Path, start: Start) -> None:  # noqa: F811
     more = {"KIND": "ddp", "STEPS": 6, "RAISE": 4}
     assert start(recording(tmp_path / "rec"), **more).ended()[0] != 0
     code, found, _ = replayed(start(again(tmp_path / "rec", "--rank", "1"), **more))
