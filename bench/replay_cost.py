@@ -133,6 +133,8 @@ def main() -> None:
     parser.add_argument("--way", default="ddp", help=argparse.SUPPRESS)
     parser.add_argument("--loop", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.steps < 6:
+        parser.error("--steps: at least 6, the first two of which only warm up")
     if args.loop:
         loop(args)
         return
