@@ -24,7 +24,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -247,7 +247,7 @@ def main() -> None:
     import torch.distributed.fsdp
     import torch.distributed.tensor.parallel
     import torch.testing._internal.distributed.fake_pg
-    import torch.utils.data  # noqa: F401  (imported once, for all ranks that are forked)
+    import torch.utils.data
 
     torch.set_num_threads(1)
     sys.path.insert(0, str(ROOT / "src"))
@@ -261,7 +261,7 @@ def main() -> None:
             print(f"{number:3} {time.monotonic() - start:5.0f} s  {text}", file=sys.stderr, flush=True)
             if args.output:
                 with args.output.open("a") as file:
-                    file.write(json.dumps({"fault": trial.fault, "way": trial.way, "text": text}) + "\n")
+                    file.write(json.dumps(asdict(outcome)) + "\n")
     print(table(outcomes))
 
 

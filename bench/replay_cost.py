@@ -110,7 +110,12 @@ def measure(args: argparse.Namespace, way: str) -> dict[str, Any]:
             "BENCH_ROWS": str(rows),
         }
         launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(args.ranks)]
-        own = ["--loop", "--way", way, *(f"--{n}={getattr(args, n)}" for n in ("ranks", "steps", "width", "layers", "batch"))]
+        own = [
+            "--loop",
+            "--way",
+            way,
+            *(f"--{n}={getattr(args, n)}" for n in ("ranks", "steps", "width", "layers", "batch")),
+        ]
         subprocess.run([*launch, __file__, *own, *(["--cuda"] if args.cuda else [])], env=variables, check=True)
         found: dict[str, Any] = json.loads(rows.read_text())
         return found
@@ -128,6 +133,8 @@ def main() -> None:
     parser.add_argument("--way", default="ddp", help=argparse.SUPPRESS)
     parser.add_argument("--loop", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.steps < 6:
+        parser.error("--steps: at least 6, the first two of which only warm up")
     if args.loop:
         loop(args)
         return

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_run import PARAMEDIC, Job, said, start, torchrun, until  # noqa: F401
 
 from paramedic.collect.recording import read_recording
 from paramedic.model import Source
@@ -21,6 +20,7 @@ from paramedic.rank.pretend import pretend
 from paramedic.rank.score import Score
 from paramedic.rank.state import State, random_states, set_random_states
 from paramedic.rank.tape import Segments, Tape, packed, read_log, unpacked
+from test_run import PARAMEDIC, Job, said, start, torchrun, until  # noqa: F401
 
 PROGRAM = Path(__file__).parent / "recorded" / "train.py"
 Start = Callable[..., Job]
@@ -214,13 +214,15 @@ def test_training_is_the_same_with_and_without_and_the_recording_is_a_run(tmp_pa
     score = Score(str(tmp_path / "rec/recording/rank-00001"))
     assert score.start() == 2
     assert not any(line.get("p") for (kind, _), lines in score.marks.items() if kind == "b" for line in lines)
-    steps = sorted(int(file.stem.split("-")[1]) for file in (tmp_path / "rec/recording/rank-00001/segments").glob("step-*"))
+    steps = sorted(
+        int(file.stem.split("-")[1]) for file in (tmp_path / "rec/recording/rank-00001/segments").glob("step-*")
+    )
     assert steps[0] == 2
     report = diagnose([str(tmp_path / "rec")])
     assert [one.rule for one in report.findings] == []
     assert report.run.world_size == 2
     assert (tmp_path / "rec/run.json").exists()
-    assert not any(b"\x80\x04" == data[:2] for data in _files(tmp_path / "rec/recording"))
+    assert not any(data[:2] == b"\x80\x04" for data in _files(tmp_path / "rec/recording"))
 
 
 def _files(folder: Path) -> list[bytes]:

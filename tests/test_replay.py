@@ -13,14 +13,14 @@ from typing import Any
 
 import jsonschema
 import pytest
-from test_record import PROGRAM, recording
-from test_run import PARAMEDIC, Job, start, torchrun  # noqa: F401
 
 from paramedic.commands import main
 from paramedic.rank.tape import Tape
 from paramedic.replay import reading
 from paramedic.replay.compare import compare
 from paramedic.ward import environments
+from test_record import PROGRAM, recording
+from test_run import PARAMEDIC, Job, start, torchrun  # noqa: F401
 
 Start = Callable[..., Job]
 SCHEMA = json.loads(resources.files("paramedic.replay").joinpath("replay.schema.json").read_text("utf-8"))
@@ -94,7 +94,10 @@ def test_a_result_that_only_one_rank_got_is_told_from_what_a_rank_did(
     other[1][8]["h"] = "damaged on the way"
     written(tmp_path / "b", other, 3)
     assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 1
-    assert "Rank 1 got another result from equal inputs: output of call 1 (allreduce, group 0), step 2" in capsys.readouterr().out
+    assert (
+        "Rank 1 got another result from equal inputs: output of call 1 (allreduce, group 0), step 2"
+        in capsys.readouterr().out
+    )
     assert main(["compare", str(tmp_path / "a"), str(tmp_path / "a"), "--format", "json"]) == 0
     jsonschema.validate(json.loads(capsys.readouterr().out), SCHEMA)
 
@@ -269,13 +272,17 @@ def test_what_the_machine_did_wrong_is_found_alone_compared_and_diagnosed(tmp_pa
     assert len(told["ranks"][0]["differences"]) > 1
     code, told, _ = replayed(start(again(tmp_path / "bad", "--rank", "0"), **more))
     assert (code, told["bitwise"]) == (0, True)
-    done = subprocess.run([*PARAMEDIC, "diagnose", str(tmp_path / "bad"), "--format", "json"], capture_output=True, check=False)
+    done = subprocess.run(
+        [*PARAMEDIC, "diagnose", str(tmp_path / "bad"), "--format", "json"], capture_output=True, check=False
+    )
     verdict = json.loads(done.stdout)["verdict"]
-    assert (verdict["rule"], verdict["ranks"]) == ("NUM021", [1]) or len(verdict["ranks"]) == 0  # two ranks have no majority
+    assert (verdict["rule"], verdict["ranks"]) == ("NUM021", [1]) or len(
+        verdict["ranks"]
+    ) == 0  # two ranks have no majority
 
 
 @pytest.mark.slow
-def test_the_debugger_stops_at_the_failing_step_with_the_real_tensors(tmp_path: Path, start: Start) -> None:  # noqa: F811
+def test_the_same_exception_is_reached_again_and_until_stops_before_it(tmp_path: Path, start: Start) -> None:  # noqa: F811
     more = {"KIND": "ddp", "STEPS": 6, "RAISE": 4}
     assert start(recording(tmp_path / "rec"), **more).ended()[0] != 0
     code, found, _ = replayed(start(again(tmp_path / "rec", "--rank", "1"), **more))
@@ -349,7 +356,9 @@ def test_frameworks_run_again_alone_bit_for_bit(environment: str, kind: str, tmp
     record = [*PARAMEDIC, "record", "--payload", "always", "-o", str(tmp_path / "rec"), "--"]
     code, _, err = start([*record, *torchrun(program, 4, python)], **more).ended()
     assert code == 0, err
-    code, found, err = replayed(start(again(tmp_path / "rec", "--all", "--trust", program=program, python=python), **more))
+    code, found, err = replayed(
+        start(again(tmp_path / "rec", "--all", "--trust", program=program, python=python), **more)
+    )
     assert [one["bitwise"] for one in found["ranks"]] == [True] * 4, err
     assert code == 0
     assert found["recording"]["faults"] == []

@@ -280,7 +280,7 @@ def test_a_module_is_looked_at_once_it_has_been_imported(tmp_path: Path, monkeyp
     def patch(module: types.ModuleType) -> None:
         module.value = 2  # type: ignore[attr-defined]
 
-    monkeypatch.setattr(sys, "meta_path", [hooks._Finder(agent, {"looked_at": patch}), *sys.meta_path])
+    monkeypatch.setattr(sys, "meta_path", [hooks._Finder({"looked_at": patch}, agent.guarded), *sys.meta_path])
     import looked_at  # type: ignore[import-not-found]
 
     assert looked_at.value == 2

@@ -50,14 +50,12 @@ def accelerated():
     optimizer = torch.optim.AdamW(network.parameters(), lr=0.01)
     network, optimizer, loader = accelerator.prepare(network, optimizer, DataLoader(data(), batch_size=8, shuffle=True))
     torch.manual_seed(100 + accelerator.process_index)
-    done = 0
-    for x, y in loader:
+    for done, (x, y) in enumerate(loader, 1):
         loss = nn.functional.cross_entropy(network(x), y)
         accelerator.backward(loss)
         accelerator.clip_grad_norm_(network.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        done += 1
         if done == STEPS:
             break
     accelerator.gather(loss.detach())

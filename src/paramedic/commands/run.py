@@ -30,7 +30,7 @@ from paramedic.errors import ParamedicError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from paramedic.model import Run
+    from paramedic.model import Event, Fact, Run, Skipped, Source
     from paramedic.pipeline import Options
     from paramedic.report import ShownReport
     from paramedic.watch.watcher import View, Watcher
@@ -242,7 +242,8 @@ def _keep_run(folder: str, diagnosis: _Diagnosis) -> None:
 
     run = diagnosis.read(folder)
     with closing(RunWriter(Path(folder))) as writer:
-        for item in (*run.sources, *run.events, *run.facts, *run.skipped):
+        items: list[Source | Event | Fact | Skipped] = [*run.sources, *run.events, *run.facts, *run.skipped]
+        for item in items:
             writer.append(item)
         writer.finish(run)
 

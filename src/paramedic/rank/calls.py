@@ -25,7 +25,7 @@ ALIASES = {
 METHODS = {name: name for name in SPEC} | ALIASES
 """Every name under which torch may call it → the one that is recorded."""
 
-_OF_ROOT_IN, _OF_ROOT_OUT = ("broadcast", "scatter"), ("reduce", "gather")
+_OF_ROOT_IN = ("broadcast", "scatter")
 
 
 class Call:
@@ -44,8 +44,6 @@ class Call:
         root = self.fields.get("root")
         if op in _OF_ROOT_IN and root not in (None, rank):
             self.inputs = []  # whatever lies there is not sent
-        if op in _OF_ROOT_OUT and root not in (None, rank):
-            self.outputs = []  # whatever is there afterwards nobody promised
 
 
 def _fields(op: str, arguments: tuple[Any, ...]) -> dict[str, Any]:

@@ -151,12 +151,13 @@ class Player(Listener):
         why = differing(line, said)
         number, self.number = self.number, self.number + 1
         print_in = prints.of(call.inputs) if call.inputs else None
-        self._tell("c", i=number, g=name, q=line["q"], h=print_in, **said)
+        carried = self.settling and not why and line["h"] != print_in
+        self._tell("c", i=number, g=name, q=line["q"], h=line["h"] if carried else print_in, **said)
         if why and not self.exact:
             self.finish("astray", f"before the recorded steps the program makes another call than it made then: {why}")
         if not self.exact:
             return
-        if self.settling and not why and line["h"] != print_in:
+        if carried:
             self._note(
                 "between the restored state and the next forward pass the program handed on values from before it"
             )

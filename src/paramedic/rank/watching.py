@@ -89,7 +89,7 @@ class Ops:
     def _look(self, name: str, arguments: Any, result: Any) -> None:
         outputs = [one for one in _plain(result) if one.numel()]
         module, way = self._where()
-        if self._file is not None and outputs and not name.split(".")[1].startswith(_QUIET):
+        if self._file is not None and self.player.exact and outputs and not name.split(".")[1].startswith(_QUIET):
             said = {
                 "n": self.count,
                 "s": self.player.program.steps,
