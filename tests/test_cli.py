@@ -88,6 +88,19 @@ def test_actions_of_the_ward_and_their_flags_are_frozen() -> None:
     assert tuple(SURFACE) == VERBS
 
 
+def test_actions_of_memory_and_their_flags_are_frozen() -> None:
+    action = next(a for a in parsers()["memory"]._actions if isinstance(a, argparse._SubParsersAction))
+    common = ["-h", "--help", "--model", "--entry", "--batch", "--seq", "--target-seq", "--image-size", "--dtype",
+              "--optimizer", "--activation-checkpointing", "--attention", "--accumulation", "--gpu", "--gpu-memory",
+              "--strategy", "--world-size", "--tp", "--pp", "--dp", "--micro-batches", "--offload", "--bucket-view",
+              "--alloc-conf", "--format", "--output", "--quiet"]  # fmt: skip
+    assert {name: [flag for a in sub._actions for flag in a.option_strings] for name, sub in action.choices.items()} == {
+        "estimate": common,
+        "plan": [*common, "--largest", "--most"],
+        "compare": common,
+    }
+
+
 @pytest.mark.parametrize("arguments", [[], *([verb] for verb in VERBS)], ids=["paramedic", *VERBS])
 def test_every_help_page_is_there(arguments: list[str], capsys: Captured) -> None:
     with pytest.raises(SystemExit) as stop:
