@@ -94,7 +94,9 @@ def test_actions_of_memory_and_their_flags_are_frozen() -> None:
               "--optimizer", "--activation-checkpointing", "--attention", "--accumulation", "--gpu", "--gpu-memory",
               "--strategy", "--world-size", "--tp", "--pp", "--dp", "--micro-batches", "--offload", "--bucket-view",
               "--alloc-conf", "--format", "--output", "--quiet"]  # fmt: skip
-    assert {name: [flag for a in sub._actions for flag in a.option_strings] for name, sub in action.choices.items()} == {
+    assert {
+        name: [flag for a in sub._actions for flag in a.option_strings] for name, sub in action.choices.items()
+    } == {
         "estimate": common,
         "plan": [*common, "--largest", "--most"],
         "compare": common,
