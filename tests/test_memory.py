@@ -103,6 +103,7 @@ def made(configs: dict[str, str]) -> dict[str, Estimate]:
         "sgd": replace(base, optimizer="sgd"),
         "eager": replace(base, attention="eager", batch=8),
         "ddp": replace(eight, strategy="ddp"),
+        "view": replace(eight, strategy="ddp", bucket_view=True),
         "fsdp2": replace(eight, strategy="fsdp2"),
         "zero1": replace(eight, strategy="zero1"),
         "zero2": replace(eight, strategy="zero2"),
@@ -169,7 +170,10 @@ def test_eager_attention_keeps_its_score_matrices(made: dict[str, Estimate]) -> 
 
 def test_ddp_adds_buckets_as_large_as_the_gradients(made: dict[str, Estimate]) -> None:
     found = made["ddp"].result["breakdown"]["communication"]
-    assert found == 4 * made["plain"].result["parameters"]
+    gradients = 4 * made["plain"].result["parameters"]
+    assert found == gradients
+    ddp, view = (made[name].result["phases"]["optimizer"] for name in ("ddp", "view"))
+    assert ddp - view == pytest.approx(gradients, rel=0.01)
 
 
 def test_sharing_more_takes_less(made: dict[str, Estimate]) -> None:
@@ -181,7 +185,7 @@ def test_sharing_more_takes_less(made: dict[str, Estimate]) -> None:
     assert made["fsdp2"].result["breakdown"]["optimizer"] == pytest.approx(
         made["plain"].result["breakdown"]["optimizer"] / 8, rel=0.05
     )
-    assert made["zero2"].result["phases"]["optimizer"] < made["zero1"].result["phases"]["optimizer"]
+    assert made["zero2"].result["phases"]["backward"] < made["zero1"].result["phases"]["backward"]
 
 
 def test_tensor_parallelism_shares_the_projections(made: dict[str, Estimate]) -> None:
@@ -206,7 +210,7 @@ def test_every_kind_of_model_and_strategy_gives_a_valid_document(made: dict[str,
 
 def test_a_trace_on_the_cpu_matches_what_the_cpus_allocator_saw() -> None:
     code = Path(__file__).with_name("memory_real.py")
-    done = subprocess.run([sys.executable, str(code)], capture_output=True, text=True, timeout=200, check=True)
+    done = subprocess.run([sys.executable, str(code)], capture_output=True, text=True, timeout=290, check=True)
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["traced"] == pytest.approx(found["real"], rel=0.005)
 
@@ -229,10 +233,7 @@ def test_without_a_compiler_it_is_coarser_and_says_so(
 def test_the_users_own_code_is_traced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "train.py"
     file.write_text(ENTRY)
-    assert (
-        main(["memory", "estimate", "--entry", f"{file}:build", "--gpu", "4090", "--dtype", "fp32", "--format", "json"])
-        == 0
-    )
+    assert main(["memory", "estimate", "--entry", f"{file}:build", "--gpu", "4090", "--format", "json"]) == 0
     out = capsys.readouterr()
     found = json.loads(out.out)
     assert "child process" in out.err

@@ -54,7 +54,7 @@ def _add_step(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--seq", type=int, metavar="N", help="tokens of a sample (default: the model's, at most 2048)")
     group.add_argument("--target-seq", type=int, metavar="N", help="tokens of a decoder's target (default: as --seq)")
     group.add_argument("--image-size", type=int, metavar="N", help="pixels a side (default: the model's, or 224)")
-    group.add_argument("--dtype", choices=DTYPES, default="bf16-autocast", help="(default: bf16-autocast)")
+    group.add_argument("--dtype", choices=DTYPES, help="(default: bf16-autocast; with --entry: as your code does)")
     group.add_argument(
         "--optimizer", choices=OPTIMIZERS, default="adamw", help="adamw: as torch chooses on a GPU (default)"
     )
@@ -106,7 +106,8 @@ def request_of(args: argparse.Namespace) -> Request:
         )
     return Request(
         model=args.model, entry=args.entry, batch=args.batch, seq=args.seq, target_seq=args.target_seq,
-        image_size=args.image_size, dtype=args.dtype, optimizer=args.optimizer,
+        image_size=args.image_size, optimizer=args.optimizer,
+        dtype=args.dtype or ("fp32" if args.entry else "bf16-autocast"),
         checkpointing=args.activation_checkpointing, attention=args.attention, gpu=args.gpu,
         gpu_memory=args.gpu_memory, strategy=args.strategy, world_size=world, tp=args.tp, pp=args.pp,
         micro_batches=args.micro_batches, accumulation=args.accumulation, offload=args.offload,
@@ -120,6 +121,7 @@ def _estimate(args: argparse.Namespace) -> int:
     request = request_of(args)
     if request.entry and not args.quiet:
         flags.say(f"paramedic: runs {request.entry} in a child process of limited memory, without a GPU or data")
+    _begin(args)
     made = estimate(request, _say(args))
     _write(args, _rendered(made, args))
     return int(made.fits == "no")
@@ -148,6 +150,9 @@ def _plan(args: argparse.Namespace) -> int:
     from paramedic.report.json import dumps
 
     request = request_of(args)
+    if request.entry:
+        raise ParamedicError("memory plan: needs --model; with --entry, change your code and estimate it again")
+    _begin(args)
     found = (
         plan.largest(request, args.largest, _say(args)) if args.largest else plan.plan(request, args.most, _say(args))
     )
@@ -167,6 +172,11 @@ def _compare(args: argparse.Namespace) -> int:
     kind = args.format or flags.format_of(args.output, _FORMATS) or "text"
     _write(args, dumps(found) + "\n" if kind == "json" else compare.text(found))
     return 0
+
+
+def _begin(args: argparse.Namespace) -> None:
+    if not args.quiet and sys.stderr is not None and sys.stderr.isatty():
+        flags.say("paramedic: traces the step; a small model takes some seconds, 7 billion parameters half a minute")
 
 
 def _say(args: argparse.Namespace) -> Callable[[str], None]:

@@ -73,7 +73,7 @@ def estimate(request: Request, say: Say) -> Estimate:
     return estimates([request], say)[0]
 
 
-def estimates(requests: Sequence[Request], say: Say, keep_errors: bool = False) -> list[Estimate]:
+def estimates(requests: Sequence[Request], say: Say) -> list[Estimate]:
     for request in requests:
         check(request)
     cards = [card_of(one.gpu, one.gpu_memory) for one in requests]
@@ -81,11 +81,9 @@ def estimates(requests: Sequence[Request], say: Say, keep_errors: bool = False) 
     results, why = trace(requests, sizes, say)
     made = []
     for request, card, result in zip(requests, cards, results, strict=True):
-        if "error" in result and not keep_errors:
+        if "error" in result:
             raise ParamedicError(f"memory: {result['error']}")
-        if "error" not in result:
-            ranks = result.pop("ranks", [])
-            made.append(Estimate(request, card, result, ranks, why))
+        made.append(Estimate(request, card, result, result.pop("ranks", []), why))
     return made
 
 

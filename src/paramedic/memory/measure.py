@@ -53,12 +53,13 @@ def _phase_peaks(trace: Any) -> dict[str, int]:
     sizes: dict[int, int] = {}
     held, turn, phase = 0, 0, ""
     for index, (key, size, _, _) in enumerate(trace.events[: trace.steps[2]]):
+        while turn < len(bounds) and index >= bounds[turn][0]:
+            phase = bounds[turn][1]
+            peaks[phase] = max(peaks.get(phase, 0), held)
+            turn += 1
         held += -sizes.pop(key, 0) if size == FREED else size
         if size != FREED:
             sizes[key] = size
-        while turn < len(bounds) and index >= bounds[turn][0]:
-            phase = bounds[turn][1]
-            turn += 1
         if phase:
             peaks[phase] = max(peaks.get(phase, 0), held)
     return peaks

@@ -25,6 +25,8 @@ _FAMILIES = (
     "MODEL_FOR_CTC_MAPPING_NAMES",
     "MODEL_MAPPING_NAMES",
 )
+_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+"""Of the parameters and what is fed in; with autocast both stay fp32."""
 _LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "encoder_layers", "decoder_layers")
 
 
@@ -131,7 +133,7 @@ def _class_of(config: Any, given: dict[str, Any]) -> Any:
 
 def _build(kind: Any, config: Any, request: Request) -> tuple[torch.nn.Module, list[str]]:
     notes: list[str] = []
-    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(request.dtype, torch.float32)
+    dtype = _DTYPES.get(request.dtype, torch.float32)
     wanted = "eager" if request.attention == "eager" else "sdpa"
     for attention in dict.fromkeys((wanted, "eager")):
         try:
@@ -176,6 +178,7 @@ def _batch_maker(model: Any, config: Any, request: Request) -> Callable[[], BATC
     kind = type(model).__name__
     batch = request.batch
     text = _text(config)
+    half = _DTYPES.get(request.dtype, torch.float32)
 
     def tokens(length: int) -> torch.Tensor:
         return torch.zeros((batch, length), dtype=torch.long)
@@ -184,15 +187,17 @@ def _batch_maker(model: Any, config: Any, request: Request) -> Callable[[], BATC
         seq = request.seq or _longest(text)
         made: BATCH
         if name == "pixel_values":
-            made = {"pixel_values": torch.zeros((batch, *_image(config, request)))}
+            made = {"pixel_values": torch.zeros((batch, *_image(config, request)), dtype=half)}
         elif name == "input_features":
             frames = 2 * config.max_source_positions if hasattr(config, "max_source_positions") else seq
-            made = {"input_features": torch.zeros((batch, getattr(config, "num_mel_bins", 80), frames))}
+            made = {"input_features": torch.zeros((batch, getattr(config, "num_mel_bins", 80), frames), dtype=half)}
         elif name == "input_values":
-            made = {"input_values": torch.zeros((batch, seq))}
+            made = {"input_values": torch.zeros((batch, seq), dtype=half)}
         else:
             _check_length(text, seq)
             made = {"input_ids": tokens(seq)}
+        if kind.endswith("ForSequenceClassification") and getattr(config, "num_labels", 2) == 1:
+            return made | {"labels": torch.zeros((batch,), dtype=half)}
         return made | _labels(kind, name, seq, request, tokens)
 
     return make

@@ -12,7 +12,6 @@ from itertools import combinations
 from typing import Any
 
 from paramedic import __version__
-from paramedic.errors import ParamedicError
 from paramedic.memory import outside
 from paramedic.memory.cards import card_of
 from paramedic.memory.configs import config_of
@@ -60,7 +59,6 @@ class Plan:
     asked: Request
     answers: list[Answer] = field(default_factory=list)
     tried: int = 0
-    as_is: Estimate | None = None
     largest: str | None = None
 
 
@@ -155,22 +153,52 @@ def candidates(request: Request) -> list[Candidate]:
 def plan(request: Request, most: int, say: Say) -> Plan:
     found = Plan(request)
     card = card_of(request.gpu, request.gpu_memory)
-    for group in _groups(candidates(request)):
+    all_of_them = candidates(request)
+    parameters = _parameters(all_of_them[0].request, say)
+    possible = [one for one in all_of_them if least(one.request, parameters) <= card.memory]
+    for group in _groups(possible):
         if found.tried >= MOST_TRIED or len(found.answers) >= most:
             break
         say(f"paramedic: tries {len(group)} settings of effort {group[0].effort} to {group[-1].effort}")
         likely = [one for one, need in zip(group, needs(group, say), strict=True) if need <= card.memory]
         found.tried += len(group)
-        likely = [one for one in likely if not _covered(one, found)]
-        for made, candidate in _verified(likely[: most - len(found.answers)], say):
-            if found.as_is is None and not candidate.edits:
-                found.as_is = made
-            if made.fits != "no" and not _covered(candidate, found):
-                speed = samples_a_second(candidate.request, made.result["parameters"], card)
-                found.answers.append(Answer(candidate, made, speed))
+        for candidate in likely:
+            if len(found.answers) < most and not _covered(candidate, found):
+                made = estimates([candidate.request], say)[0]
+                if made.fits != "no":
+                    speed = samples_a_second(candidate.request, parameters, card)
+                    found.answers.append(Answer(candidate, made, speed))
     found.answers.sort(key=lambda one: (one.candidate.effort, -one.speed))
-    del found.answers[most:]
     return found
+
+
+def _parameters(request: Request, say: Say) -> int:
+    """Of the whole model, from two with few layers."""
+    if request.entry:
+        return int(estimates([request], say)[0].result["parameters"])
+    few, more = estimates([replace(request, layers=count) for count in FEW], say)
+    layers = few.result["layers"]
+    small, large = int(few.result["parameters"]), int(more.result["parameters"])
+    if not isinstance(layers, int) or large == small:
+        return small
+    return small + (large - small) * (layers - FEW[0]) // (FEW[1] - FEW[0])
+
+
+def least(request: Request, parameters: int) -> int:
+    """What parameters, gradients and optimizer alone take: no trace is needed where that is too much already."""
+    engine = request.strategy.startswith("zero")
+    weight = 2 if engine or request.dtype in ("bf16", "fp16") else 4
+    adam = {"adamw-8bit": 2, "sgd": 0, "adafactor": 0, "none": 0, "sgd-momentum": weight}
+    moments = adam.get(request.optimizer, 8 if engine else 2 * weight)
+    kept = 0 if request.offload != "none" else moments + (4 if engine else 0)
+    share = 1 / request.dp
+    weights = share if request.strategy in ("zero3", "fsdp2") else 1.0
+    if request.offload == "parameters":
+        weights = 0.0
+    sharing = share if engine or request.strategy == "fsdp2" else 1.0
+    gradients = 0.0 if request.offload != "none" else sharing if request.strategy != "zero1" else 1.0
+    each = weight * weights + weight * gradients + kept * sharing
+    return int(parameters / (request.tp * request.pp) * each)
 
 
 def _groups(found: Sequence[Candidate]) -> Iterator[Sequence[Candidate]]:
@@ -182,12 +210,6 @@ def _covered(candidate: Candidate, found: Plan) -> bool:
     """A set of edits that contains an answer's only adds effort to it."""
     mine = {edit.title for edit in candidate.edits}
     return any({edit.title for edit in answer.candidate.edits} <= mine for answer in found.answers)
-
-
-def _verified(chosen: Sequence[Candidate], say: Say) -> Iterator[tuple[Estimate, Candidate]]:
-    if chosen:
-        made = estimates([one.request for one in chosen], say)
-        yield from zip(made, chosen, strict=True)
 
 
 def needs(found: Sequence[Candidate], say: Say) -> list[int]:
@@ -304,8 +326,3 @@ def _lines(number: int, answer: Answer) -> Iterator[str]:
     for line in config_of(answer.candidate.request):
         yield f"       {line}"
     yield ""
-
-
-def need_model(request: Request) -> None:
-    if request.entry:
-        raise ParamedicError("memory plan: needs --model; with --entry, change your code and estimate again")

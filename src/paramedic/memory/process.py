@@ -54,8 +54,8 @@ def _child(task: dict[str, Any]) -> list[dict[str, Any]]:
         command = [sys.executable, "-P", "-m", "paramedic.memory.child", str(asked), str(found)]
         try:
             done = subprocess.run(
-                command, env=_environment(), stdin=subprocess.DEVNULL, stdout=sys.stderr if sys.stderr else None,
-                stderr=None, timeout=SECONDS, check=False,
+                command, env=_environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                timeout=SECONDS, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
             raise ParamedicError(f"memory: the trace did not end in {SECONDS // 60} minutes") from None

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from paramedic.memory import attention, entry, measure, models, pipeline, sharding, zero
+from paramedic.memory import attention, buckets, entry, measure, models, pipeline, sharding, zero
 from paramedic.memory import torch_internals as internals
 from paramedic.memory.allocator import Settings
 from paramedic.memory.cards import card_of
@@ -70,6 +70,8 @@ def _trace(request: Request, device: str) -> tuple[Trace, Work, list[str], int]:
     trace = tracer.trace
     if zero_stage:
         trace = zero.over(trace, request, sizes)
+    elif request.bucket_view and request.strategy == "ddp":
+        trace = buckets.into_buckets(trace)
     return trace, work, notes, sum(sizes)
 
 

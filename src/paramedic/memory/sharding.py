@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import torch
 from torch import nn
 
 from paramedic.errors import ParamedicError
 from paramedic.memory import torch_internals as internals
+from paramedic.memory.buckets import bucket_sizes
 from paramedic.memory.request import Request
 from paramedic.memory.trace import Tracer
 
-FIRST_BUCKET, BUCKET = 1 << 20, 25 << 20
-"""DistributedDataParallel's defaults."""
 _COLUMNS, _ROWS = ("colwise", "local_colwise"), ("rowwise", "local_rowwise")
 
 
@@ -110,17 +107,3 @@ def ddp_buckets(tracer: Tracer, parameters: list[nn.Parameter]) -> None:
     """The reducer's flat buffers: as much as the gradients, in buckets, from the last parameter to the first."""
     for size in bucket_sizes([(str(one.dtype), one.numel() * one.element_size()) for one in parameters]):
         tracer.block(size, "communication", "ddp bucket")
-
-
-def bucket_sizes(parameters: list[tuple[str, int]]) -> Iterator[int]:
-    full: dict[str, int] = {}
-    made: dict[str, int] = {}
-    for dtype, size in reversed(parameters):
-        full[dtype] = full.get(dtype, 0) + size
-        if full[dtype] >= (FIRST_BUCKET if not made.get(dtype) else BUCKET):
-            made[dtype] = made.get(dtype, 0) + 1
-            yield full.pop(dtype)
-    yield from full.values()
-
-
-Sharder = Callable[[Any], None]
