@@ -4,7 +4,6 @@ FOLDER/address appears when it is up; FOLDER/remove-NODEID takes a node away; it
 whoever started it is gone.
 """
 
-import contextlib
 import json
 import os
 import sys
@@ -19,8 +18,10 @@ from ray.cluster_utils import Cluster  # type: ignore[import-not-found]
 def patiently(work: Callable[[], Any]) -> Any:
     """On a busy machine a node may not be up within Ray's half minute."""
     for _ in range(10):
-        with contextlib.suppress(Exception):
+        try:
             return work()
+        except Exception as error:
+            print(f"{type(error).__name__}: {error}", flush=True)
     raise SystemExit("no node could be started")
 
 

@@ -179,7 +179,7 @@ def node_down(trial: Trial) -> None:
     trial.go()
     assert trial.job is not None
     trial.job.wait(PATIENCE)
-    subprocess.run(["scontrol", "update", f"nodename={node}", "state=resume"], check=True)
+    subprocess.run(["scontrol", "update", f"nodename={node}", "state=resume"], check=False)
 
 
 def preempt(trial: Trial) -> None:

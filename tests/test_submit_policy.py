@@ -116,6 +116,10 @@ def test_a_failure_without_diagnosis_is_not_tried_blindly() -> None:
     assert "not diagnosed" in decided(failure).reason
 
 
+def test_what_somebody_ended_at_the_engine_is_not_started_again() -> None:
+    assert decided(replace(TAKEN, reason="cancelled-outside")).action == "stop"
+
+
 def test_an_unsure_cause_is_no_ground_for_another_attempt() -> None:
     assert decided(replace(LOST, said_by="diagnosis", probability=0.1)).action == "stop"
 

@@ -152,6 +152,8 @@ def decide(
     """`failures` are those of all attempts so far, the last one last."""
     last = failures[-1]
     entry = policy.get(last.cause)
+    if last.reason == "cancelled-outside":
+        return Decision("stop", last.cause, "somebody ended it at the engine")
     if entry is None:
         return Decision("stop", last.cause, "the failure was not diagnosed: trying blindly would only repeat it")
     against = next(_against(entry, failures, room.most_attempts), None)
