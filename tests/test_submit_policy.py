@@ -63,6 +63,12 @@ def test_preemption_may_come_again_and_again_but_not_for_ever() -> None:
     assert "as many as are allowed" in decided(*[TAKEN] * 3, most_attempts=3).reason
 
 
+def test_a_rank_that_is_killed_again_and_again_is_not_taken_for_preempted_for_ever() -> None:
+    killed = replace(TAKEN, said_by="diagnosis", probability=0.5, reason="")
+    assert decided(killed, killed).action == "retry"
+    assert decided(killed, killed, killed).action == "stop"
+
+
 def test_a_time_limit_without_a_new_checkpoint_would_come_again() -> None:
     timed = replace(TAKEN, reason="time-limit")
     assert decided(timed).action == "stop"
