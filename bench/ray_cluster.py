@@ -10,8 +10,9 @@ import sys
 import time
 from pathlib import Path
 
-os.environ.setdefault("RAY_raylet_start_wait_time_s", "300")  # on a busy machine; read when Ray is imported
-from ray.cluster_utils import Cluster  # type: ignore[import-not-found]
+for name, value in (("RAY_raylet_start_wait_time_s", "300"), ("RAY_agent_register_timeout_ms", "300000")):
+    os.environ.setdefault(name, value)  # on a busy machine; read when Ray is imported
+from ray.cluster_utils import Cluster  # type: ignore[import-not-found]  # noqa: E402
 
 
 def main(folder: Path, nodes: int) -> None:
