@@ -427,7 +427,7 @@ def main() -> int:
     args = parser.parse_args()
     if args.engine == "slurm" and not args.show:
         in_slurm()
-    if args.engine == "ray" and not args.show:
+    if args.engine == "ray" and not args.show and not os.environ.get("RAY_CLUSTER_FOLDER"):
         in_ray()
     options = dict(text.split("=", 1) for text in args.option)
     keep = Path(tempfile.mkdtemp(prefix="submit-faults-", dir=args.keep))

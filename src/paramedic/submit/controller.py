@@ -300,8 +300,7 @@ def _await(process: subprocess.Popen[bytes], store: Store, entry: Entry, log: st
             return
         time.sleep(0.02)
     if process.poll() and phase_of(store.events(entry.id)) not in ENDED:
-        with open(log, encoding="utf-8", errors="replace") as file:
-            last = file.read()[-2000:].strip().split("\n")[-1]
+        last = rank_logs.tail(log).split("\n")[-1]
         raise ParamedicError(f"{entry.id}: its controller cannot run: {last} ({log})")
 
 
