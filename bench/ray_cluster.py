@@ -4,35 +4,22 @@ FOLDER/address appears when it is up; FOLDER/remove-NODEID takes a node away; it
 whoever started it is gone.
 """
 
-import contextlib
 import json
 import os
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from ray.cluster_utils import Cluster  # type: ignore[import-not-found]
-
-
-def patiently(work: Callable[[], Any]) -> Any:
-    """On a busy machine a node may not be up within Ray's half minute."""
-    for _ in range(10):
-        with contextlib.suppress(Exception):
-            return work()
-    raise SystemExit("no node could be started")
+for name, value in (("RAY_raylet_start_wait_time_s", "300"), ("RAY_agent_register_timeout_ms", "300000")):
+    os.environ.setdefault(name, value)  # on a busy machine; read when Ray is imported
+from ray.cluster_utils import Cluster  # type: ignore[import-not-found]  # noqa: E402
 
 
 def main(folder: Path, nodes: int) -> None:
     parent = os.getppid()
     head = {"num_cpus": 0, "include_dashboard": True, "dashboard_port": int(os.environ["RAY_DASHBOARD_PORT"])}
-    cluster = patiently(lambda: Cluster(initialize_head=True, head_node_args=head))
-
-    def added() -> Any:
-        return patiently(lambda: cluster.add_node(num_cpus=2))
-
-    members = {node.node_id: node for node in (added() for _ in range(nodes))}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    members = {node.node_id: node for node in (cluster.add_node(num_cpus=2) for _ in range(nodes))}
     cluster.wait_for_nodes()
     part = folder / "address.part"
     part.write_text(json.dumps({"address": f"http://{cluster.head_node.webui_url}", "nodes": list(members)}))
@@ -43,7 +30,7 @@ def main(folder: Path, nodes: int) -> None:
             file.unlink()
             if node is not None:
                 cluster.remove_node(node, allow_graceful=False)
-                members |= {one.node_id: one for one in [added()]}
+                members |= {one.node_id: one for one in [cluster.add_node(num_cpus=2)]}
         time.sleep(0.2)
     cluster.shutdown()
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shlex
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -402,3 +403,18 @@ def test_the_list_of_jobs_as_json(in_tmp: Path, monkeypatch: pytest.MonkeyPatch,
     assert [(one["id"], one["phase"], one["engine"]) for one in found["jobs"]] == [("train-1", "done", "local")]
     assert main(["jobs", "train"]) == 0
     assert "train-1: done on local" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(not shutil.which("unshare") or os.geteuid() != 0, reason="needs a mount namespace")
+def test_a_full_disk_is_said_before_anything_is_started(in_tmp: Path) -> None:
+    (in_tmp / "train.py").write_text("")
+    (in_tmp / "small").mkdir()
+    script = 'mount -t tmpfs -o size=256k none small && PARAMEDIC_JOBS=$PWD/small/jobs "$@"; code=$?; find small -name "attempt*"; exit $code'
+    words = [sys.executable, "-m", "paramedic", "submit", "--", sys.executable, "train.py"]
+    environment = {**os.environ, "PYTHONPATH": PACKAGES}
+    done = subprocess.run(
+        ["unshare", "--mount", "bash", "-c", script, "bash", *words],
+        capture_output=True, text=True, env=environment, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "MB are free" in done.stderr or "disk is full" in done.stderr

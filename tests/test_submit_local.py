@@ -117,6 +117,7 @@ def test_a_job_goes_on_without_its_controller_and_cancel_ends_it_all_the_same(su
         job.result(10)
 
 
+@pytest.mark.slow
 def test_a_program_of_the_command_line_is_retried_by_cause(
     root: str, in_tmp: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

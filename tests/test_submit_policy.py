@@ -63,6 +63,12 @@ def test_preemption_may_come_again_and_again_but_not_for_ever() -> None:
     assert "as many as are allowed" in decided(*[TAKEN] * 3, most_attempts=3).reason
 
 
+def test_a_rank_that_is_killed_again_and_again_is_not_taken_for_preempted_for_ever() -> None:
+    killed = replace(TAKEN, said_by="diagnosis", probability=0.5, reason="")
+    assert decided(killed, killed).action == "retry"
+    assert decided(killed, killed, killed).action == "stop"
+
+
 def test_a_time_limit_without_a_new_checkpoint_would_come_again() -> None:
     timed = replace(TAKEN, reason="time-limit")
     assert decided(timed).action == "stop"
@@ -114,6 +120,10 @@ def test_a_failure_without_diagnosis_is_not_tried_blindly() -> None:
     failure = failure_of(None, Ended("local", "", 3, last="boom"))
     assert decided(failure).action == "stop"
     assert "not diagnosed" in decided(failure).reason
+
+
+def test_what_somebody_ended_at_the_engine_is_not_started_again() -> None:
+    assert decided(replace(TAKEN, reason="cancelled-outside")).action == "stop"
 
 
 def test_an_unsure_cause_is_no_ground_for_another_attempt() -> None:

@@ -36,19 +36,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def fetched(paths: list[str]) -> Iterator[list[str]]:
     """Jobs of engines as folders with what the engine has about them; everything else as it is."""
     with ExitStack() as stack:
-        yield [_fetched(path, stack) for path in paths]
+        yield [read for path in paths for read in _fetched(path, stack)]
 
 
-def _fetched(path: str, stack: ExitStack) -> str:
+def _fetched(path: str, stack: ExitStack) -> list[str]:
     prefix, colon, id = path.partition(":")
     if not colon or prefix not in _ENGINES or os.path.lexists(path):
-        return path
+        return [path]
     from paramedic.submit.fetch import fetch
 
     folder = os.path.join(stack.enter_context(tempfile.TemporaryDirectory()), f"{prefix}-{id.replace('/', '-')}")
     os.mkdir(folder)
-    fetch(_ENGINES[prefix], id, folder)
-    return folder
+    return [folder, *fetch(_ENGINES[prefix], id, folder)]
 
 
 def run(args: argparse.Namespace) -> int:

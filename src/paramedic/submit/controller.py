@@ -40,7 +40,7 @@ class Controller:
         self.spec = entry.spec
         self.engine: Engine = engines.get(self.spec.engine)
         self.took_over = took_over
-        """Whether what was submitted last is certain to be in the events."""
+        """Then what was submitted last may not be in the events."""
 
     def run(self) -> None:
         while True:
@@ -93,13 +93,24 @@ class Controller:
                 return
             time.sleep(0.1)
         try:
-            id = (self.engine.find(plan) if self.took_over else None) or self.engine.submit(plan)
+            id = self._given(plan)
         except (ParamedicError, OSError) as error:
             self.note("attempt", "ended", plan.number, code=None, reason="refused", hosts=(), said=str(error))
             return
         self.took_over = False
         self.note("attempt", "submitted", plan.number, id=id)
         self.note("phase", "queued", plan.number)
+
+    def _given(self, plan: Plan) -> str:
+        """A later attempt does not fail because the engine is away for a moment."""
+        for pause in (2.0, 10.0) if plan.number > 1 else ():
+            try:
+                return (self.engine.find(plan) if self.took_over else None) or self.engine.submit(plan)
+            except (ParamedicError, OSError) as error:
+                self.note("controller", f"the engine refuses it: {error}", plan.number)
+                self.took_over = True
+                time.sleep(pause)
+        return (self.engine.find(plan) if self.took_over else None) or self.engine.submit(plan)
 
     def _follow(self, standing: Standing) -> None:
         attempt = standing.attempts[-1]
@@ -110,7 +121,7 @@ class Controller:
             state = self._poll(attempt.engine_id, plan)
             if state.phase != "queued" and phase in ("queued", "retrying", "preflight", "plan"):
                 phase, started = self._enter("rendezvous", plan), time.time()
-            if phase == "rendezvous" and (state.phase == "ended" or _has_met(plan)) and _has_met(plan):
+            if phase == "rendezvous" and _has_met(plan):
                 phase = self._enter("running", plan)
             if state.phase == "ended":
                 break
@@ -123,9 +134,9 @@ class Controller:
 
     def _ended(self, id: str, plan: Plan, state: State) -> None:
         """Whatever is left of it is ended, before anything is decided: two attempts never run at a time."""
+        self._try(lambda: self.engine.logs(id, plan))
         if not (state.code == 0 and not state.reason and self.spec.engine == "local"):
             self._try(lambda: self.engine.cancel(id, plan))
-        self._try(lambda: self.engine.logs(id, plan))
         rank_logs.settle(plan.folder, self.spec.ranks_per_node)
         self.note(
             "attempt", "ended", plan.number, code=state.code, reason=state.reason, hosts=state.hosts, said=state.text
@@ -135,6 +146,9 @@ class Controller:
         attempt = standing.attempts[-1]
         if attempt.went_well:
             self.note("phase", "done", attempt.number)
+            return
+        if attempt.action == "stop":  # decided just before a crash
+            self.note("phase", "failed", attempt.number, why=attempt.why)
             return
         plan = self._plan_of(attempt)
         self._enter("diagnosing", plan)
@@ -286,8 +300,7 @@ def _await(process: subprocess.Popen[bytes], store: Store, entry: Entry, log: st
             return
         time.sleep(0.02)
     if process.poll() and phase_of(store.events(entry.id)) not in ENDED:
-        with open(log, encoding="utf-8", errors="replace") as file:
-            last = file.read()[-2000:].strip().split("\n")[-1]
+        last = rank_logs.tail(log).split("\n")[-1]
         raise ParamedicError(f"{entry.id}: its controller cannot run: {last} ({log})")
 
 

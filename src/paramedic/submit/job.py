@@ -133,10 +133,7 @@ class Job:
     def _last_words(self, ranks: tuple[int, ...]) -> str:
         found = rank_logs.files(self.folder(), self.spec.ranks_per_node)
         for path in found.get(ranks[0] if ranks else 0, [])[::-1]:
-            with open(path, "rb") as file:
-                file.seek(max(os.path.getsize(path) - 8192, 0))
-                text = file.read().decode("utf-8", "replace").strip()
-            if text:
+            if text := rank_logs.tail(path):
                 return "\n".join(text.split("\n")[-40:])
         return ""
 

@@ -152,6 +152,8 @@ def decide(
     """`failures` are those of all attempts so far, the last one last."""
     last = failures[-1]
     entry = policy.get(last.cause)
+    if last.reason == "cancelled-outside":
+        return Decision("stop", last.cause, "somebody ended it at the engine")
     if entry is None:
         return Decision("stop", last.cause, "the failure was not diagnosed: trying blindly would only repeat it")
     against = next(_against(entry, failures, room.most_attempts), None)
@@ -174,7 +176,9 @@ def _against(entry: Retry, failures: Sequence[Failure], most_attempts: int) -> I
     if last.reason == "time-limit" and not last.progressed:
         yield "the time limit came before a new checkpoint: it would come again"
     same = _repeats(failures)
-    if same > entry.repeats and entry.action != "replan":
+    # An engine knows that it took the machine; a diagnosis only concludes it from a signal.
+    allowed = min(entry.repeats, 1) if last.said_by == "diagnosis" else entry.repeats
+    if same > allowed and entry.action != "replan":
         yield f"the same failure came {same + 1} times without a newer checkpoint"
     if sum(one.cause == last.cause for one in failures) > entry.times:
         yield f"{last.cause}: tried again {entry.times} times already"

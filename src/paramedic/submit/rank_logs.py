@@ -43,10 +43,14 @@ def last_line(folder: str, ranks_per_node: int) -> str:
     """The last words on standard error of whichever rank has any."""
     for paths in files(folder, ranks_per_node).values():
         for path in paths:
-            with contextlib.suppress(OSError), open(path, "rb") as file:
-                file.seek(max(os.path.getsize(path) - 4096, 0))
-                lines = file.read().decode("utf-8", "replace").split("\n")
-                said = next((line for line in reversed(lines) if line.strip()), "")
-                if said and path.endswith(("err", "stderr.log")):
-                    return said
+            if path.endswith(("err", "stderr.log")) and (said := tail(path)):
+                return said.split("\n")[-1]
+    return ""
+
+
+def tail(path: str, size: int = 8192) -> str:
+    """The end of a file, without empty lines after it; nothing where it cannot be read."""
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        file.seek(max(os.path.getsize(path) - size, 0))
+        return file.read().decode("utf-8", "replace").strip()
     return ""

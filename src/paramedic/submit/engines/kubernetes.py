@@ -277,10 +277,11 @@ def _delete(cluster: _Cluster, plan: Plan) -> None:
         cluster.ask(cluster.core.delete_namespaced_config_map, name, namespace)
 
 
-def fetch(name: str, folder: str) -> None:
+def fetch(name: str, folder: str) -> list[str]:
     """`k8s:NAME` or `k8s:NAMESPACE/NAME`, of a Job, a JobSet or a TrainJob."""
     namespace, _, own = name.rpartition("/")
     if not _fetch(_Cluster(None), namespace or "default", own, folder):
         raise ParamedicError(
             f"k8s:{name}: no pods of such a Job, JobSet or TrainJob in namespace {namespace or 'default'}"
         )
+    return []

@@ -5,6 +5,7 @@ Options: address (http://head:8265; else RAY_API_SERVER_ADDRESS). The jobs' fold
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -86,8 +87,6 @@ def check(plan: Plan) -> list[Concern]:
 
 
 def submit(plan: Plan) -> str:
-    import json
-
     write_launch(plan)
     with open(os.path.join(plan.folder, "placement.json"), "w", encoding="utf-8") as file:
         json.dump(placement(plan), file)
@@ -148,7 +147,7 @@ def cancel(id: str, plan: Plan) -> None:
     ending.end(lambda: ending.marked(plan.mark), 8.0)
 
 
-def fetch(id: str, folder: str) -> None:
+def fetch(id: str, folder: str) -> list[str]:
     reached = client("")
     known = {name: job for job in _asked(reached.list_jobs) for name in (job.submission_id, job.job_id) if name}
     if id not in known:
@@ -157,3 +156,4 @@ def fetch(id: str, folder: str) -> None:
     with open(os.path.join(folder, "ray-driver.log"), "w", encoding="utf-8") as file:
         file.write(_asked(reached.get_job_logs, found.submission_id))
         file.write(f"\njob {id}: {found.status}: {found.message or ''}\n")
+    return []

@@ -190,8 +190,8 @@ def cancel(id: str, plan: Plan) -> None:
         ending.end(lambda: ending.marked(plan.mark), 0.0)
 
 
-def fetch(id: str, folder: str) -> None:
-    """All that Slurm has about a job, also one that was not submitted by us."""
+def fetch(id: str, folder: str) -> list[str]:
+    """All that Slurm has about a job, also one that was not submitted by us; its output is read where it lies."""
     if not id.isascii() or not id.replace("_", "").isdigit():
         raise ParamedicError(f"slurm:{id}: a job's number is wanted")
     said = ask(["scontrol", "show", "job", id], _NEEDED, may_fail=True)
@@ -205,6 +205,4 @@ def fetch(id: str, folder: str) -> None:
         if text.strip():
             with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
                 file.write(text)
-    for place in dict.fromkeys(filter(None, (told.get("StdOut"), told.get("StdErr")))):
-        if os.path.isfile(place) and not os.path.exists(target := os.path.join(folder, os.path.basename(place))):
-            os.symlink(os.path.abspath(place), target)
+    return [path for path in dict.fromkeys((told.get("StdOut", ""), told.get("StdErr", ""))) if os.path.isfile(path)]
