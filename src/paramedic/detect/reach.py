@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from paramedic.detect.network import Found, at, described
+from paramedic.detect.network import Found, at, described, exports
 from paramedic.detect.nodes import Node, Pair, listed, nodes, pairs, plain
 from paramedic.detect.once import once
 from paramedic.knowledge import Rule
@@ -188,7 +188,8 @@ def unreachable(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
         carrying = [one for one in node.interfaces.values() if one.carries]
         events += [node.says(f"interface {one.name}", described(one)) for one in carrying]
     pairs_said = listed(f"{start} → {end}" for start, end in bad)
-    yield at(rule, events, who, {"pairs": pairs_said, "interface": other or "<an interface on which all hosts meet>"})
+    name = other or "<an interface on which all hosts meet>"
+    yield at(rule, events, who, {"pairs": pairs_said, "exports": exports(known, "GLOO_SOCKET_IFNAME", name)})
 
 
 def _other_network(run: Run, used: set[str]) -> str:
