@@ -147,7 +147,8 @@ def master_port_filtered(run: Run, rule: Rule, found: Sequence[Finding]) -> Foun
 def data_ports_filtered(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
     """Connections between ranks use any free port: those are dropped, whether or not the master's is open."""
     known = nodes(run)
-    bad = {way.ends: way for way in ways(run) if way.blocked and not _gone(way)}
+    told = {frozenset((*one.hosts, one.fields["peer"])) for one in found if one.rule == "NET057"}
+    bad = {way.ends: way for way in ways(run) if way.blocked and not _gone(way) and frozenset(way.ends) not in told}
     if not bad:
         return
     for host in blamed(bad, [way.ends for way in ways(run)], known):
