@@ -175,11 +175,8 @@ def _gone(way: Way) -> bool:
 def unreachable(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
     """No way at all between hosts at the addresses that they would use: another subnet, a cut, a wrong address."""
     known = nodes(run)
-    bad = {
-        way.ends: way
-        for way in ways(run)
-        if (not way.open and _gone(way)) or any(p.result == "other-host" for p in way.data)
-    }
+    told = {host for one in found if one.rule == "NET041" for host in one.hosts}
+    bad = {way.ends: way for way in ways(run) if _nowhere(way) and not told & set(way.ends)}
     if not bad:
         return
     who = blamed(bad, [way.ends for way in ways(run)], known, hook=False)
@@ -191,6 +188,10 @@ def unreachable(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
     pairs_said = listed(f"{start} → {end}" for start, end in bad)
     name = other or "<an interface on which all hosts meet>"
     yield at(rule, events, who, {"pairs": pairs_said, "exports": exports(known, "GLOO_SOCKET_IFNAME", name)})
+
+
+def _nowhere(way: Way) -> bool:
+    return (not way.open and _gone(way)) or any(pair.result == "other-host" for pair in way.data)
 
 
 def _other_network(run: Run, used: set[str]) -> str:
