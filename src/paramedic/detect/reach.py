@@ -147,7 +147,7 @@ def master_port_filtered(run: Run, rule: Rule, found: Sequence[Finding]) -> Foun
 def data_ports_filtered(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
     """Connections between ranks use any free port: those are dropped, whether or not the master's is open."""
     known = nodes(run)
-    told = {frozenset((*one.hosts, one.fields["peer"])) for one in found if one.rule == "NET057"}
+    told = _refused_ways(found)
     bad = {way.ends: way for way in ways(run) if way.blocked and not _gone(way) and frozenset(way.ends) not in told}
     if not bad:
         return
@@ -163,6 +163,11 @@ def data_ports_filtered(run: Run, rule: Rule, found: Sequence[Finding]) -> Found
         yield at(rule, events, [host], {"others": others, "ports": ports, **_filter_fields(known.get(host), ports)})
 
 
+def _refused_ways(found: Sequence[Finding]) -> set[frozenset[str]]:
+    """Pairs of whom facts alone have said that reverse-path filtering parts them."""
+    return {frozenset((*one.hosts, one.fields["peer"])) for one in found if one.rule == "NET057"}
+
+
 def _gone(way: Way) -> bool:
     """Nothing at all answers there: that is another matter than a filter."""
     return (
@@ -175,8 +180,9 @@ def _gone(way: Way) -> bool:
 def unreachable(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
     """No way at all between hosts at the addresses that they would use: another subnet, a cut, a wrong address."""
     known = nodes(run)
-    told = {host for one in found if one.rule == "NET041" for host in one.hosts}
+    told, refused = {host for one in found if one.rule == "NET041" for host in one.hosts}, _refused_ways(found)
     bad = {way.ends: way for way in ways(run) if _nowhere(way) and not told & set(way.ends)}
+    bad = {ends: way for ends, way in bad.items() if frozenset(ends) not in refused}
     if not bad:
         return
     who = blamed(bad, [way.ends for way in ways(run)], known, hook=False)
