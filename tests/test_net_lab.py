@@ -304,9 +304,13 @@ def test_the_planned_hostfile_trains_with_deepspeeds_launcher(misleading: Lab) -
 
 
 @pytest.mark.slow
-def test_the_planned_configuration_trains_with_accelerate(misleading: Lab) -> None:
+@pytest.mark.parametrize("kind", ["MULTI_CPU", "MULTI_GPU"])
+def test_the_planned_configuration_trains_with_accelerate(misleading: Lab, kind: str) -> None:
+    """As planned for processors; and as planned for GPUs, where accelerate starts torchrun, though none is used here."""
     tools = environment("hf")
     text = planned(misleading, "accelerate")
+    if kind == "MULTI_GPU":
+        text = text.replace("MULTI_CPU", kind).replace("use_cpu: true", "use_cpu: false")
     file = misleading.folder / "accelerate.yaml"
     file.write_text(text)
     settings = [line.split("): ", 1)[1] for line in text.split("\n") if line.startswith("#   ")]

@@ -149,24 +149,24 @@ def environment_differs(run: Run, rule: Rule, found: Sequence[Finding]) -> Found
 def left_from_a_trial(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
     """Variables for debugging, set in the environment or left in nccl.conf."""
     for name, only in _DEBUG.items():
-        hosts = [
-            n for n in nodes(run).values() if name in n.settings and (not only or n.settings[name].upper() == only)
-        ]
-        if hosts:
-            files = sorted(
-                {
-                    file
-                    for node in hosts
-                    for file, values in node.named("conf ")
-                    if isinstance(values, Mapping) and name in values
-                }
-            )
-            place = f" in {files[0]}" if files else ""
-            action = f"sed -i '/^{name} *=/d' {plain(files[0])}" if files else f"unset {name}"
-            event = hosts[0].says(
-                f"conf {files[0]}" if files else f"env {name}", f"{name}={hosts[0].settings[name]}{place}"
-            )
-            yield at(rule, [event], [node.host for node in hosts], {"name": name, "place": place, "action": action})
+        set_in: dict[str, list[Node]] = {}
+        for node in nodes(run).values():
+            if name in node.settings and (not only or node.settings[name].upper() == only):
+                set_in.setdefault(_file_with(node, name), []).append(node)
+        for file, hosts in set_in.items():
+            place = f" in {file}" if file else ""
+            action = f"sed -i '/^{name} *=/d' {plain(file)}" if file else f"unset {name}"
+            event = hosts[0].says(f"conf {file}" if file else f"env {name}", f"{name}={hosts[0].settings[name]}{place}")
+            fields = {"name": name, "place": place, "action": action}
+            yield at(rule, [event], [node.host for node in hosts], fields)
+
+
+def _file_with(node: Node, name: str) -> str:
+    """The nccl.conf that sets it; none where the environment does."""
+    if name in node.env:
+        return ""
+    files = [file for file, values in node.named("conf ") if isinstance(values, Mapping) and name in values]
+    return min(files, default="")
 
 
 def versions_differ(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:

@@ -195,7 +195,12 @@ def unlike_networks(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
             among[host].says(f"env {variable}", f"{used[host][1].why}: {networks[host]}") for host in sorted(networks)
         ]
         for name in sorted(same):
-            fields = {"variable": variable, "networks": listed(map(str, set(networks.values()))), "interface": name}
+            fields = {
+                "variable": variable,
+                "networks": listed(map(str, set(networks.values()))),
+                "interface": name,
+                "exports": exports(among, variable, name),
+            }
             yield at(rule, events[:6], [host for host in odd if good_interface(among[host], among) == name], fields)
 
 
@@ -292,6 +297,18 @@ def good_address(node: Node | None, among: Mapping[str, Node]) -> str:
             if address.network == network:
                 return str(address.ip)
     return "<an address of rank 0's host that all hosts reach>"
+
+
+def exports(among: Mapping[str, Node], variable: str, interface: str) -> str:
+    """What to set on every host to meet on this interface: the master's address, too, where it is on another one."""
+    lines = [f"export {variable}={interface}"]
+    said = next((master for node in among.values() if (master := master_of(node))), None)
+    ips = [ip for node in among.values() for ip in node.resolved(said[0]) or ()] if said else []
+    owner = owner_of(ips, among) or first_node(among)
+    there = owner.interfaces[interface].carries if owner and interface in owner.interfaces else ()
+    if said and there and not any(address.ip in ips for address in there):
+        lines.append(f"export MASTER_ADDR={there[0].ip}")
+    return "\n".join(lines)
 
 
 def master_unusable(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from paramedic.detect.network import Found, at, described
+from paramedic.detect.network import Found, at, described, exports
 from paramedic.detect.topology import Node, Pair, listed, nodes, pairs, plain
 from paramedic.detect.once import once
 from paramedic.knowledge import Rule
@@ -147,7 +147,8 @@ def master_port_filtered(run: Run, rule: Rule, found: Sequence[Finding]) -> Foun
 def data_ports_filtered(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
     """Connections between ranks use any free port: those are dropped, whether or not the master's is open."""
     known = nodes(run)
-    bad = {way.ends: way for way in ways(run) if way.blocked and not _gone(way)}
+    told = _refused_ways(found)
+    bad = {way.ends: way for way in ways(run) if way.blocked and not _gone(way) and frozenset(way.ends) not in told}
     if not bad:
         return
     for host in blamed(bad, [way.ends for way in ways(run)], known):
@@ -162,6 +163,11 @@ def data_ports_filtered(run: Run, rule: Rule, found: Sequence[Finding]) -> Found
         yield at(rule, events, [host], {"others": others, "ports": ports, **_filter_fields(known.get(host), ports)})
 
 
+def _refused_ways(found: Sequence[Finding]) -> set[frozenset[str]]:
+    """Pairs of whom facts alone have said that reverse-path filtering parts them."""
+    return {frozenset((*one.hosts, one.fields["peer"])) for one in found if one.rule == "NET057"}
+
+
 def _gone(way: Way) -> bool:
     """Nothing at all answers there: that is another matter than a filter."""
     return (
@@ -174,11 +180,9 @@ def _gone(way: Way) -> bool:
 def unreachable(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
     """No way at all between hosts at the addresses that they would use: another subnet, a cut, a wrong address."""
     known = nodes(run)
-    bad = {
-        way.ends: way
-        for way in ways(run)
-        if (not way.open and _gone(way)) or any(p.result == "other-host" for p in way.data)
-    }
+    told, refused = {host for one in found if one.rule == "NET041" for host in one.hosts}, _refused_ways(found)
+    bad = {way.ends: way for way in ways(run) if _nowhere(way) and not told & set(way.ends)}
+    bad = {ends: way for ends, way in bad.items() if frozenset(ends) not in refused}
     if not bad:
         return
     who = blamed(bad, [way.ends for way in ways(run)], known, hook=False)
@@ -188,7 +192,12 @@ def unreachable(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
         carrying = [one for one in node.interfaces.values() if one.carries]
         events += [node.says(f"interface {one.name}", described(one)) for one in carrying]
     pairs_said = listed(f"{start} → {end}" for start, end in bad)
-    yield at(rule, events, who, {"pairs": pairs_said, "interface": other or "<an interface on which all hosts meet>"})
+    name = other or "<an interface on which all hosts meet>"
+    yield at(rule, events, who, {"pairs": pairs_said, "exports": exports(known, "GLOO_SOCKET_IFNAME", name)})
+
+
+def _nowhere(way: Way) -> bool:
+    return (not way.open and _gone(way)) or any(pair.result == "other-host" for pair in way.data)
 
 
 def _other_network(run: Run, used: set[str]) -> str:

@@ -153,8 +153,10 @@ def accelerate(plan: Plan, job: Job) -> str:
     if any(node.value("gpus") for node in (job.nodes or {}).values()):
         lines[1], lines[-1] = "distributed_type: MULTI_GPU", "use_cpu: false"
     lines.append("# accelerate launch --config_file FILE --machine_rank R " + job.script + ", after:")
+    cpu = lines[-2] == "use_cpu: true"  # without GPUs accelerate starts one process and leaves its number to us
     for rank, host in enumerate(plan.order):
         values = {name: value for name, value in settings(plan, host, job).items() if not name.startswith("MASTER_")}
+        values |= {"RANK": str(rank), "WORLD_SIZE": str(len(plan.order))} if cpu and job.nproc == 1 else {}
         lines.append(f"#   {host} (rank {rank}): " + " ".join(f"{name}={value}" for name, value in values.items()))
     return "\n".join(lines) + "\n"
 
