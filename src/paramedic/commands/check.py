@@ -124,9 +124,7 @@ def _environment(args: argparse.Namespace) -> Run:
              for name, at in (("from", start), ("until", time.time()))]  # fmt: skip
     lost = [Skipped("--via", f"{broken} answers came only in part")] if broken else []
     seen_all = _of_nodes(nodes)
-    return replace(
-        seen_all, facts=(*seen_all.facts, *asked), skipped=(*seen_all.skipped, *ended.skipped, *lost)
-    )
+    return replace(seen_all, facts=(*seen_all.facts, *asked), skipped=(*seen_all.skipped, *ended.skipped, *lost))
 
 
 def _of_nodes(nodes: Sequence[Seen]) -> Run:
