@@ -8,8 +8,8 @@ from dataclasses import replace
 from statistics import median
 
 from paramedic.detect.network import Found, at
-from paramedic.detect.topology import Node, listed, nodes, plain
 from paramedic.detect.reach import Ends, blamed, drops, filter_events, said, ways
+from paramedic.detect.topology import Node, listed, nodes, plain
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from paramedic.detect.network import Found, at, described, exports
-from paramedic.detect.topology import Node, Pair, listed, nodes, pairs, plain
 from paramedic.detect.once import once
+from paramedic.detect.topology import Node, Pair, listed, nodes, pairs, plain
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 
