@@ -1,7 +1,7 @@
 """find what will fail before it is started: versions, environment, node health, configurations, code, checkpoint
 
-Reads the project folder, this machine and what follows `--`; nothing of it is started or imported. A probe of our own takes
-less than a second a node. `paramedic fix` shows and applies the safe changes.
+Reads the project folder, this machine and what follows `--`; nothing of it is started or imported. A probe of our own
+takes less than a second a node. `paramedic fix` shows and applies the safe changes.
 
   paramedic check
   paramedic check train/ -- torchrun --nproc-per-node 8 train.py --deepspeed ds.json
