@@ -386,20 +386,6 @@ def test_too_few_labels_cannot_be_scored(store: Store) -> None:
         score(store.labelled_texts())
 
 
-@pytest.mark.slow
-def test_on_the_sample_it_beats_both_baselines(sample: Store, capsys: Captured) -> None:
-    path = str(sample.path)
-    sample._db.close()
-    assert main(["study", "label", "--score", "--db", path, "--format", "json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    found = {(one["split"], one["classifier"]): one for one in document["qualities"]}
-    assert document["used"] in ("shipped", "words")
-    for split in ("by repository", "by hash"):
-        assert found[split, "shipped"]["posts"] == 36
-        assert found[split, "majority"]["symptom_f1"]["value"] < 0.1
-        assert found[split, "shipped"]["symptom_f1"]["value"] > found[split, "tfidf"]["symptom_f1"]["value"]
-
-
 # -- the command ---------------------------------------------------------------------------------------------------
 
 
