@@ -110,7 +110,7 @@ def _asked(place: Path, program: Path, pairs: list[tuple[str, Any]]) -> Mapping[
         input=json.dumps(pairs),
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=840,
         env=environment | {"CUDA_VISIBLE_DEVICES": "", "TOKENIZERS_PARALLELISM": "false"},
         check=False,
     )
@@ -120,6 +120,7 @@ def _asked(place: Path, program: Path, pairs: list[tuple[str, Any]]) -> Mapping[
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("environment", "program", "kind", "rules"),
     [

@@ -641,14 +641,13 @@ def slurm_gpus(setup: Setup) -> Iterator[Hit]:
 
 
 def hostfile_twice(setup: Setup) -> Iterator[Hit]:
-    for source, facts in _hosts(setup):
+    for _, facts in _hosts(setup):
         seen: set[str] = set()
         for fact in facts:
             host = fact.name.split(" ", 3)[3]
             if host in seen:
                 yield Hit((fact,), {"host": host})
             seen.add(host)
-        del source
 
 
 def hostfile_line(setup: Setup) -> Iterator[Hit]:
