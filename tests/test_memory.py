@@ -185,7 +185,7 @@ def test_sharing_more_takes_less(made: dict[str, Estimate]) -> None:
     assert made["fsdp2"].result["breakdown"]["optimizer"] == pytest.approx(
         made["plain"].result["breakdown"]["optimizer"] / 8, rel=0.05
     )
-    assert made["zero2"].result["phases"]["backward"] < made["zero1"].result["phases"]["backward"]
+    assert made["zero2"].result["phases"]["backward"] <= made["zero1"].result["phases"]["backward"]
 
 
 def test_tensor_parallelism_shares_the_projections(made: dict[str, Estimate]) -> None:
