@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from paramedic.errors import ParamedicError
+from paramedic.memory import torch_internals as internals
 from paramedic.memory.models import Work
 
 _WANTED = "a function that returns (model, optimizer, batch, loss), where loss(model, batch) gives one number"
@@ -23,8 +24,7 @@ def from_entry(entry: str, device: str) -> tuple[Work, Any]:
     build = getattr(_module(file), name, None)
     if not callable(build):
         raise ParamedicError(f"--entry {entry}: {file} has no function {name}; it needs {_WANTED}")
-    torch.__future__.set_overwrite_module_params_on_conversion(True)
-    with torch.device(device):
+    with torch.device(device), internals.plain_conversion():
         made = build()
     if not isinstance(made, tuple) or len(made) != 4:
         raise ParamedicError(f"--entry {entry}: returned {type(made).__name__}; it needs {_WANTED}")

@@ -14,6 +14,7 @@ from typing import Any
 from paramedic.errors import ParamedicError
 from paramedic.memory import outside
 from paramedic.memory.cards import Card, Range, card_of
+from paramedic.memory.config_json import read_config
 from paramedic.memory.process import Say, trace
 from paramedic.memory.request import Request, check
 
@@ -76,6 +77,8 @@ def estimate(request: Request, say: Say) -> Estimate:
 def estimates(requests: Sequence[Request], say: Say) -> list[Estimate]:
     for request in requests:
         check(request)
+        if request.model:
+            read_config(request.model)
     cards = [card_of(one.gpu, one.gpu_memory) for one in requests]
     sizes = [_capacities(one, card) for one, card in zip(requests, cards, strict=True)]
     results, why = trace(requests, sizes, say)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from paramedic.errors import ParamedicError
+from paramedic.memory.config_json import read_config
 from paramedic.memory.request import Request
 
-LARGEST_CONFIG = 4 << 20
 BATCH = dict[str, torch.Tensor]
 _FAMILIES = (
     "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
@@ -41,24 +39,6 @@ class Work:
     experts: int = 0
     layers: int | None = None
     notes: tuple[str, ...] = ()
-
-
-def read_config(path: str) -> dict[str, Any]:
-    file = Path(path, "config.json") if Path(path).is_dir() else Path(path)
-    try:
-        with file.open("rb") as stream:
-            data = stream.read(LARGEST_CONFIG + 1)
-    except OSError as error:
-        raise ParamedicError(f"--model {path}: {error.strerror or error}") from None
-    if len(data) > LARGEST_CONFIG:
-        raise ParamedicError(f"--model {path}: larger than {LARGEST_CONFIG >> 20} MiB; is it a config.json?")
-    try:
-        config = json.loads(data)
-    except (ValueError, RecursionError):
-        raise ParamedicError(f"--model {path}: not JSON; give the config.json of a Hugging Face model") from None
-    if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
-        raise ParamedicError(f'--model {path}: no "model_type"; give the config.json of a Hugging Face model')
-    return config
 
 
 def from_config(request: Request) -> Work:

@@ -83,6 +83,8 @@ def _check_ranks(request: Request) -> None:
         )
     if request.offload != "none" and request.strategy not in ("zero1", "zero2", "zero3", "fsdp2"):
         raise ParamedicError(f"--offload {request.offload}: needs --strategy zero1, zero2, zero3 or fsdp2")
+    if request.strategy.startswith("zero") and request.dtype == "fp32":
+        raise ParamedicError(f"--strategy {request.strategy} --dtype fp32: ZeRO is known in half precision; say bf16")
     if request.offload == "parameters" and request.strategy in ("zero1", "zero2"):
         raise ParamedicError("--offload parameters: needs --strategy zero3 or fsdp2")
     if request.pp > 1 and request.strategy in ("zero2", "zero3"):

@@ -140,6 +140,41 @@ def pretend_cuda(card: Card) -> None:
     torch.Tensor.record_stream = lambda self, one: None  # type: ignore[method-assign, assignment]
 
 
+@contextlib.contextmanager
+def plain_conversion() -> Iterator[None]:
+    """`model.cuda()`, `model.to(dtype)`: torch would swap tensors without data in place and fail; they are replaced."""
+    done: dict[int, tuple[Any, Any]] = {}
+
+    def converted(tensor: Any, convert: Any) -> Any:
+        if id(tensor) not in done:
+            with torch.no_grad():
+                new = convert(tensor)
+            if isinstance(tensor, torch.nn.Parameter) and new is not tensor:
+                new = torch.nn.Parameter(new, requires_grad=tensor.requires_grad)
+            done[id(tensor)] = (tensor, new)  # the old one is kept, or another could get its id
+        return done[id(tensor)][1]
+
+    latest: list[Any] = [None]
+
+    def apply(module: Any, convert: Any, recurse: bool = True) -> Any:
+        if latest[0] is not convert:
+            latest[0] = convert
+            done.clear()
+        for child in module.children() if recurse else ():
+            child._apply(convert)
+        for held in (module._parameters, module._buffers):
+            for name, tensor in held.items():
+                held[name] = None if tensor is None else converted(tensor, convert)
+        return module
+
+    original = torch.nn.Module._apply
+    torch.nn.Module._apply = apply  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        torch.nn.Module._apply = original  # type: ignore[method-assign]
+
+
 def choose_as_on_cuda(device: str) -> None:
     """torch's optimizers run all tensors at once (`foreach`) on CUDA; for tensors without data they would not."""
     from torch._subclasses.fake_tensor import FakeTensor
