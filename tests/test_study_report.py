@@ -177,7 +177,8 @@ def test_the_command_writes_the_page_and_the_tables(tmp_path: Path, capsys: Capt
     assert [row["symptom"] for row in rows].count("collective-hang") == 1
     import duckdb
 
-    assert duckdb.sql(f"SELECT count(*) FROM '{data / 'faults.parquet'}'").fetchall() == [(4,)]
+    counted = duckdb.connect().execute(f"SELECT count(*) FROM '{data / 'faults.parquet'}'")
+    assert counted.fetchall() == [(4,)]
     assert main([*arguments, "--framework", "caffe"]) == 2
     assert "horovod" in capsys.readouterr().err
 

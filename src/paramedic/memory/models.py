@@ -64,7 +64,7 @@ def _config(given: dict[str, Any]) -> tuple[Any, list[str]]:
     import transformers
 
     kind = given["model_type"]
-    known = transformers.models.auto.configuration_auto.CONFIG_MAPPING_NAMES
+    known = vars(transformers.models.auto.configuration_auto)["CONFIG_MAPPING_NAMES"]
     if kind not in known:
         near = difflib.get_close_matches(kind, known, n=3)
         hint = f"; near to it: {', '.join(near)}" if near else ""

@@ -75,7 +75,10 @@ def _summary(report: Report) -> Iterator[Text]:
     said = ", ".join(
         count(kinds[s], s) if s != "info" else f"{kinds[s]} info" for s in reversed(SEVERITIES) if kinds[s]
     )
-    examined = f"{count(len(report.run.sources), 'file')} examined"
+    nodes = sum(source.kind == "probe" for source in report.run.sources)
+    files = len(report.run.sources) - nodes
+    examined = " and ".join(count(number, what) for number, what in ((files, "file"), (nodes, "node")) if number)
+    examined += " examined"
     aside = f", {len(report.suppressed)} set aside" if report.suppressed else ""
     if not report.run.sources:
         yield Text("Nothing here is a configuration or a program that Paramedic knows.", style="bold")
