@@ -162,7 +162,7 @@ def test_exit_codes(tmp_path: Path, capsys: Captured) -> None:
     assert main(["check", project(tmp_path / "good", ds_dot_json=good)]) == 0
     assert main(["check", project(tmp_path / "bad", ds_dot_json=BOTH)]) == 1
     assert main(["check", project(tmp_path / "bad"), "--fail-on", "never"]) == 0
-    assert main(["check", project(tmp_path / "none", notes_dot_txt="hello")]) == 3
+    assert main(["check", project(tmp_path / "none", notes_dot_txt="hello"), "--files-only"]) == 3
     capsys.readouterr()
     assert main(["check", str(tmp_path / "missing")]) == 2
     captured = capsys.readouterr()

@@ -162,6 +162,7 @@ def test_an_extension_for_another_torch_and_another_nccl_are_found(
     info.mkdir()
     (info / "METADATA").write_text("Name: torch\nVersion: 2.8.0\nRequires-Dist: nvidia-nccl-cu12==2.27.3\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))  # with no extensions that others have compiled
     monkeypatch.setenv("LD_LIBRARY_PATH", str(other))
     facts = facts_of()
     assert facts["nccl loaded"] == "2.18.3"
