@@ -223,8 +223,8 @@ def _descriptions() -> dict[str, dict[str, str]]:
 
 
 def of_knowledge() -> Iterator[tuple[str, str]]:
-    """The taxonomy's and the rules' own words. What a rule is not (`Not this`) speaks of other symptoms: left out. So are
-    rules of files and nodes before the launch: they speak of settings, not of what people then see."""
+    """The taxonomy's and the rules' own words. What a rule is not (`Not this`) speaks of other symptoms: left out. So
+    are rules of files and nodes before the launch: they speak of settings, not of what people then see."""
     for id, entry in load_taxonomy().symptoms.items():
         signals = [text for text in entry.signals.get("log", ()) if text != "none"]
         for text in (id.replace("-", " "), entry.definition, entry.boundary, *signals):
