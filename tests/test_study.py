@@ -24,7 +24,7 @@ from paramedic.study.labels import fixes, read_labels
 Captured = pytest.CaptureFixture[str]
 ROOT = Path(__file__).parents[1]
 Rows = list[list[Any]]
-REAL = Path(os.environ.get("STUDY1_LABELS") or ROOT.parent / "shared/study1")
+REAL = Path(os.environ.get("STUDY1_LABELS") or "none")
 
 FAULTS: Rows = [
     ["Type", "Link", "distributed-specific", "stage", "inner-category", "leaf category", "fix pattern"],
