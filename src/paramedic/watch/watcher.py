@@ -165,7 +165,8 @@ class Watcher:
         if not self.leads:
             self._serve()
             return
-        if self.verdict is not None and self.kind == "hang" and marks != self._looked_at:
+        said = self.verdict is not None and self.kind == "hang"
+        if said and marks != self._looked_at and not self._killed:  # mpirun wakes stopped ranks before it ends them
             self._take_back()
         elif self.verdict is not None and self.kind == "hang" and now > self._hangs_since + self.unsure_s:
             self._end_hang(0.0)
