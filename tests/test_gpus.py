@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from paramedic.collect import nvml
-from paramedic.collect.nvml import Nvml
+from paramedic.node import gpus as node_gpus
+from paramedic.node import nvml
+from paramedic.node.nvml import Nvml
+from paramedic.node.rows import Rows
 from paramedic.watch.folder import Folder
-from paramedic.watch.gpus import EVERY, Gpus
+from paramedic.watch.gpus import EVERY, Gpus, read
 from paramedic.watch.pulse import read_states
 
 LIBRARY = r"""
@@ -55,14 +57,14 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def driver(library: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    monkeypatch.setattr(nvml, "_LIBRARY", str(library))
+    monkeypatch.setattr(nvml, "LIBRARY", str(library))
     return monkeypatch
 
 
 def test_what_the_driver_says_is_read(driver: pytest.MonkeyPatch) -> None:
     driver.setenv("REASONS_1", "0x44")
     driver.setenv("ERRORS_1", "5")
-    first, second = Nvml().gpus()
+    first, second = read(Nvml())
     assert (first.uuid, first.uncorrected, first.remap_pending, first.throttled) == ("GPU-0", 0, False, ())
     assert (first.temperature, first.power_w) == (40, 512)
     assert (second.uncorrected, second.remap_pending, second.remap_failed) == (5, True, False)
@@ -70,11 +72,21 @@ def test_what_the_driver_says_is_read(driver: pytest.MonkeyPatch) -> None:
     assert second.power_w is None  # the card does not know
 
 
+def test_the_probe_of_a_node_reads_the_same_library(driver: pytest.MonkeyPatch) -> None:
+    driver.setenv("REASONS_0", "0x80")
+    rows = Rows()
+    node_gpus._devices(rows)
+    facts = {name: value for name, value, _ in rows.facts}
+    assert (facts["gpu count"], facts["gpu 1 name"], facts["gpu 1 remap pending"]) == (2, "NVIDIA Test", True)
+    assert (facts["gpu 0 throttled"], facts["gpu 0 temperature"]) == (["hardware power brake"], 40)
+    assert "gpu 0 nvlinks" not in facts  # this driver does not say
+
+
 def test_without_a_driver_there_is_nothing_to_say(driver: pytest.MonkeyPatch) -> None:
     driver.setenv("NVML_FAILS", "1")
-    assert Nvml().gpus() == []
-    driver.setattr(nvml, "_LIBRARY", "libnvidia-ml-that-is-not-there.so")
-    assert Nvml().gpus() == []
+    assert read(Nvml()) == []
+    driver.setattr(nvml, "LIBRARY", "libnvidia-ml-that-is-not-there.so")
+    assert read(Nvml()) == []
 
 
 def test_errors_count_from_the_start_of_the_job(driver: pytest.MonkeyPatch) -> None:

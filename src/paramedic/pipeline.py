@@ -6,11 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from paramedic import allowed, fix, run_folder
+from paramedic import fix, run_folder
 from paramedic.collect import LITERALS, Progress, collect
 from paramedic.detect import detect, detect_facts, detect_in_nodes
-from paramedic.detect.checks import CHECKS
-from paramedic.detect.setup import examine as examine_setup
 from paramedic.errors import ParamedicError
 from paramedic.explain import explain, foresee
 from paramedic.knowledge import Knowledge, load, with_advisories
@@ -61,6 +59,9 @@ def examine(run: Run, knowledge: Knowledge, prefilter: Prefilter, options: Optio
 
 def check(run: Run, options: Options = Options()) -> ShownReport:
     """Before a launch: what a project's files and a node's facts say. Nothing has failed, so there is no verdict."""
+    from paramedic.detect.checks import CHECKS  # only here: a diagnosis should not wait for them
+    from paramedic.detect.setup import examine as examine_setup
+
     knowledge = with_advisories(load(options.rules))
     found = [*examine_setup(run, knowledge, CHECKS), *detect_facts(run, knowledge, load_advisories())]
     return _foretold(run, found, knowledge, options)
@@ -72,6 +73,8 @@ def foretell(run: Run, knowledge: Knowledge, options: Options) -> ShownReport:
 
 
 def _foretold(run: Run, found: Iterable[Finding], knowledge: Knowledge, options: Options) -> ShownReport:
+    from paramedic import allowed
+
     kept, left_out = _chosen(found, knowledge, options)
     kept, aside = allowed.set_aside(kept, run, options.allow, options.baseline)
     report = fix.propose(foresee(run, kept, knowledge, options.setting), knowledge)

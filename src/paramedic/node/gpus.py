@@ -8,10 +8,9 @@ import re
 import time
 from typing import Any
 
+from paramedic.node.nvml import Nvml
 from paramedic.node.rows import Rows, folder, text_of
 
-_THROTTLING = {0x8: "hardware slowdown", 0x20: "software thermal slowdown", 0x40: "hardware thermal slowdown",
-               0x80: "hardware power brake"}  # fmt: skip
 _XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d{1,4})")
 MOST_LINES = 200_000
 _LINKS = 18
@@ -24,81 +23,52 @@ def look(rows: Rows) -> None:
 
 
 def _devices(rows: Rows) -> None:
-    """NVML by its C interface: no package is needed for it."""
-    try:
-        nvml = ctypes.CDLL("libnvidia-ml.so.1")
-    except OSError:
+    nvml = Nvml()
+    if not nvml.started:
         rows.add("gpu driver", _module_version(), "/sys/module/nvidia/version")
-        return
-    if nvml.nvmlInit_v2() != 0:
-        rows.add("gpu driver", _module_version(), "/sys/module/nvidia/version")
-        rows.skip("NVML", "the driver's library is there and does not start")
+        if nvml.loaded:
+            rows.skip("NVML", "the driver's library is there and does not start")
         return
     try:
-        rows.add("gpu driver", _said(nvml.nvmlSystemGetDriverVersion), "NVML")
-        code = ctypes.c_int()
-        if nvml.nvmlSystemGetCudaDriverVersion_v2(ctypes.byref(code)) == 0:
-            rows.add("gpu driver cuda", f"{code.value // 1000}.{code.value % 1000 // 10}", "NVML")
-        count = ctypes.c_uint()
-        nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))
-        rows.add("gpu count", count.value, "NVML")
-        for number in range(count.value):
+        rows.add("gpu driver", nvml.text("nvmlSystemGetDriverVersion"), "NVML")
+        code = nvml.number("nvmlSystemGetCudaDriverVersion_v2", ctypes.c_int)
+        if code is not None:
+            rows.add("gpu driver cuda", f"{code // 1000}.{code % 1000 // 10}", "NVML")
+        count = nvml.count()
+        rows.add("gpu count", count, "NVML")
+        for number in range(count):
             _device(rows, nvml, number)
     finally:
-        nvml.nvmlShutdown()
+        nvml.close()
 
 
-def _device(rows: Rows, nvml: Any, number: int) -> None:
-    handle = ctypes.c_void_p()
-    if nvml.nvmlDeviceGetHandleByIndex_v2(number, ctypes.byref(handle)) != 0:
+def _device(rows: Rows, nvml: Nvml, number: int) -> None:
+    card = nvml.handle(number)
+    if card is None:
         rows.add(f"gpu {number} lost", True, "NVML")
         return
 
     def put(name: str, value: Any) -> None:
         rows.add(f"gpu {number} {name}", value, "NVML")
 
-    def count(function: str, *before: int) -> int | None:
-        value = ctypes.c_ulonglong()
-        ask = getattr(nvml, function, None)
-        return value.value if ask is not None and ask(handle, *before, ctypes.byref(value)) == 0 else None
-
-    put("name", _said(lambda text, size: nvml.nvmlDeviceGetName(handle, text, size)))
+    put("name", nvml.text("nvmlDeviceGetName", card))
     major, minor = ctypes.c_int(), ctypes.c_int()
-    if nvml.nvmlDeviceGetCudaComputeCapability(handle, ctypes.byref(major), ctypes.byref(minor)) == 0:
+    if nvml.asked("nvmlDeviceGetCudaComputeCapability", card, ctypes.byref(major), ctypes.byref(minor)):
         put("capability", f"{major.value}.{minor.value}")
     memory = (ctypes.c_ulonglong * 3)()
-    if nvml.nvmlDeviceGetMemoryInfo(handle, memory) == 0:
+    if nvml.asked("nvmlDeviceGetMemoryInfo", card, memory):
         put("memory", memory[0])
         put("memory used", memory[2])
-    put("uncorrected errors", count("nvmlDeviceGetTotalEccErrors", 1, 0))
-    put("remap pending", _remapping(nvml, handle))
-    reasons = count("nvmlDeviceGetCurrentClocksThrottleReasons")
-    if reasons is not None:
-        put("throttled", [word for bit, word in _THROTTLING.items() if reasons & bit])
-    put("temperature", _temperature(nvml, handle))
-    states = [count("nvmlDeviceGetNvLinkState", link) for link in range(_LINKS)]
-    known = [bool(state & 0xFFFFFFFF) for state in states if state is not None]
+    put("uncorrected errors", nvml.uncorrected(card))
+    remapping = nvml.remapping(card)
+    put("remap pending", None if remapping is None else any(remapping))
+    put("throttled", nvml.throttled(card))
+    put("temperature", nvml.temperature(card))
+    states = [nvml.number("nvmlDeviceGetNvLinkState", ctypes.c_uint, card, link) for link in range(_LINKS)]
+    known = [bool(state) for state in states if state is not None]
     if known:
         put("nvlinks up", sum(known))
         put("nvlinks", len(known))
-
-
-def _remapping(nvml: Any, handle: Any) -> bool | None:
-    values = [ctypes.c_uint() for _ in range(4)]
-    ask = getattr(nvml, "nvmlDeviceGetRemappedRows", None)
-    if ask is None or ask(handle, *[ctypes.byref(value) for value in values]) != 0:
-        return None
-    return bool(values[2].value or values[3].value)
-
-
-def _temperature(nvml: Any, handle: Any) -> int | None:
-    value = ctypes.c_uint()
-    return value.value if nvml.nvmlDeviceGetTemperature(handle, 0, ctypes.byref(value)) == 0 else None
-
-
-def _said(ask: Any) -> str | None:
-    text = ctypes.create_string_buffer(96)
-    return text.value.decode("utf-8", "replace") if ask(text, 96) == 0 else None
 
 
 def _module_version() -> str | None:

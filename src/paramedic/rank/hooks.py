@@ -268,19 +268,31 @@ class _Torch:
 
     def deepspeed(self, module: Any) -> None:
         """Its optimizers step once for each piece of the parameters: the engine knows better."""
-        engine = module.DeepSpeedEngine
-        step = engine.step
 
-        @functools.wraps(step)
-        def stepping(one: Any, *arguments: Any, **named: Any) -> Any:
+        def entered() -> None:
             self.counted_elsewhere = True
-            before = one.global_steps
-            result = step(one, *arguments, **named)
-            if one.global_steps > before and self.on_main_thread():
-                self.agent.guarded("steps", self.stepped)
-            return result
 
-        engine.step = stepping
+        def stepped() -> None:
+            if self.on_main_thread():
+                self.agent.guarded("steps", self.stepped)
+
+        after_engine_step(module.DeepSpeedEngine, entered, stepped)
+
+
+def after_engine_step(engine: Any, entered: Callable[[], None], stepped: Callable[[], None]) -> None:
+    """Tells of each call, and of those that ended a step: with accumulation not every call does."""
+    step = engine.step
+
+    @functools.wraps(step)
+    def stepping(one: Any, *arguments: Any, **named: Any) -> Any:
+        entered()
+        before = one.global_steps
+        result = step(one, *arguments, **named)
+        if one.global_steps > before:
+            stepped()
+        return result
+
+    engine.step = stepping
 
 
 class _Said:

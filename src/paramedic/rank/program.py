@@ -9,6 +9,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from .hooks import after_engine_step
+
 _OBJECTS = (
     "all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list", "send_object_list",
     "recv_object_list",
@@ -204,19 +206,10 @@ class Program:
         self.steps = step
 
     def engine(self, module: Any) -> None:
-        engine = module.DeepSpeedEngine
-        step = engine.step
+        after_engine_step(module.DeepSpeedEngine, self.counts_itself, self.step)
 
-        @functools.wraps(step)
-        def stepping(one: Any, *arguments: Any, **named: Any) -> Any:
-            self.counted_by_engine = True
-            before = one.global_steps
-            result = step(one, *arguments, **named)
-            if one.global_steps > before:
-                self.step()
-            return result
-
-        engine.step = stepping
+    def counts_itself(self) -> None:
+        self.counted_by_engine = True
 
 
 def replace_group(c10d: Any, old: Any, new: Any) -> None:

@@ -2,13 +2,51 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections import Counter
+from dataclasses import dataclass
 from typing import Any
 
-from paramedic.collect.nvml import Gpu, Nvml
+from paramedic.node.nvml import Nvml
 
+_MOST = 64
 EVERY = 5.0
 """Seconds between two looks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    index: int
+    uuid: str
+    name: str
+    uncorrected: int | None
+    remap_pending: bool
+    remap_failed: bool
+    throttled: tuple[str, ...]
+    temperature: int | None
+    power_w: int | None
+
+
+def read(nvml: Nvml) -> list[Gpu]:
+    """The cards of this node now; none without a driver."""
+    cards = range(min(nvml.count(), _MOST)) if nvml.started else ()
+    return [_gpu(nvml, index, card) for index in cards if (card := nvml.handle(index)) is not None]
+
+
+def _gpu(nvml: Nvml, index: int, card: Any) -> Gpu:
+    pending, failed = nvml.remapping(card) or (False, False)
+    power = nvml.number("nvmlDeviceGetPowerUsage", ctypes.c_uint, card)
+    return Gpu(
+        index,
+        nvml.text("nvmlDeviceGetUUID", card) or "",
+        nvml.text("nvmlDeviceGetName", card) or "",
+        nvml.uncorrected(card),
+        pending,
+        failed,
+        tuple(nvml.throttled(card) or ()),
+        nvml.temperature(card),
+        None if power is None else round(power / 1000),
+    )
 
 
 class Gpus:
@@ -25,7 +63,7 @@ class Gpus:
         if now < self._next:
             return False
         self._next = now + EVERY
-        self._last = self._nvml.gpus()
+        self._last = read(self._nvml)
         self._looks += bool(self._last)
         for gpu in self._last:
             self._slowed.setdefault(gpu.uuid, Counter()).update(gpu.throttled)
