@@ -178,6 +178,7 @@ def shown(rendered: Any) -> str:
 
     page, yaml = StringIO(), YAML()
     yaml.default_flow_style = False
+    yaml.width = 1 << 20  # a command stays one line: it is copied, and must not depend on how long a path is
     yaml.dump_all(rendered, page) if isinstance(rendered, list) else yaml.dump(rendered, page)
     return page.getvalue().rstrip("\n")
 
