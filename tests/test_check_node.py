@@ -360,8 +360,8 @@ def test_answers_come_through_prefixes_and_in_any_order() -> None:
     )
 
 
-def starter(folder: Path, change: str) -> str:
-    """A starter like `srun -N3`: two nodes like this one, and one that differs."""
+def starter(folder: Path, change: str, network: str = "pass") -> str:
+    """A starter like `srun -N3`: two nodes like this one, and one that differs. `network` may change `net`."""
     script = folder / "srun.py"
     script.write_text(
         textwrap.dedent(
@@ -376,6 +376,9 @@ def starter(folder: Path, change: str) -> str:
                 for row in facts["facts"]:
                     if row[0] == "host name": row[1] = host
                     {change}
+                (net,) = facts["network"]["nodes"].values()
+                {network}
+                facts["network"]["nodes"] = {{host: net}}
                 for line in as_lines(json.dumps(facts)): print(host + ":", line)
             """
         )
@@ -403,6 +406,40 @@ def test_a_clock_that_is_off_is_named(tmp_path: Path, capsys: Captured, monkeypa
     (finding,) = json.loads(capsys.readouterr().out)["findings"]
     assert finding["hosts"] == ["node-2"]
     assert "behind" in finding["summary"]
+
+
+def test_the_network_of_all_nodes_is_part_of_the_check(
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "src"))
+    network = (
+        'number = host[-1]; net = {"hostname": host,'
+        ' "interface eth0": {"up": True, "mtu": 1500, "addresses": [{"address": "10.0.0." + number, "prefix": 24,'
+        ' "scope": "global"}]},'
+        ' "resolve " + host: {"addresses": ["127.0.1.1" if number == "2" else "10.0.0." + number]},'
+        ' "launch": net["launch"]}'
+    )
+    via = starter(tmp_path, "pass", network)
+    launch = ["--", str(tmp_path), "torchrun", "--nnodes", "2", "--master-addr", "10.0.0.1", "train.py"]
+    assert main(["check", "--via", via, "--select", "NET", "--format", "json", *launch]) == 1
+    found = {one["rule"]: one for one in json.loads(capsys.readouterr().out)["findings"]}
+    assert found["NET040"]["hosts"] == ["node-2"]
+    assert "GLOO_SOCKET_IFNAME" in json.dumps(found["NET040"]["fixes"])
+    assert "--nnodes=2 and 3 hosts" in json.dumps(found["NET052"])
+
+
+def test_a_master_that_this_node_does_not_know_is_found(tmp_path: Path, capsys: Captured) -> None:
+    launch = ["--", str(tmp_path), "torchrun", "--nnodes", "2", "--master-addr", "nowhere.invalid", "train.py"]
+    main(["check", "--select", "NET", "--format", "json", *launch])
+    (finding,) = json.loads(capsys.readouterr().out)["findings"]
+    assert "nowhere.invalid" in finding["summary"]
+
+
+def test_a_node_speaks_of_its_own_network_alone() -> None:
+    facts = [["host name", "node-1", "probe"]]
+    nodes = {"node-1": {"hostname": "node-1"}, "node-2": {"hostname": "node-2"}}
+    said = {"paramedic_probe": 1, "facts": facts, "skipped": [], "network": {"paramedic_net": 1, "nodes": nodes}}
+    assert {fact.host for fact in probe.parsed(json.dumps(said), "--via").facts} == {"node-1"}
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,9 @@ import pytest
 from paramedic import ParamedicError, job
 from paramedic.commands import main
 from paramedic.commands.submit import shown
-from paramedic.submit import code, engines, node
+from paramedic.submit import code, engines, node, preflight
 from paramedic.submit.code import PACKAGES
+from paramedic.submit.job import first_plan
 from paramedic.submit.spec import Plan, Spec, Tunable, checked, launch, parse_tunable
 from paramedic.submit.standing import standing_of
 from paramedic.submit.store import Store, StoreError, _is_networked, phase_of
@@ -52,6 +53,32 @@ def plan_for(name: str) -> Plan:
     return replace(
         PLAN, spec=replace(FUNCTION, engine=engine, options=OPTIONS[name], nodes=1 if engine == "local" else 2)
     )
+
+
+# -- before anything is started ------------------------------------------------------------------------------------
+
+
+def test_a_configuration_that_fails_for_certain_is_not_started(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PARAMEDIC_JOBS", str(tmp_path / "jobs"))
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("print('hello')\n")
+    Path("ds.json").write_text('{"train_micro_batch_size_per_gpu": 1,\n "zero_optimization": {"stage": 4}}\n')
+    Path("unnamed.json").write_text('{"zero_optimization": {"stage": 5}}\n')
+    assert main(["submit", "--ranks", "2", "--", sys.executable, "train.py", "--deepspeed=ds.json"]) == 2
+    said = capsys.readouterr()
+    assert "ds.json:2 CFG113" in said.err and "--force" in said.err
+    assert "stage" not in said.out and "unnamed" not in said.err
+    assert not [*(tmp_path / "jobs").glob("jobs/*")]
+
+
+def test_what_the_environment_lacks_is_said_and_does_not_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NCCL_DEBUGG", "INFO")
+    (tmp_path / "train.py").write_text("print('hello')\n")
+    spec = replace(SPEC, python=sys.executable, workdir=str(tmp_path))
+    found = preflight.concerns(first_plan(spec, "train-1", str(tmp_path)))
+    assert [one.certain for one in found if "NCCL_DEBUGG" in one.text] == [False]
 
 
 # -- what engines are given ----------------------------------------------------------------------------------------

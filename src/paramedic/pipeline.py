@@ -8,7 +8,7 @@ from pathlib import Path
 
 from paramedic import fix, run_folder
 from paramedic.collect import LITERALS, Progress, collect
-from paramedic.detect import detect, detect_facts, detect_in_nodes
+from paramedic.detect import SAID_OF_EACH_NODE, detect, detect_facts, detect_in_nodes
 from paramedic.errors import ParamedicError
 from paramedic.explain import explain, foresee
 from paramedic.knowledge import Knowledge, load, with_advisories
@@ -63,7 +63,11 @@ def check(run: Run, options: Options = Options()) -> ShownReport:
     from paramedic.detect.setup import examine as examine_setup
 
     knowledge = with_advisories(load(options.rules))
-    found = [*examine_setup(run, knowledge, CHECKS), *detect_facts(run, knowledge, load_advisories())]
+    found = [
+        *examine_setup(run, knowledge, CHECKS),
+        *detect_facts(run, knowledge, load_advisories()),
+        *detect_in_nodes(run, knowledge, left_out=SAID_OF_EACH_NODE),
+    ]
     return _foretold(run, found, knowledge, options)
 
 

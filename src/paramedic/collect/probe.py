@@ -1,4 +1,5 @@
-"""The one node probe: starts `paramedic.node` in the Python that will train, and takes its answer as Facts."""
+"""The one node probe: starts `paramedic.node` in the Python that will train, adds what the kernel says of the network,
+and takes the answer as Facts."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,12 +35,26 @@ def probe(python: str | None = None) -> list[Fact]:
     return list(seen(python).facts)
 
 
-def seen(python: str | None = None, deep: bool = False) -> Seen:
-    return parsed(answer(python, deep), python or sys.executable)
+def seen(python: str | None = None, deep: bool = False, command: Sequence[str] = ()) -> Seen:
+    return parsed(answer(python, deep, command), python or sys.executable)
 
 
-def answer(python: str | None = None, deep: bool = False) -> str:
-    """The probe's JSON. It starts in `/`, so that no file of the current folder can stand in for a module."""
+def answer(python: str | None = None, deep: bool = False, command: Sequence[str] = ()) -> str:
+    """The probe's JSON. The launch command is only read: it names the master, whose address is looked up."""
+    from paramedic.collect.netfile import document
+    from paramedic.collect.network import facts
+
+    text = _asked(python, deep)
+    if not sys.platform.startswith("linux"):
+        return text
+    try:
+        return json.dumps(json.loads(text) | {"network": document(facts(command=command))})
+    except (ValueError, TypeError, RecursionError):
+        return text  # whoever parses it says what is wrong
+
+
+def _asked(python: str | None, deep: bool) -> str:
+    """It starts in `/`, so that no file of the current folder can stand in for a module."""
     package = str(Path(__file__).resolve().parents[2])
     starter = os.path.abspath(python) if python and os.sep in python else python or sys.executable
     try:
@@ -72,9 +87,17 @@ def parsed(text: str, source: str) -> Seen:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ParamedicError(f"{source}: is no answer of the probe: {error}") from None
     host = next((str(value) for name, value, _ in rows if name == "host name"), "?")
-    return Seen(
-        host, tuple(Fact(redact(name), _clean(value), where, host=host) for name, value, where in rows), skipped
-    )
+    own = [Fact(redact(name), _clean(value), where, host=host) for name, value, where in rows]
+    return Seen(host, (*own, *_network(said, host)), skipped)
+
+
+def _network(said: Mapping[str, Any], host: str) -> Iterator[Fact]:
+    """A node speaks of itself alone."""
+    if "network" in said:
+        from paramedic.collect.netfile import checked
+
+        found, _ = checked(said["network"], "net probe")
+        yield from (fact for fact in found if fact.host == host)
 
 
 def _clean(value: Any) -> Any:

@@ -88,7 +88,7 @@ def parts(args: argparse.Namespace, progress: Progress | None) -> list[Run]:
     if command:
         found += [read_command(command), Run("launch command", facts=tuple(wanted(command)))]
     if not args.files_only:
-        found.append(_environment(args))
+        found.append(_environment(args, command))
     if args.checkpoint:
         found.append(_checkpoint(args, progress))
     return found
@@ -104,17 +104,17 @@ def _split(args: argparse.Namespace) -> tuple[str, list[str]]:
 # -- this machine, or several --------------------------------------------------------------------------------------
 
 
-def _environment(args: argparse.Namespace) -> Run:
+def _environment(args: argparse.Namespace, command: Sequence[str]) -> Run:
     """This node, or those that --via reaches."""
     from paramedic.collect.probe import parsed, seen
 
     if not args.via:
-        return _of_nodes([seen(args.python, args.deep)])
+        return _of_nodes([seen(args.python, args.deep, command)])
     from paramedic.collect.gather import from_lines
 
     start = time.time()
     arguments = ["check", "--probe-only", *(["--python", args.python] if args.python else [])]
-    arguments += ["--deep"] if args.deep else []
+    arguments += [*(["--deep"] if args.deep else []), *(["--", ".", *command] if command else [])]
     ended = on_nodes(args.via, arguments, _VIA_SECONDS, keep_output=True)
     answers, broken = from_lines(ended.output.split("\n"))
     if not answers:
@@ -141,7 +141,7 @@ def _answer(args: argparse.Namespace) -> int:
     from paramedic.collect.gather import as_lines
     from paramedic.collect.probe import answer
 
-    for line in as_lines(answer(args.python, args.deep)):
+    for line in as_lines(answer(args.python, args.deep, _split(args)[1])):
         print(line, flush=True)
     return 0
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from paramedic.detect import (
@@ -242,6 +242,12 @@ FACT_DETECTORS: dict[str, Detector] = {
 }
 """They read facts alone: what `paramedic check` has probed and parsed before anything ran."""
 
+SAID_OF_EACH_NODE = frozenset(
+    ("agreement.locked_memory", "agreement.open_files", "agreement.shared_memory", "agreement.versions_differ",
+     "agreement.environment_differs", "agreement.left_from_a_trial", "adapters.port_down", "network.interface_absent")
+)  # fmt: skip
+"""Where a node was probed as a whole, `FACT_DETECTORS` judge these, and know more."""
+
 DETECTORS = EVENT_DETECTORS | RUN_DETECTORS | NODE_DETECTORS | FACT_DETECTORS
 
 
@@ -262,12 +268,12 @@ def detect(run: Run, knowledge: Knowledge, prefilter: Prefilter) -> list[Finding
     return found + [replace(one, severity="warning") if other and one.severity == "error" else one for one in of_nodes]
 
 
-def detect_in_nodes(run: Run, knowledge: Knowledge) -> list[Finding]:
+def detect_in_nodes(run: Run, knowledge: Knowledge, left_out: Collection[str] = ()) -> list[Finding]:
     """What the nodes' network facts alone show."""
     by_detector = {rule.detector: rule for rule in knowledge.rules.values() if rule.detector}
     found: list[Finding] = []
     for name, detector in NODE_DETECTORS.items() if nodes(run) else ():
-        if name in by_detector:
+        if name in by_detector and name not in left_out:
             found += detector(run, by_detector[name], tuple(found))
     return found
 

@@ -336,7 +336,7 @@ def master_unusable(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
 
 def master_resolves_differently(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
     """Some nodes know the master's name as nothing, as themselves, or as another host than the rest do."""
-    among = several(run)
+    among = nodes(run)
     for name in sorted(
         {master[0] for node in among.values() if (master := master_of(node)) and not address_of(master[0])}
     ):

@@ -3,17 +3,20 @@ not started, unless it is forced."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 
+from paramedic.errors import ParamedicError
 from paramedic.submit import code, engines
 from paramedic.submit.engines import Concern
 from paramedic.submit.policy import less_memory
-from paramedic.submit.spec import Plan
+from paramedic.submit.spec import Plan, Spec
 
 _ENOUGH = 64 << 20
+_READ = (".py", ".json", ".yaml", ".yml", ".toml")
 _ASK = "import importlib.metadata as m, sys; print(sys.version_info[:2], m.version('torch'))"
 
 
@@ -76,4 +79,44 @@ def _tunables(plan: Plan) -> Iterator[Concern]:
         yield Concern(False, "`replan` is asked for, but micro_batch and accumulation leave no room for it")
 
 
-CHECKS: list[Callable[[Plan], list[Concern] | Iterator[Concern]]] = [_engine, _program, _versions, _disk, _tunables]
+def _as_before_a_launch(plan: Plan) -> Iterator[Concern]:
+    """What `paramedic check` says of the files that the job names, and of this machine where the ranks will run on it.
+    An error in the job's own files is certain; one of the environment may concern what this job does not use."""
+    from paramedic.collect.launch import wanted
+    from paramedic.collect.probe import seen
+    from paramedic.collect.project import joined, read_command, read_project
+    from paramedic.model import Run
+    from paramedic.pipeline import check
+
+    launch = _as_torchrun(plan.spec)
+    parts = [read_project(path) for path in _named_files(plan.spec)]
+    parts += [read_command(launch), Run("launch command", facts=tuple(wanted(launch)))]
+    if plan.spec.engine == "local":
+        with contextlib.suppress(ParamedicError):  # a Python that cannot be asked is another check's concern
+            parts.append(Run("this machine", facts=seen(plan.spec.python, command=launch).facts))
+    for one in check(joined(parts)).findings:
+        if one.severity != "info":
+            where = one.evidence[0].event if one.evidence else None
+            place = f"{os.path.basename(where.source)}:{where.line} " if where and where.line and not where.host else ""
+            yield Concern(one.severity == "error" and not one.hosts, f"{place}{one.rule}: {one.summary}")
+
+
+def _as_torchrun(spec: Spec) -> list[str]:
+    """The command that a user would have typed: it is read, not started."""
+    named = bool(spec.command) and os.path.basename(spec.command[0]).startswith("python")
+    program = spec.command[1:] if named else spec.command
+    return ["torchrun", f"--nnodes={spec.nodes}", f"--nproc-per-node={spec.ranks_per_node}", *program]
+
+
+def _named_files(spec: Spec) -> Iterator[str]:
+    """The program, and configurations among its arguments."""
+    place = spec.code or spec.workdir
+    words = [f"{spec.function.partition(':')[0].replace('.', os.sep)}.py"] if spec.function else spec.command
+    for name in dict.fromkeys(part for word in words for part in (word, word.partition("=")[2])):
+        if name.endswith(_READ) and os.path.isfile(path := os.path.join(place, name)):
+            yield path
+
+
+CHECKS: list[Callable[[Plan], list[Concern] | Iterator[Concern]]] = [
+    _engine, _program, _versions, _disk, _tunables, _as_before_a_launch,
+]  # fmt: skip
