@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import ReadLog
-from paramedic.collect import collect
 from paramedic.collect.elastic import read_error_file
+from paramedic.collect.files import collect
 from paramedic.knowledge import Knowledge
 from paramedic.model import Event, Run
 from paramedic.pipeline import Options, examine

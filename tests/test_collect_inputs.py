@@ -22,7 +22,8 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from paramedic.collect import archives, blocks, collect, streams
+from paramedic.collect import archives, blocks, streams
+from paramedic.collect.files import collect
 from paramedic.collect.inputs import open_inputs
 from paramedic.errors import ParamedicError
 from paramedic.model import Skipped

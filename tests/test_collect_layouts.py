@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from conftest import ReadLog
-from paramedic.collect import collect
+from paramedic.collect.files import collect
 from paramedic.collect.layouts import Place, Prefixes, glued, place_of, plain, pod_ranks, ranks_of_places
 from paramedic.collect.logs import LogRead
 from paramedic.prefilter import Prefilter

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import ReadLog
-from paramedic.collect import blocks, collect, logs
+from paramedic.collect import blocks, logs
+from paramedic.collect.files import collect
 from paramedic.collect.logs import MAX_CONTEXT, MAX_TEXT, TAIL, BinaryInput, LogRead, read_log
 from paramedic.model import Event, Source
 from paramedic.prefilter import Prefilter
@@ -191,7 +192,7 @@ def test_where_blocks_end_changes_nothing(parts: list[str], block: int, end: str
 
 
 def _prefilter() -> Prefilter:
-    from paramedic.collect import LITERALS
+    from paramedic.collect.logs import LITERALS
 
     return Prefilter([*LITERALS, "CUDA out of memory", "é"])
 
@@ -361,7 +362,7 @@ def test_what_waits_is_stored_short(prefilter: Prefilter) -> None:
 def test_the_text_kept_of_a_whole_run_is_bounded(
     tmp_path: Path, prefilter: Prefilter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paramedic.collect.MAX_KEPT", 20_000)
+    monkeypatch.setattr("paramedic.collect.files.MAX_KEPT", 20_000)
     for n in range(20):
         text = "".join(f"{i} CUDA out of memory {'x y ' * 200}\n" for i in range(30))
         (tmp_path / f"{chr(97 + n)}.log").write_text(text)

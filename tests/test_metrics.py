@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from paramedic import run_folder
-from paramedic.collect import collect
+from paramedic.collect.files import collect
 from paramedic.collect.metrics import MAX_SERIES, POINTS
 from paramedic.collect.readings import said_in
 from paramedic.knowledge import load

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from paramedic.collect import collect
+from paramedic.collect.files import collect
 from paramedic.collect.prose import facts, is_prose
 from paramedic.commands import main
 from paramedic.detect import description

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from paramedic import fix, run_folder
-from paramedic.collect import LITERALS, Progress, collect
+from paramedic.collect.files import Progress, collect
+from paramedic.collect.logs import LITERALS
 from paramedic.detect import SAID_OF_EACH_NODE, detect, detect_facts, detect_in_nodes
 from paramedic.errors import ParamedicError
 from paramedic.explain import explain, foresee

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from paramedic import fix, patch
-from paramedic.collect import collect
+from paramedic.collect.files import collect
 from paramedic.collect.project import read_project
 from paramedic.detect import detect, detect_facts
 from paramedic.detect.checks import CHECKS

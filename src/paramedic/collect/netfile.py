@@ -9,11 +9,13 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from paramedic.collect.logs import LogRead
 from paramedic.model import Fact, Skipped, Source
 from paramedic.redact import clipped
+
+if TYPE_CHECKING:
+    from paramedic.collect.logs import LogRead
 
 VERSION = 1
 MAX_NETWORK = 64 << 20
@@ -41,6 +43,8 @@ def document(facts: Iterable[Fact]) -> dict[str, Any]:
 
 def read_network(data: bytes, source: Source) -> LogRead:
     """One source a file; what is not as it must be is refused and named."""
+    from paramedic.collect.logs import LogRead  # only here: the probe on each node should start at once
+
     source = replace(source, kind="network", bytes=len(data))
     try:
         said = json.loads(data)

@@ -28,7 +28,7 @@ from paramedic.errors import ParamedicError
 from paramedic.model import Fact, Report, Run, Skipped, Source
 
 if TYPE_CHECKING:
-    from paramedic.collect import Progress
+    from paramedic.collect.files import Progress
     from paramedic.collect.probe import Seen
     from paramedic.config import Config
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from paramedic.collect import Progress
+    from paramedic.collect.files import Progress
     from paramedic.pipeline import Options
 
 _FORMATS = {".html": "html", ".json": "json", ".sarif": "sarif", ".sarif.json": "sarif"}

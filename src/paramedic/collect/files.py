@@ -1,0 +1,260 @@
+"""Logs, folders, archives and standard input → one Run."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from paramedic.collect import processes, stacks
+from paramedic.collect.archives import unpack
+from paramedic.collect.clocks import with_years
+from paramedic.collect.elastic import read_error_file
+from paramedic.collect.flight import head_of, is_dump, read_dump
+from paramedic.collect.identity import MAX_WORLD_SIZE, frameworks_in, world_size
+from paramedic.collect.inputs import Input, Names, open_inputs
+from paramedic.collect.layouts import Place, place_of, ranks_of_places
+from paramedic.collect.logs import MAX_TRACE, BinaryInput, LogRead, kept_parts, read_log
+from paramedic.collect.netfile import MAX_NETWORK, is_network, read_network
+from paramedic.collect.prose import as_described, told_in
+from paramedic.collect.ras import is_ras, read_ras
+from paramedic.collect.readers import Read, read_ahead
+from paramedic.collect.recording import MAX_RECORDING, is_recording, read_recording
+from paramedic.collect.tracebacks import Traceback
+from paramedic.collect.watched import MAX_WATCHED, is_watched, read_watched
+from paramedic.model import Event, Fact, Run, Skipped, Source
+from paramedic.prefilter import Prefilter
+from paramedic.redact import clipped, redact
+
+Progress = Callable[[str, int], None]
+"""Called with each source's name and its size in bytes once it has been read."""
+
+_MAX_ERROR_FILE = 4 << 20
+MAX_KEPT = 80 << 20
+"""Of the text of all events together: from then on of each source only the last events of each kind are kept."""
+_LAST = 4
+
+
+def collect(paths: Iterable[str], prefilter: Prefilter, progress: Progress | None = None) -> Run:
+    """Reads logs, folders, archives and standard input into one Run."""
+    paths = tuple(paths)
+    skipped: list[Skipped] = []
+    reads: list[Read] = []
+    shown = Names()
+    kept = 0
+    with read_ahead(paths, lambda path: _read_plain(path, prefilter)) as ready:
+        for item in open_inputs(paths, skipped):
+            read = (ready(item.name) if item.plain else None) or _read(item, shown(item.name), prefilter)
+            if kept > MAX_KEPT:
+                _shorten(read.log)
+            kept += sum(map(_size, read.log.events))
+            skipped += read.log.skipped
+            if read.log.source.lines or (read.place.rank is not None and not read.log.skipped):
+                reads.append(read)
+            elif not read.log.skipped:
+                skipped.append(Skipped(item.name, "empty"))
+            if progress:
+                progress(read.log.source.id, read.log.source.bytes)
+    skipped = [Skipped(redact(left.what), redact(left.why)) for left in skipped]
+    return _run(_with_global_ranks(_with_named_ranks(reads)), skipped)
+
+
+def _read_plain(path: str, prefilter: Prefilter) -> Read | None:
+    """The same as reading it where it is opened; None for what is packed, has a secret in its name or breaks."""
+    skipped: list[Skipped] = []
+    with open(path, "rb", buffering=0) as raw:
+        found = [_read(item, path, prefilter) for item in unpack(path, raw, skipped) if item.plain]
+    return found[0] if found and not skipped and redact(path) == path else None
+
+
+def _size(event: Event) -> int:
+    size = len(event.text)
+    for item in event.fields.values():
+        size += sum(map(len, map(str, item))) if isinstance(item, list) else len(str(item))
+    return size
+
+
+def _shorten(log: LogRead) -> None:
+    last: list[Event] = []
+    counts: Counter[str] = Counter()
+    for event in reversed(log.events):
+        counts[event.kind] += 1
+        if event.kind not in ("line", "traceback") or counts[event.kind] <= _LAST:
+            last.append(event)
+    if dropped := len(log.events) - len(last):
+        log.events = last[::-1]
+        why = f"{dropped} of its events, all but the last ones, were left out: the logs together hold too much text"
+        log.skipped.append(Skipped(log.source.id, why))
+
+
+def _run(reads: Sequence[LogRead], skipped: list[Skipped]) -> Run:
+    """A rank's empty file is a source, too: that rank said nothing. But when nobody said anything there is no Run."""
+    if not any(read.source.lines for read in reads):
+        skipped += [Skipped(read.source.id, "empty") for read in reads]
+        reads = ()
+    sources = tuple(read.source for read in reads)
+    events = _heard(with_years([event for read in reads for event in read.events]))
+    facts = tuple(fact for read in reads for fact in read.facts)
+    return Run(
+        id=_run_id(sources, events),
+        sources=sources,
+        events=events,
+        facts=facts,
+        skipped=tuple(skipped),
+        world_size=world_size(sources, facts),
+        frameworks=frameworks_in(events, facts),
+    )
+
+
+def _read(item: Input, shown: str, prefilter: Prefilter) -> Read:
+    place = place_of(item.name)
+    source = Source(shown, "log", None if place.group else place.rank, place.host, place.attempt)
+    try:
+        head = head_of(item)
+        if (other := _no_log(item, head, source, place)) is not None:
+            return Read(place, other)
+        told = told_in(item, ranked=place.rank is not None)
+        log = read_log(item.stream, source, prefilter)
+        if stacks.is_dump(head):
+            log.events = stacks.without_activity(log.events)
+        return Read(place, as_described(log, told) if told else log)
+    except BinaryInput as why:
+        return Read(place, LogRead(source, skipped=[Skipped(item.name, str(why))]))
+
+
+def _no_log(item: Input, head: bytes, source: Source, place: Place) -> LogRead | None:
+    """What is not made of lines, known by its name or its first bytes."""
+    found: LogRead | None = None
+    if item.name.rsplit("/", 1)[-1] == "error.json":
+        found = _read_error_file(item, replace(source, kind="error-file"))
+    elif is_recording(item.name):
+        found = read_recording(item.stream.read(MAX_RECORDING + 1), replace(source, kind="recording"))
+    elif is_watched(item.name):
+        found = read_watched(item.stream.read(MAX_WATCHED), source)
+    elif is_network(item.name):
+        found = read_network(item.stream.read(MAX_NETWORK), source)
+    elif is_dump(item.name, head):
+        found = read_dump(item, replace(source, rank=place.rank))
+    elif is_ras(head):
+        found = read_ras(item, source)
+    elif stacks.may_be_json(head):
+        found = _read_stacks(item, replace(source, kind="stacks"))
+    elif item.name.endswith(processes.NAME):
+        found = _read_process(item, replace(source, kind="process"))
+    return found
+
+
+def _read_stacks(item: Input, source: Source) -> LogRead:
+    data = item.stream.read(stacks.MAX_JSON + 1)
+    found = stacks.of_json(data) if len(data) <= stacks.MAX_JSON else None
+    if found is None:
+        return LogRead(source, skipped=[Skipped(item.name, "not stacks as py-spy writes them, or cut off")])
+    events = [
+        Event(source.id, line, "stack", text, line, source.rank, source.host, source.attempt, fields=fields)
+        for _, line, text, fields in stacks.told(found, of_one=source.rank is not None)
+    ]
+    return LogRead(replace(source, lines=len(events), bytes=len(data)), events)
+
+
+def _read_process(item: Input, source: Source) -> LogRead:
+    data = item.stream.read(processes.MAX_BYTES + 1)
+    state = processes.read_process(data) if len(data) <= processes.MAX_BYTES else None
+    if state is None:
+        return LogRead(source, skipped=[Skipped(item.name, "not the state of a process as paramedic attach writes it")])
+    source = replace(source, rank=state.rank, host=state.host or source.host, lines=1, bytes=len(data))
+    event = Event(source.id, 1, "process", state.says, 1, state.rank, source.host, fields=state.as_fields)
+    known = {"world_size": state.world_size, "pid": state.pid, "host": state.host or None}
+    facts = [Fact(name, value, source.id, 1, state.rank, source.host) for name, value in known.items() if value]
+    return LogRead(source, [event], facts=facts, rank_is_sure=True)
+
+
+def _read_error_file(item: Input, source: Source) -> LogRead:
+    data = item.stream.read(_MAX_ERROR_FILE)
+    error = read_error_file(data)
+    if error is None or not error.message:
+        return LogRead(source, skipped=[Skipped(item.name, "not an error file as torchrun writes it")])
+    trace = Traceback(1, uncaught=True)
+    for number, line in enumerate([*error.callstack.split("\n")[1:], error.message.split("\n")[0]], 1):
+        if not trace.closed and not trace.exceptions:
+            trace.feed(line, number, by_torch=False)
+    frames, _, types = kept_parts(trace)
+    event = Event(
+        source=source.id,
+        seq=1,
+        kind="traceback",
+        text=clipped(error.message, MAX_TRACE),
+        line=1,
+        rank=source.rank,
+        attempt=source.attempt,
+        utc_ns=error.epoch_seconds * 1_000_000_000 if error.epoch_seconds else None,
+        uncertainty_ns=1_000_000_000,
+        fields={"frames": frames, "types": types[:1], "uncaught": True},
+    )
+    return LogRead(replace(source, lines=1, bytes=len(data)), [event])
+
+
+def _with_named_ranks(reads: Sequence[Read]) -> list[Read]:
+    """What only all files together tell: `slurm-4711_3.out` is rank 3 beside 0, 1 and 2, `worker-0` rank 1 beside a
+    master; and where no name says it, each program may have said who it is."""
+    named = ranks_of_places([read.place for read in reads])
+    stated = [read.log.stated_rank for read in reads]
+    silent = all(read.log.source.rank is None for read in reads) and not any(rank is not None for rank in named)
+    if silent and len(reads) > 1 and None not in stated and len(set(stated)) == len(stated):
+        named = stated
+    return [
+        Read(read.place, _renamed(read.log, rank))
+        if rank is not None and not read.log.rank_is_sure and rank != read.log.source.rank and _is_free(read)
+        else read
+        for read, rank in zip(reads, named, strict=True)
+    ]
+
+
+def _is_free(read: Read) -> bool:
+    """Nobody speaks in it by prefix: the file is one rank's."""
+    of_file = read.log.source.rank
+    return all(event.rank == of_file or event.kind in ("exit", "progress") for event in read.log.events)
+
+
+def _renamed(log: LogRead, rank: int) -> LogRead:
+    old = log.source.rank
+    return replace(
+        log,
+        source=replace(log.source, rank=rank),
+        events=[replace(event, rank=rank) if event.rank == old else event for event in log.events],
+        facts=[replace(fact, rank=rank) if fact.rank == old else fact for fact in log.facts],
+    )
+
+
+def _with_global_ranks(reads: Sequence[Read]) -> list[LogRead]:
+    """torchrun names its folders after local ranks; where torch has named one rank of a node, the others follow."""
+    offsets: dict[str, set[int]] = {}
+    for read in reads:
+        if read.place.run is not None and read.place.rank is not None and read.log.rank_is_sure:
+            offsets.setdefault(read.place.run, set()).add((read.log.source.rank or 0) - read.place.rank)
+    return [_moved(read, offsets.get(read.place.run or "", set())) for read in reads]
+
+
+def _moved(read: Read, offsets: set[int]) -> LogRead:
+    log, local = read.log, read.place.rank
+    if len(offsets) != 1 or offsets == {0} or local is None or log.rank_is_sure:
+        return log
+    rank = local + next(iter(offsets))
+    return _renamed(log, rank) if 0 <= rank <= MAX_WORLD_SIZE else log  # else the named one is of another job
+
+
+def _heard(events: Sequence[Event]) -> tuple[Event, ...]:
+    """Without the tracebacks that torchrun's table quotes of ranks that were heard themselves."""
+    own = {(e.attempt, e.rank) for e in events if e.kind == "traceback" and not e.fields.get("quoted")}
+    return tuple(e for e in events if not e.fields.get("quoted") or (e.attempt, e.rank) not in own)
+
+
+def _run_id(sources: Iterable[Source], events: Sequence[Event]) -> str:
+    """The same input gives the same id."""
+    digest = hashlib.sha256()
+    for source in sources:
+        digest.update(f"{source.id}\0{source.bytes}\0{source.lines}\0".encode("utf-8", "replace"))
+    for start in range(0, len(events), 1_000):
+        said = "".join([f"{e.kind}\0{e.line}\0{e.text}\0" for e in events[start : start + 1_000]])
+        digest.update(said.encode("utf-8", "replace"))
+    return digest.hexdigest()[:12]
