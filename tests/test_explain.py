@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import itertools
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from paramedic import diagnose
+from paramedic.explain import _summary
+from paramedic.knowledge import load
+from paramedic.model import Finding
 from paramedic.report import ShownReport
 
 OOM = (
@@ -275,3 +279,12 @@ def test_a_gap_among_the_ranks_that_wait_is_the_suspect(of) -> None:  # type: ig
     verdict = of("".join(f"[rank{r}]:{WATCHDOG.format(r=r)}\n" for r in (0, 1, 3))).verdict
     assert verdict is not None
     assert verdict.ranks == (2,)
+
+
+def test_one_rank_that_waits_is_spoken_of_in_the_singular() -> None:
+    rule = load().rules["COL045"]
+    fields = {"does": "is stopped", "waiting": "0"}
+    one = Finding(rule.id, rule.symptom, "error", "rank", (1,), (), 0.9, rule.title, (), fields=fields)
+    assert _summary(rule, one) == "The process of rank 1 is stopped, while rank 0 waits for it."
+    many = replace(one, fields={**fields, "waiting": "0, 2"})
+    assert _summary(rule, many) == "The process of rank 1 is stopped, while ranks 0, 2 wait for it."

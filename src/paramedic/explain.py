@@ -447,10 +447,21 @@ def _why(cause: str, base: float, weights: Mapping[str, float], some_only: bool,
     return "; ".join([*reasons, f"base rate {base:.0%} ({setting})"])
 
 
+_ONE_WAITS = {
+    "anks {waiting} wait ": "ank {waiting} waits ",
+    "anks {waiting} wait{": "ank {waiting} waits{",
+    "anks {waiting} have": "ank {waiting} has",
+    "anks {waiting}": "ank {waiting}",
+}
+
+
 def _summary(rule: Rule, one: Finding) -> str:
     """The rule's sentence with what the message said; the plain title where the message does not say enough."""
     who = one.fields.get("who") or _who(one.ranks)
     sentence = rule.summary.replace("Rank {rank}", who).replace("rank {rank}", who[0].lower() + who[1:])
+    if one.fields.get("waiting", "").isdigit():
+        for many, single in _ONE_WAITS.items():
+            sentence = sentence.replace(many, single)
     known = {**one.fields, "rank": _listed(one.ranks) or "?"}
     for name, value in known.items():
         sentence = sentence.replace("{" + name + "}", value)
