@@ -56,7 +56,7 @@ SURFACE = {
     "net": ["ACTION"],
     "memory": ["ACTION"],
     "submit": ["COMMAND", "--engine", "--nodes", "--gpus", "--ranks", "--time-limit", "--option", "--env", "--ship",
-               "--checkpoint", "--tunable", "--retry", "--most-attempts", "--name", "--key", "--force", "--wait",
+               "--checkpoint", "--tunable", "--step", "--retry", "--most-attempts", "--name", "--key", "--force", "--wait",
                "--dry-run", "--format"],
     "jobs": ["ID", "--format"],
     "logs": ["ID", "--rank", "--attempt", "--follow"],

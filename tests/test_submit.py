@@ -19,7 +19,7 @@ import pytest
 from paramedic import ParamedicError, job
 from paramedic.commands import main
 from paramedic.commands.submit import shown
-from paramedic.submit import code, engines, node, preflight
+from paramedic.submit import code, engines, fits, node, preflight
 from paramedic.submit.code import PACKAGES
 from paramedic.submit.job import first_plan
 from paramedic.submit.spec import Plan, Spec, Tunable, checked, launch, parse_tunable
@@ -79,6 +79,46 @@ def test_what_the_environment_lacks_is_said_and_does_not_block(tmp_path: Path, m
     spec = replace(SPEC, python=sys.executable, workdir=str(tmp_path))
     found = preflight.concerns(first_plan(spec, "train-1", str(tmp_path)))
     assert [one.certain for one in found if "NCCL_DEBUGG" in one.text] == [False]
+
+
+STEP = (
+    "import torch\n"
+    "def build():\n"
+    "    model = torch.nn.Linear(1024, 1024)\n"
+    "    optimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
+    "    return model, optimizer, torch.zeros(ROWS, 1024), lambda model, batch: model(batch).sum()\n"
+)
+
+
+def test_a_step_that_does_not_fit_the_card_is_not_started(tmp_path: Path) -> None:
+    """Really estimated, in a process of its own."""
+    (tmp_path / "train.py").write_text(STEP.replace("ROWS", str(1 << 20)))
+    spec = replace(SPEC, python=sys.executable, workdir=str(tmp_path), step="--entry train.py:build --gpu 4090")
+    small = replace(spec, step=spec.step + " --gpu-memory 2GiB")
+    assert [one.certain for one in preflight._memory(first_plan(small, "train-1", str(tmp_path)))] == [True]
+    assert not [*preflight._memory(first_plan(spec, "train-1", str(tmp_path)))]
+
+
+def test_a_step_that_cannot_be_estimated_is_said_and_does_not_block(tmp_path: Path) -> None:
+    spec = replace(SPEC, python=sys.executable, workdir=str(tmp_path), step="--entry nowhere.py:build")
+    (found,) = preflight._memory(first_plan(spec, "train-1", str(tmp_path)))
+    assert not found.certain and "no such file" in found.text
+
+
+def test_replanning_goes_on_until_the_estimate_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = replace(FUNCTION, step="--model config.json --batch {micro_batch}")
+    monkeypatch.setattr(fits, "asked", lambda spec, values: fits.Answer("no" if values["micro_batch"] > 2 else "yes"))
+    values = {"micro_batch": 16, "accumulation": 1}
+    limits = {"micro_batch": Tunable(16, 1, 64), "accumulation": Tunable(1, 1, 64)}
+    assert fits.smaller(spec)(values, limits) == {"micro_batch": 2, "accumulation": 8}
+    assert fits.smaller(replace(spec, step=""))(values, limits) == {"micro_batch": 8, "accumulation": 2}
+
+
+def test_a_step_names_tunables_that_exist() -> None:
+    with pytest.raises(ParamedicError, match="no --tunable"):
+        checked(replace(SPEC, step="--batch {micro_batches}"))
+    with pytest.raises(ParamedicError, match="quotation"):
+        checked(replace(SPEC, step="--batch '"))
 
 
 # -- what engines are given ----------------------------------------------------------------------------------------

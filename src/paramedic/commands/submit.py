@@ -60,6 +60,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a number that may be changed when memory does not suffice; {NAME} in the command",
     )  # fmt: skip
     again.add_argument(
+        "--step", metavar="ARGUMENTS",
+        help="as `memory estimate` takes them, with {NAME}: it is asked before the launch and when memory did not suffice",
+    )  # fmt: skip
+    again.add_argument(
         "--retry",
         metavar="CAUSE=N|replan|never",
         action="append",
@@ -117,6 +121,7 @@ def _spec(args: argparse.Namespace) -> Spec:
             gpus_per_rank=int(args.gpus is not None),
             checkpoint=os.path.abspath(args.checkpoint) if args.checkpoint else "",
             tunable=dict(parse_tunable(text) for text in args.tunable),
+            step=args.step or "",
             retry={cause: _times(text) for cause, text in _pairs("retry", args.retry).items()},
             most_attempts=args.most_attempts,
             environment=_pairs("env", args.env),

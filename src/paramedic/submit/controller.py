@@ -17,7 +17,7 @@ from dataclasses import asdict
 from typing import Any
 
 from paramedic.errors import ParamedicError
-from paramedic.submit import engines, policy, rank_logs, resume
+from paramedic.submit import engines, fits, policy, rank_logs, resume
 from paramedic.submit.code import inside_job, ours
 from paramedic.submit.engines import Engine, State
 from paramedic.submit.judge import judge
@@ -158,7 +158,8 @@ class Controller:
             return
         failure = judge(plan, attempt, self.spec.engine)
         room = policy.Room(self.spec.most_attempts, attempt.tunables, self.spec.tunable, self.engine.CAN_EXCLUDE)
-        decision = policy.decide(policy.policy_of(self.spec.retry), [*standing.failures, failure], room)
+        chosen, failures = policy.policy_of(self.spec.retry), [*standing.failures, failure]
+        decision = policy.decide(chosen, failures, room, fits.smaller(self.spec))
         said = {**asdict(decision), "failure": asdict(failure)}
         self.note("decision", said.pop("reason"), plan.number, **said)
         if decision.action == "stop":

@@ -273,18 +273,24 @@ def job(
     cpus_per_rank: int = 1,
     checkpoint: str = "",
     tunable: Mapping[str, tuple[int, int]] | None = None,
+    step: str = "",
     retry: Mapping[str, int | str] | None = None,
     most_attempts: int = 10,
     time_limit_s: int = 0,
     name: str = "",
 ) -> Callable[[Callable[..., Any]], JobFunction]:
-    """Marks a function that can be submitted: `train.submit(cfg, engine="slurm", nodes=2)`."""
+    """Marks a function that can be submitted: `train.submit(cfg, engine="slurm", nodes=2)`.
+
+    `step` describes its step as `paramedic memory estimate` takes it: it is estimated before the launch, and
+    `replan` looks there for the micro-batch that fits.
+    """
     settings = {
         "world_size": world_size,
         "gpus_per_rank": gpus_per_rank,
         "cpus_per_rank": cpus_per_rank,
         "checkpoint": os.path.abspath(checkpoint) if checkpoint else "",
         "tunable": dict(tunable or {}),
+        "step": step,
         "retry": dict(retry or {}),
         "most_attempts": most_attempts,
         "time_limit_s": time_limit_s,

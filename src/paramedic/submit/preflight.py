@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 
 from paramedic.errors import ParamedicError
-from paramedic.submit import code, engines
+from paramedic.submit import code, engines, fits
 from paramedic.submit.engines import Concern
 from paramedic.submit.policy import less_memory
 from paramedic.submit.spec import Plan, Spec
@@ -79,6 +79,16 @@ def _tunables(plan: Plan) -> Iterator[Concern]:
         yield Concern(False, "`replan` is asked for, but micro_batch and accumulation leave no room for it")
 
 
+def _memory(plan: Plan) -> Iterator[Concern]:
+    if plan.spec.step:
+        answer = fits.asked(plan.spec, plan.tunables)
+        if answer.fits in ("no", "tight"):
+            verb = "does not fit" if answer.fits == "no" else "fits only just"
+            yield Concern(answer.fits == "no", f"memory: the step {verb}: {answer.text}")
+        elif not answer.fits:
+            yield Concern(False, f"memory: the step could not be estimated: {answer.text}")
+
+
 def _as_before_a_launch(plan: Plan) -> Iterator[Concern]:
     """What `paramedic check` says of the files that the job names, and of this machine where the ranks will run on it.
     An error in the job's own files is certain; one of the environment may concern what this job does not use."""
@@ -118,5 +128,5 @@ def _named_files(spec: Spec) -> Iterator[str]:
 
 
 CHECKS: list[Callable[[Plan], list[Concern] | Iterator[Concern]]] = [
-    _engine, _program, _versions, _disk, _tunables, _as_before_a_launch,
+    _engine, _program, _versions, _disk, _tunables, _as_before_a_launch, _memory,
 ]  # fmt: skip

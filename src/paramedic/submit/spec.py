@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -49,6 +50,8 @@ class Spec:
     cpus_per_rank: int = 1
     checkpoint: str = ""
     tunable: Mapping[str, Tunable] = field(default_factory=dict)
+    step: str = ""
+    """The step as `paramedic memory estimate` takes it; {micro_batch} stands for the tunable."""
     retry: Mapping[str, int | str] = field(default_factory=dict)
     most_attempts: int = 10
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -123,6 +126,7 @@ def checked(spec: Spec) -> Spec:
         raise ParamedicError("--engine local is this machine alone: --nodes 1, or another engine")
     if not spec.function:
         _check_command(spec)
+    _check_step(spec)
     return spec
 
 
@@ -134,11 +138,28 @@ def _check_command(spec: Spec) -> None:
         raise ParamedicError(
             f"{program}: submit starts the ranks itself; name the program: submit --ranks 8 -- python train.py"
         )
-    known = {*spec.tunable, "resume"}
     for word in spec.command:
-        for name in _PLACE.findall(word):
-            if name not in known:
-                raise ParamedicError(f"{{{name}}} in the command: no --tunable has this name")
+        _check_places(word, "the command", {*spec.tunable, "resume"})
+
+
+def _check_step(spec: Spec) -> None:
+    try:
+        words = shlex.split(spec.step)
+    except ValueError as error:
+        raise ParamedicError(f"--step {spec.step}: {error}") from None
+    for word in words:
+        _check_places(word, "--step", {*spec.tunable})
+
+
+def _check_places(text: str, where: str, known: set[str]) -> None:
+    for name in _PLACE.findall(text):
+        if name not in known:
+            raise ParamedicError(f"{{{name}}} in {where}: no --tunable has this name")
+
+
+def filled(text: str, values: Mapping[str, object]) -> str:
+    """`{micro_batch}` is its value in this attempt."""
+    return _PLACE.sub(lambda hit: str(values[hit[1]]), text)
 
 
 def parse_tunable(text: str) -> tuple[str, Tunable]:
@@ -184,7 +205,7 @@ def program(plan: Plan) -> list[str]:
         return ["-m", "paramedic.submit.call"]
     values = {name: str(value) for name, value in plan.tunables.items()} | {"resume": plan.resume}
     words = [
-        _PLACE.sub(lambda hit: values[hit[1]], word)
+        filled(word, values)
         for word in spec.command
         if plan.resume or "{resume}" not in word  # `--resume={resume}` is left out where there is nothing to resume
     ]
