@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     again.add_argument(
         "--step", metavar="ARGUMENTS",
-        help="as `memory estimate` takes them, with {NAME}: it is asked before the launch and when memory did not suffice",
+        help="as `memory estimate` takes them, with {NAME}: asked before the launch and when memory did not suffice",
     )  # fmt: skip
     again.add_argument(
         "--retry",
