@@ -142,8 +142,7 @@ def _words(args: argparse.Namespace) -> list[str]:
 
 def _agent(args: argparse.Namespace) -> int:
     from paramedic.network.agent import take_part
-    from paramedic.network.board import Board, Folder, Remote
-    from paramedic.network.meeting import token_of
+    from paramedic.network.board import Board, Folder, Remote, token_of
 
     if bool(args.gather) == bool(args.dir):
         raise ParamedicError("net agent: needs --gather HOST:PORT or --dir DIR, one of them")

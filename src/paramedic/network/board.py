@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
-from paramedic.collect.gather import Refused, answer, exactly
+from paramedic.collect.gather import Refused, answer, exactly, read_token
 from paramedic.errors import ParamedicError
 from paramedic.model import Skipped
 
@@ -47,6 +47,21 @@ class Board(Protocol):
 
 
 # -- a folder ------------------------------------------------------------------------------------------------------
+
+
+def token_of(folder: Path, seconds: float) -> bytes:
+    """The checker puts it there, readable by its own user alone."""
+    file, end = folder / "token", time.monotonic() + seconds
+    while not file.exists():
+        if time.monotonic() > end:
+            raise ParamedicError(
+                f"{folder}: no token came in {seconds:.0f} s; is `paramedic net check --dir` running there?"
+            )
+        time.sleep(_PAUSE)
+    about = file.stat()
+    if about.st_mode & 0o077 or about.st_uid not in (0, os.getuid()):
+        raise ParamedicError(f"{file}: others may read it, or it is somebody else's: nothing is taken from it")
+    return read_token(str(file))
 
 
 @dataclass

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,21 +49,6 @@ def recorded(paths: Sequence[str]) -> Run:
         sources += [Source(f"{path}", "network", host=host, lines=1) for host in hosts]
         skipped += read.skipped
     return Run("net", tuple(sources), (), tuple(facts.values()), tuple(skipped))
-
-
-def token_of(folder: Path, seconds: float) -> bytes:
-    """The checker puts it there, readable by its own user alone."""
-    file, end = folder / "token", time.monotonic() + seconds
-    while not file.exists():
-        if time.monotonic() > end:
-            raise ParamedicError(
-                f"{folder}: no token came in {seconds:.0f} s; is `paramedic net check --dir` running there?"
-            )
-        time.sleep(0.02)
-    about = file.stat()
-    if about.st_mode & 0o077 or about.st_uid not in (0, os.getuid()):
-        raise ParamedicError(f"{file}: others may read it, or it is somebody else's: nothing is taken from it")
-    return read_token(str(file))
 
 
 @contextmanager
