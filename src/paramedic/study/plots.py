@@ -77,6 +77,7 @@ def flow(faults: Sequence[Seen]) -> Plot:
                 ha=side[0],
                 va="center",
                 fontsize=7.5,
+                bbox={"facecolor": "white", "alpha": 0.75, "lw": 0, "pad": 1} if box.column == 1 else None,
             )
         axes.set_xlim(-0.75, 2.85)
         axes.set_ylim(-0.02, 1.02)
@@ -89,10 +90,9 @@ def flow(faults: Sequence[Seen]) -> Plot:
     cured = [one for one in faults if one.fixes]
     either = sum(bool(set(one.fixes) & set(two)) for one in cured)
     judged = sum(not one.cause for one in cured)
-    caption = (
-        f"{share(either, len(cured))} of {len(cured):,} faults with a known fix were cured by {' or '.join(two)}. "
-        f"Causes of {judged:,} of them are not labelled and are shared out by the base rates: judgement, not counts."
-    )
+    caption = f"{share(either, len(cured))} of {len(cured):,} faults with a known fix were cured by {' or '.join(two)}."
+    if judged:
+        caption += f" Causes of {judged:,} of them are not labelled and are shared out by the base rates: judgement, not counts."
     return Plot(title, caption, drawn("flow", (11, 7.2), draw))
 
 
