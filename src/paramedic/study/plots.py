@@ -92,7 +92,7 @@ def flow(faults: Sequence[Seen]) -> Plot:
     judged = sum(not one.cause for one in cured)
     caption = f"{share(either, len(cured))} of {len(cured):,} faults with a known fix were cured by {' or '.join(two)}."
     if judged:
-        caption += f" Causes of {judged:,} of them are not labelled and are shared out by the base rates: judgement, not counts."
+        caption += f" Causes of {judged:,} of them have no label and are shared out by the base rates: no counts."
     return Plot(title, caption, drawn("flow", (11, 7.2), draw))
 
 
