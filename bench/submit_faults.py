@@ -328,15 +328,16 @@ def row(found: list[Outcome]) -> str:
     )
     phases = ", ".join(dict.fromkeys(one.phase for one in found))
     attempts = ", ".join(dict.fromkeys(str(one.attempts) for one in found))
+    losses = ", ".join(dict.fromkeys("–" if one.loss is None else f"{one.loss:.5f}" for one in found))
     return (
-        f"| {first.engine} | {first.fault.name} | {phases} | {attempts} | {causes} | {again} | "
+        f"| {first.engine} | {first.fault.name} | {phases} | {attempts} | {causes} | {losses} | {again} | "
         f"{sum(one.checkpoints_lost for one in found)} | {sum(one.left for one in found)} | {right} of {len(found)} |"
     )
 
 
 def table(outcomes: list[Outcome]) -> str:
-    head = "| engine | fault | final phase | attempts | causes | steps done twice | lost checkpoints | left processes | as the policy says |\n"
-    head += "|---|---|---|---|---|---|---|---|---|\n"
+    head = "| engine | fault | final phase | attempts | causes | final loss | steps done twice | lost checkpoints | left processes | as the policy says |\n"
+    head += "|---|---|---|---|---|---|---|---|---|---|\n"
     groups: dict[tuple[str, str], list[Outcome]] = {}
     for one in outcomes:
         groups.setdefault((one.engine, one.fault.name), []).append(one)
@@ -348,7 +349,8 @@ HEAD = """# Faults of submitted jobs, measured
 Real jobs of two ranks (gloo, CPU) on one machine of two cores that was busy with other work, each with one planted fault,
 submitted by a process that was killed at once; Slurm is slurmctld 22.05 with two slurmd, Ray a `ray.cluster_utils.Cluster` of
 three nodes. {right} of {runs} runs went as the policy says: final phase, number of attempts, no checkpoint that disappeared, no
-process left. Made by `python bench/submit_faults.py --engine local|slurm|ray --record runs.jsonl --output docs/submit-faults.md`;
+process left. What was done ended with the same loss on each engine, to the last digit kept; a smaller micro-batch or more steps are
+another job. Made by `python bench/submit_faults.py --engine local|slurm|ray --record runs.jsonl --output docs/submit-faults.md`;
 see [Submitting](submit.md).
 
 """

@@ -74,6 +74,18 @@ def test_a_job_on_ray(fault: str, nodes: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1600)
+@needs_slurm
+def test_the_same_function_ends_with_the_same_loss_on_every_engine(tmp_path: Path) -> None:
+    record = tmp_path / "runs.jsonl"
+    for engine in ("local", "slurm", "ray"):
+        as_the_policy_says(tmp_path, "--engine", engine, "--only", "no fault", "--record", str(record))
+    runs = [json.loads(line) for line in record.read_text().splitlines()]
+    assert [run["engine"] for run in runs] == ["local", "slurm", "ray"]
+    assert len({run["loss"] for run in runs}) == 1 and runs[0]["loss"] is not None
+
+
+@pytest.mark.slow
 @needs_slurm
 def test_a_job_of_slurm_that_was_not_submitted_by_us_is_diagnosed(tmp_path: Path) -> None:
     shutil.copy(ROOT / "src/paramedic/ward/programs/slurm.sh", tmp_path)

@@ -42,8 +42,9 @@ def build(name: str, say: Callable[[str], None] = lambda text: None) -> Path:
         shutil.rmtree(other)
     venv.create(folder, with_pip=True)
     first = [str(wanted) for wanted in _requirements(name) if wanted.name == "torch"]
+    (folder / "held.txt").write_text("\n".join(first))  # a constraint has no extras, so it is not the whole file
     for wanted in ([first] if first else []) + [["--requirement", str(file)]]:
-        held = ["--constraint", str(file)] if first else []
+        held = ["--constraint", str(folder / "held.txt")] if first else []
         command = [str(folder / "bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         done = subprocess.run(
             [*command, *held, *wanted], capture_output=True, text=True, check=False, env=_environment()
