@@ -75,6 +75,25 @@ def test_what_a_rank_does_is_told_from_its_signs_of_life(last: dict[str, Any], c
     assert seen(0, (0.0, state(0)), (6.0, last)).condition == condition
 
 
+@pytest.mark.parametrize(
+    ("stage", "got", "wanted", "condition"),
+    [
+        ("training", 4.8, 4.8, "frozen"),  # native code that holds the interpreter
+        ("training", 0.0, 0.0, "frozen"),  # it sleeps, and holds it
+        ("training", 0.4, 4.7, "busy"),  # the machine is too full for it to run
+        ("starting", 4.7, 4.7, "busy"),  # imports torch
+        ("starting", 0.0, 0.0, "frozen"),
+    ],
+)
+def test_a_rank_that_cannot_beat_is_stuck_only_if_it_could_have_run(
+    monkeypatch: pytest.MonkeyPatch, stage: str, got: float, wanted: float, condition: str
+) -> None:
+    looks = iter([pulse.Process("R", 0.0, 1.0, 1.0), pulse.Process("R", 0.0, 1.0 + got, 1.0 + wanted)])
+    monkeypatch.setattr(pulse, "process", lambda pid: next(looks))
+    said = state(0, host=HOST, pid=77, stage=stage)
+    assert seen(0, (0.0, said), (4.8, said)).condition == condition
+
+
 def test_a_process_that_is_gone_is_seen_to_be() -> None:
     child = os.fork()
     if child == 0:

@@ -18,6 +18,7 @@ STILL = 2.0
 """Seconds without a sign of progress after which a rank counts as standing."""
 _STALE = 4.0  # seconds without a beat: Python's lock is held, or the process does not run
 _BUSY = 0.3  # of a processor, wanted
+_STARVED = 0.2  # of a processor, got, while nearly a whole one was wanted: it cannot beat, and is not stuck
 _TRAFFIC = 1 << 14  # bytes over its connections
 _INPUT = 1 << 18  # bytes a second of files
 _MAX_STATE = 4 << 20
@@ -52,6 +53,8 @@ class Pulse:
     """Of a processor, in the last seconds."""
     demands: list[tuple[float, float]] = field(default_factory=list)
     beat: float = 0.0
+    at_beat: tuple[float, float] = (0.0, 0.0)
+    """Processor time that it had got, and wanted, by its last beat."""
     marks: tuple[float, ...] = ()
     looked: float = 0.0
     flowing: bool = False
@@ -142,11 +145,11 @@ def look(pulse: Pulse, state: Mapping[str, Any], host: str, now: float | None = 
     fresh = state.get("beats") != pulse.state.get("beats") or state.get("pid") != pulse.state.get("pid")
     pulse.state = state
     marks = (*(float(state.get(name) or 0) for name in ("ticks", "steps", "calls", "pid")), _traffic(state))
-    if fresh:
-        pulse.beat = now
     moved = marks[:4] != before[:4] or marks[4] - before[4] > _TRAFFIC
     here = state.get("host") == host and isinstance(state.get("pid"), int)
     pulse.process = process(state["pid"]) if here else None
+    if fresh:
+        pulse.beat, pulse.at_beat = now, _got_and_wanted(pulse)
     if moved:
         pulse.moved, pulse.marks = now, marks
     pulse.wanted = _wanted_lately(pulse, now)
@@ -164,6 +167,17 @@ def _wanted_lately(pulse: Pulse, now: float) -> float:
     return max(wanted - before, 0.0) / max(now - first, 1.0)
 
 
+def _got_and_wanted(pulse: Pulse) -> tuple[float, float]:
+    return (pulse.process.cpu_s, pulse.process.wanted_s) if pulse.process else (0.0, 0.0)
+
+
+def _is_starved(pulse: Pulse, now: float) -> bool:
+    """Since its last beat it could have run nearly all the time, and hardly did: others have the processors."""
+    (got, wanted), (got_before, wanted_before) = _got_and_wanted(pulse), pulse.at_beat
+    since = max(now - pulse.beat, 1e-9)
+    return (wanted - wanted_before) / since > 0.8 and (got - got_before) / since < _STARVED
+
+
 def _traffic(state: Mapping[str, Any]) -> float:
     """A large message on a slow link is progress, too."""
     found = state.get("connections")
@@ -177,11 +191,12 @@ def _condition(pulse: Pulse, now: float) -> Condition:
         return "ended" if stage == "ended" else "failed"
     if pulse.process is not None and pulse.process.letter in ("", "T", "t"):
         return "stopped" if pulse.process.letter else "gone"
+    computes = pulse.wanted >= _BUSY
     if now - pulse.beat > _STALE:
-        return "frozen"
+        importing = stage == "starting" and computes  # a large library holds the interpreter for as long as it loads
+        return "busy" if importing or _is_starved(pulse, now) else "frozen"
     if now - pulse.moved < STILL:
         return "going"
-    computes = pulse.wanted >= _BUSY
     if pulse.phase == "collective" or (pulse.phase == "backward" and not computes):
         return "waiting"
     return "busy" if computes or pulse.flowing else "idle"
