@@ -45,6 +45,7 @@ class Host:
     hosts_file: str = ""
     launch: list[str] = field(default_factory=list)
     """The launch command that this host's agent reads."""
+    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def ip(self, *words: str) -> None:
         ip("-n", self.space, *words)
@@ -66,10 +67,12 @@ class Host:
 
     def start(self, *words: str, log: Path, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
         with log.open("wb") as out:
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 self.command(*words), stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
                 env=self.environment() | dict(env or {}), cwd=self.folder, start_new_session=True,
             )  # fmt: skip
+        self.started.append(process)
+        return process
 
     def run(self, *words: str) -> str:
         done = subprocess.run(
@@ -207,6 +210,9 @@ class Lab:
                 except ProcessLookupError:
                     continue
             subprocess.run(["ip", "netns", "del", space], capture_output=True, check=False)
+        for process in (one for host in self.hosts for one in host.started):
+            process.kill()
+            process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
