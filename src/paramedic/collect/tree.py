@@ -6,7 +6,6 @@ import os
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from paramedic.errors import ParamedicError
 from paramedic.model import Skipped
@@ -84,7 +83,8 @@ def text_of(file: File, skipped: list[Skipped]) -> str | None:
         skipped.append(Skipped(file.name, f"larger than {MOST_BYTES >> 20} MB"))
         return None
     try:
-        data = Path(file.path).read_bytes()
+        with open(file.path, "rb") as raw:
+            data = raw.read(MOST_BYTES)
     except OSError as error:
         skipped.append(Skipped(file.name, error.strerror or "cannot be opened"))
         return None
