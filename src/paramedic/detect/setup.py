@@ -1,6 +1,6 @@
 """What a project would start with, before it starts: its settings and its code, judged by rules.
 
-A rule is a plain list of conditions on one section, or names a function of `configs`, `code` or `jobsize`.
+A rule is a plain list of conditions on one section, or names a function of a room that `checks` lists.
 """
 
 from __future__ import annotations
