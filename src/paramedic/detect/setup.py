@@ -197,7 +197,8 @@ def _same(value: Any, wanted: Any) -> bool:
 
 def _finding(rule: Rule, hit: Hit) -> Finding:
     evidence = tuple(Evidence(_event(item)) for item in hit.quoted)
-    fields = {name: shown(value) for name, value in hit.fields.items()} | {"file": evidence[0].event.source}
+    fields = {name: shown(value) for name, value in (_where(hit) | dict(hit.fields)).items()}
+    fields["file"] = evidence[0].event.source
     return Finding(
         rule=rule.id,
         symptom=rule.symptom,
@@ -211,6 +212,15 @@ def _finding(rule: Rule, hit: Hit) -> Finding:
         causes=_causes(rule),
         fields=fields,
     )
+
+
+def _where(hit: Hit) -> dict[str, Any]:
+    """Which section of the file a fix has to look at."""
+    first = hit.quoted[0]
+    if isinstance(first, Event) or not first.name.startswith(_CONFIG):
+        return {}
+    _, kind, number, _ = first.name.split(" ", 3)
+    return {"section": int(number), "part": kind}
 
 
 def _event(item: Fact | Event) -> Event:
