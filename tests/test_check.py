@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
+import re
 import subprocess
+import sys
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from paramedic.detect.checks import CHECKS
 from paramedic.knowledge import Knowledge
 from paramedic.pipeline import Options, check
 
+HERE = Path(__file__).parent
 SCHEMA = json.loads(resources.files("paramedic.report").joinpath("report.schema.json").read_text("utf-8"))
 BOTH = '{\n  "train_micro_batch_size_per_gpu": 4,\n  "fp16": {"enabled": true},\n  "bf16": {"enabled": true}\n}\n'
 Captured = pytest.CaptureFixture[str]
@@ -295,24 +297,42 @@ def test_github_annotations_have_file_and_line(tmp_path: Path, capsys: Captured)
     assert "::error file=ds.json,line=3,title=CFG105" in capsys.readouterr().out
 
 
-@pytest.mark.skipif("SARIF_SCHEMA" not in os.environ, reason="SARIF_SCHEMA names no copy of the official schema")
 def test_sarif_keeps_the_official_schema(tmp_path: Path, capsys: Captured) -> None:
-    schema = json.loads(Path(os.environ["SARIF_SCHEMA"]).read_text("utf-8"))
+    schema = json.loads((HERE / "sarif/sarif-schema-2.1.0.json").read_text("utf-8"))
     folder = project(tmp_path, ds_dot_json=BOTH, run_dot_sh=DEBUG.format(""), bad_dot_yaml="distributed_type: [\n")
     assert main(["check", folder, "--format", "sarif"]) == 1
     document = json.loads(capsys.readouterr().out)
-    jsonschema.Draft4Validator(schema).validate(document)
+    validator = jsonschema.Draft4Validator(schema)
+    validator.validate(document)
     assert {result["ruleId"] for result in document["runs"][0]["results"]} >= {"CFG105", "CFG234", "CFG100"}
+    document["runs"][0]["results"][0]["level"] = "fatal"
+    assert not validator.is_valid(document)
+
+
+def test_pre_commit_runs_it_in_another_repository(tmp_path: Path) -> None:
+    """As the docs say: with the `paramedic` that is installed."""
+    steps = re.search(r"```yaml\n(repos:\n.*?)```", (HERE.parent / "docs/check.md").read_text("utf-8"), re.S)
+    assert steps
+    project(tmp_path, ds_dot_json=BOTH)
+    (tmp_path / ".pre-commit-config.yaml").write_text(steps[1], "utf-8")
+    done = _pre_commit(tmp_path, "run", "--all-files")
+    assert done.returncode == 1 and "ds.json:3 error CFG105" in done.stdout, done.stdout + done.stderr
+    (tmp_path / "ds.json").write_text(BOTH.replace("true", "false", 1), "utf-8")
+    done = _pre_commit(tmp_path, "run", "--all-files")
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("pre-commit") is None, reason="pre-commit is not installed")
-def test_pre_commit_runs_it_in_another_repository(tmp_path: Path) -> None:
-    here = Path(__file__).parents[1]
+def test_pre_commit_installs_our_hooks_in_an_environment_of_their_own(tmp_path: Path) -> None:
     project(tmp_path, ds_dot_json=BOTH)
+    done = _pre_commit(tmp_path, "try-repo", str(HERE.parent), "paramedic-check", "--all-files")
+    assert done.returncode == 1 and "ds.json:3 error CFG105" in done.stdout, done.stdout + done.stderr
+
+
+def _pre_commit(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     for command in (["git", "init", "-q"], ["git", "add", "."]):
-        subprocess.run(command, cwd=tmp_path, check=True)
-    run = ["pre-commit", "try-repo", str(here), "paramedic-check", "--all-files"]
-    done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "ds.json:3 error CFG105" in done.stdout
+        subprocess.run(command, cwd=folder, check=True)
+    installed = Path(sys.executable).parent
+    own = {"PATH": f"{installed}{os.pathsep}{os.environ['PATH']}", "PRE_COMMIT_HOME": str(folder.parent / "pre-commit")}
+    run = [str(installed / "pre-commit"), *words]
+    return subprocess.run(run, cwd=folder, env=os.environ | own, capture_output=True, text=True, check=False)
