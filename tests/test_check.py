@@ -235,6 +235,8 @@ def test_bad_files_are_findings_or_skipped(tmp_path: Path) -> None:
     (folder / "huge.json").write_text('{"zero_optimization": "' + "x" * (3 << 20) + '"}')
     (folder / "out.json").symlink_to("/etc/hostname")
     (folder / "loop").symlink_to(folder)
+    (folder / "gone.yaml").symlink_to("nowhere.yaml")
+    os.mkfifo(folder / "Dockerfile")
     report = check(read_project(str(folder)))
     assert [(f.rule, f.evidence[0].event.line) for f in report.findings] == [("CFG100", 1)]
     why = {skipped.what: skipped.why for skipped in report.skipped}
@@ -243,7 +245,33 @@ def test_bad_files_are_findings_or_skipped(tmp_path: Path) -> None:
     assert "UTF-8" in why["latin.yaml"]
     assert "larger" in why["huge.json"]
     assert "old.py" in why
+    assert why["binary.json"] == "binary"
+    assert why["Dockerfile"] == "no plain file"
+    assert why["gone.yaml"] == "a symbolic link to nothing"
     assert "loop" not in why
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("ds.json", '{"zero_optimization": ' + "[" * 100_000 + "]" * 100_000 + "}", "nested deeper than 64"),
+        ("flow.yaml", "distributed_type: " + "[" * 100_000, "nested deeper than 64"),
+        ("block.yaml", "distributed_type: x\na: " + "- " * 100_000, "line 2"),
+        ("anchors.yaml", "distributed_type: &a [*a]\n", "contains itself"),
+    ],
+)
+def test_deep_and_endless_files_are_findings(name: str, text: str, why: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text, "utf-8")
+    report = check(read_project(str(tmp_path)))
+    assert [one.rule for one in report.findings] == ["CFG100"]
+    assert why in report.findings[0].summary.replace("Line", "line")
+
+
+def test_a_name_with_escape_codes_does_not_reach_the_terminal(tmp_path: Path, capsys: Captured) -> None:
+    (tmp_path / "ds\x1b[31m\x07\n.json").write_text(BOTH, "utf-8")
+    assert main(["check", str(tmp_path), "--files-only"]) == 1
+    shown = capsys.readouterr().out
+    assert "CFG105" in shown and not {"\x1b", "\x07"} & set(shown)
 
 
 def test_a_folder_that_cannot_be_opened_is_skipped(tmp_path: Path) -> None:

@@ -116,8 +116,10 @@ def read(name: str, text: str) -> tuple[list[Event], list[Section]]:
         _statements(script, tree.body, _Where(), 0)
     except SyntaxError as error:
         raise Broken(f"no Python {_version()}: {error.msg}", error.lineno or 1) from None
-    except (RecursionError, ValueError, MemoryError) as error:
-        raise Broken(f"cannot be parsed: {type(error).__name__}", 1) from None
+    except (RecursionError, MemoryError):
+        raise Broken("nested too deeply", 1) from None
+    except ValueError as error:
+        raise Broken(f"cannot be parsed: {error}", 1) from None
     names = sorted(_NAMED.intersection(_NAME.findall(text)))
     script.events.append(Event(name, len(script.events), "script", name, None, fields={"names": names}))
     return script.events, script.sections

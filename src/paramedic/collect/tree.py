@@ -64,6 +64,8 @@ def _below(folder: str, prefix: str, real_root: str, depth: int, skipped: list[S
             status = entry.stat(follow_symlinks=False)
             if stat.S_ISREG(status.st_mode):
                 yield File(name, entry.path, status.st_size)
+            else:
+                skipped.append(Skipped(name, "no plain file"))
 
 
 def _is_environment(path: str) -> bool:
@@ -75,6 +77,8 @@ def _link(path: str, name: str, real_root: str, skipped: list[Skipped]) -> None:
     target = os.path.realpath(path)
     if target != real_root and not target.startswith(real_root + os.sep):
         skipped.append(Skipped(name, "a symbolic link out of the folder"))
+    elif not os.path.exists(target):
+        skipped.append(Skipped(name, "a symbolic link to nothing"))
 
 
 def text_of(file: File, skipped: list[Skipped]) -> str | None:
@@ -89,6 +93,7 @@ def text_of(file: File, skipped: list[Skipped]) -> str | None:
         skipped.append(Skipped(file.name, error.strerror or "cannot be opened"))
         return None
     if b"\0" in data[:4096]:
+        skipped.append(Skipped(file.name, "binary"))
         return None
     try:
         return data.decode("utf-8")
