@@ -226,7 +226,8 @@ def _where(hit: Hit) -> dict[str, Any]:
 def _event(item: Fact | Event) -> Event:
     if isinstance(item, Event):
         return item
-    return Event(item.source, item.line or 0, "setting", f"{_key(item)} = {shown(item.value)}", item.line)
+    text = _key(item) if item.value in (None, "") else f"{_key(item)} = {shown(item.value)}"
+    return Event(item.source, item.line or 0, "setting", text, item.line)
 
 
 def _key(fact: Fact) -> str:
