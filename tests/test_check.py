@@ -219,6 +219,23 @@ def test_a_baseline_keeps_known_findings_out_and_new_ones_in(tmp_path: Path, cap
     assert main(["check", folder, "--baseline", baseline]) == 2
 
 
+def test_the_sentences_of_a_check_are_filled_in(tmp_path: Path, knowledge: Knowledge) -> None:
+    """`{rank}` is a rank of a run; a check has none."""
+    rules = [rule for rule in knowledge.rules.values() if rule.before]
+    assert [rule.id for rule in rules if "{rank}" in rule.summary] == []
+    folder = project(
+        tmp_path, a_dot_yaml="distributed_type: MULTI_GPU\nmachine_rank: 2\nnum_machines: 2\nnum_processes: 2\n"
+    )
+    assert "machine_rank 2 of 2 machines" in check(read_project(folder)).findings[0].summary
+
+
+def test_an_option_may_stand_before_the_launch_command(tmp_path: Path, capsys: Captured) -> None:
+    folder = project(tmp_path, ds_dot_json=BOTH.replace("true", "false", 1))
+    command = ["torchrun", "--nnodes", "2", "--standalone", "train.py"]
+    assert main(["check", folder, "--files-only", "--fail-on", "never", "--", *command]) == 0
+    assert "command line:1" in capsys.readouterr().out
+
+
 # -- bad input -----------------------------------------------------------------------------------------------------
 
 

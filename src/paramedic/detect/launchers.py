@@ -52,7 +52,7 @@ def node_rank(setup: Setup) -> Iterator[Hit]:
         for rank_key, count_key in pairs:
             rank, count = part.number_of(rank_key), part.number_of(count_key)
             if rank is not None and count is not None and rank >= count > 0:
-                yield Hit(part.quoted(rank_key, count_key), {"rank": rank, "nodes": count})
+                yield Hit(part.quoted(rank_key, count_key), {"given": rank, "nodes": count})
 
 
 def port(setup: Setup) -> Iterator[Hit]:

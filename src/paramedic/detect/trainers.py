@@ -27,7 +27,7 @@ def accelerate_machine_rank(setup: Setup) -> Iterator[Hit]:
     for part in setup.of("accelerate"):
         rank, machines = part.number_of("machine_rank"), part.number_of("num_machines")
         if rank is not None and machines is not None and rank >= machines > 0:
-            yield Hit(part.quoted("machine_rank", "num_machines"), {"rank": rank, "machines": machines})
+            yield Hit(part.quoted("machine_rank", "num_machines"), {"given": rank, "machines": machines})
 
 
 def accelerate_processes(setup: Setup) -> Iterator[Hit]:
