@@ -122,7 +122,7 @@ def _toml(name: str, text: str) -> tuple[list[Section], list[Problem]]:
 
 
 def _shell(name: str, text: str) -> tuple[list[Section], list[Problem]]:
-    found = list(launch.sections(text))
+    found = [*launch.sections(text), *plain.installs(text)]
     return found, _used(found, text)
 
 
@@ -137,7 +137,7 @@ def _used(sections: list[Section], text: str) -> list[Problem]:
 def _docker(name: str, text: str) -> tuple[list[Section], list[Problem]]:
     section = docker.section(text)
     given = tuple(replace(e, key=e.key[4:]) for e in section.entries if e.key.startswith("env."))
-    found = [section, *([Section("environment", given)] if given else [])]
+    found = [section, *([Section("environment", given)] if given else []), *plain.installs(text)]
     return found, _used(found, text)
 
 

@@ -226,7 +226,8 @@ def _where(hit: Hit) -> dict[str, Any]:
 def _event(item: Fact | Event) -> Event:
     if isinstance(item, Event):
         return item
-    text = _key(item) if item.value in (None, "") else f"{_key(item)} = {shown(item.value)}"
+    equals = "" if item.value in (None, "") or item.name.startswith(f"{_CONFIG}requirements") else " = "
+    text = _key(item) + equals + (shown(item.value) if item.value is not None else "")
     return Event(item.source, item.line or 0, "setting", text, item.line)
 
 
