@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.utils import canonicalize_name
 
 from paramedic import repair
 from paramedic.collect.resolver import Answer, _complaint
@@ -127,7 +128,8 @@ def imports(python: Path, module: str) -> bool:
 
 
 def installed(python: Path) -> dict[str, str]:
-    return {one["name"]: one["version"] for one in json.loads(pip(python, "list", "--format", "json"))}
+    listed = json.loads(pip(python, "list", "--format", "json"))
+    return {canonicalize_name(one["name"]): one["version"] for one in listed}
 
 
 def upgraded(python: Path, names: Iterable[str], folder: Path) -> list[str]:
