@@ -1,4 +1,5 @@
-"""`paramedic check` on 200 configurations and 500 programs, beside ruff on the same programs, interleaved in one run.
+"""`paramedic check` on 200 configurations and 500 programs, beside ruff on the same programs, interleaved in one run:
+the files alone, as a hook checks them, and with everything on (this machine, a launch command, a checkpoint, --deep).
 
 python bench/check.py [--configs 200] [--scripts 500] [--rounds 5]
 """
@@ -6,6 +7,7 @@ python bench/check.py [--configs 200] [--scripts 500] [--rounds 5]
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 import resource
@@ -61,10 +63,23 @@ def write_project(folder: Path, configs: int, scripts: int) -> int:
     return lines
 
 
-def timed(command: Sequence[str]) -> tuple[float, float]:
-    """Seconds of wall and of processor; on a busy machine only the latter says much."""
+def write_checkpoint(folder: Path, shards: int = 4, megabytes: int = 8) -> None:
+    """Hugging Face's form: shards of safetensors with an index."""
+    names = [f"model-{number:05}-of-{shards:05}.safetensors" for number in range(1, shards + 1)]
+    for number, name in enumerate(names):
+        size = megabytes << 20
+        head = json.dumps({f"w{number}": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
+        folder.joinpath(name).write_bytes(len(head).to_bytes(8, "little") + head + bytes(size))
+    weights = {f"w{number}": name for number, name in enumerate(names)}
+    index = {"metadata": {"total_size": shards * megabytes << 20}, "weight_map": weights}
+    folder.joinpath("model.safetensors.index.json").write_text(json.dumps(index), "utf-8")
+
+
+def timed(command: Sequence[str], bytecode: str) -> tuple[float, float]:
+    """Seconds of wall and of processor; on a busy machine only the latter says much. Bytecode is there, as pip leaves it."""
+    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": bytecode}
     start, before = time.perf_counter(), _processor()
-    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False, env=environment)
     if done.returncode not in (0, 1):
         raise SystemExit(f"{command[0]} failed with {done.returncode}")
     return time.perf_counter() - start, _processor() - before
@@ -88,15 +103,23 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
     ruff = shutil.which("ruff") or str(Path(sys.executable).parent / "ruff")
-    with tempfile.TemporaryDirectory(prefix="paramedic-bench-") as name:
+    with tempfile.TemporaryDirectory(prefix="paramedic-bench-") as place:
+        name, checkpoint, bytecode = (str(Path(place, part)) for part in ("project", "checkpoint", "bytecode"))
+        Path(checkpoint).mkdir()
         lines = write_project(Path(name), args.configs, args.scripts)
-        ours = [sys.executable, "-m", "paramedic", "check", name, "--quiet"]
-        theirs = [ruff, "check", "--isolated", "--no-cache", "--quiet", name]
-        took = [(timed(ours), timed(theirs)) for _ in range(args.rounds + 1)][1:]
+        write_checkpoint(Path(checkpoint))
+        paramedic = [sys.executable, "-m", "paramedic", "check", name, "--quiet"]
+        launch = ["--", "torchrun", "--nproc-per-node", "8", "p0/train.py"]
+        commands = {
+            "paramedic check --files-only": [*paramedic, "--files-only"],
+            "ruff check --no-cache, programs only": [ruff, "check", "--isolated", "--no-cache", "--quiet", name],
+            "paramedic check, everything on": [*paramedic, "--deep", "--checkpoint", checkpoint, *launch],
+        }
+        took = [[timed(command, bytecode) for command in commands.values()] for _ in range(args.rounds + 1)][1:]
     print(f"{date.today()}, {platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
     print(f"{args.configs} configurations, {args.scripts} programs of {lines:,} lines, median of {args.rounds} rounds")
-    print(shown("paramedic check, whole command", [ours for ours, _ in took]))
-    print(shown("ruff check --no-cache, programs only", [theirs for _, theirs in took]))
+    for number, command in enumerate(commands):
+        print(shown(command, [one[number] for one in took]))
 
 
 if __name__ == "__main__":

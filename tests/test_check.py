@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
+import re
 import subprocess
+import sys
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from paramedic.detect.checks import CHECKS
 from paramedic.knowledge import Knowledge
 from paramedic.pipeline import Options, check
 
+HERE = Path(__file__).parent
 SCHEMA = json.loads(resources.files("paramedic.report").joinpath("report.schema.json").read_text("utf-8"))
 BOTH = '{\n  "train_micro_batch_size_per_gpu": 4,\n  "fp16": {"enabled": true},\n  "bf16": {"enabled": true}\n}\n'
 Captured = pytest.CaptureFixture[str]
@@ -217,6 +219,23 @@ def test_a_baseline_keeps_known_findings_out_and_new_ones_in(tmp_path: Path, cap
     assert main(["check", folder, "--baseline", baseline]) == 2
 
 
+def test_the_sentences_of_a_check_are_filled_in(tmp_path: Path, knowledge: Knowledge) -> None:
+    """`{rank}` is a rank of a run; a check has none."""
+    rules = [rule for rule in knowledge.rules.values() if rule.before]
+    assert [rule.id for rule in rules if "{rank}" in rule.summary] == []
+    folder = project(
+        tmp_path, a_dot_yaml="distributed_type: MULTI_GPU\nmachine_rank: 2\nnum_machines: 2\nnum_processes: 2\n"
+    )
+    assert "machine_rank 2 of 2 machines" in check(read_project(folder)).findings[0].summary
+
+
+def test_an_option_may_stand_before_the_launch_command(tmp_path: Path, capsys: Captured) -> None:
+    folder = project(tmp_path, ds_dot_json=BOTH.replace("true", "false", 1))
+    command = ["torchrun", "--nnodes", "2", "--standalone", "train.py"]
+    assert main(["check", folder, "--files-only", "--fail-on", "never", "--", *command]) == 0
+    assert "command line:1" in capsys.readouterr().out
+
+
 # -- bad input -----------------------------------------------------------------------------------------------------
 
 
@@ -233,6 +252,8 @@ def test_bad_files_are_findings_or_skipped(tmp_path: Path) -> None:
     (folder / "huge.json").write_text('{"zero_optimization": "' + "x" * (3 << 20) + '"}')
     (folder / "out.json").symlink_to("/etc/hostname")
     (folder / "loop").symlink_to(folder)
+    (folder / "gone.yaml").symlink_to("nowhere.yaml")
+    os.mkfifo(folder / "Dockerfile")
     report = check(read_project(str(folder)))
     assert [(f.rule, f.evidence[0].event.line) for f in report.findings] == [("CFG100", 1)]
     why = {skipped.what: skipped.why for skipped in report.skipped}
@@ -241,7 +262,33 @@ def test_bad_files_are_findings_or_skipped(tmp_path: Path) -> None:
     assert "UTF-8" in why["latin.yaml"]
     assert "larger" in why["huge.json"]
     assert "old.py" in why
+    assert why["binary.json"] == "binary"
+    assert why["Dockerfile"] == "no plain file"
+    assert why["gone.yaml"] == "a symbolic link to nothing"
     assert "loop" not in why
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("ds.json", '{"zero_optimization": ' + "[" * 100_000 + "]" * 100_000 + "}", "nested deeper than 64"),
+        ("flow.yaml", "distributed_type: " + "[" * 100_000, "nested deeper than 64"),
+        ("block.yaml", "distributed_type: x\na: " + "- " * 100_000, "line 2"),
+        ("anchors.yaml", "distributed_type: &a [*a]\n", "contains itself"),
+    ],
+)
+def test_deep_and_endless_files_are_findings(name: str, text: str, why: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text, "utf-8")
+    report = check(read_project(str(tmp_path)))
+    assert [one.rule for one in report.findings] == ["CFG100"]
+    assert why in report.findings[0].summary.replace("Line", "line")
+
+
+def test_a_name_with_escape_codes_does_not_reach_the_terminal(tmp_path: Path, capsys: Captured) -> None:
+    (tmp_path / "ds\x1b[31m\x07\n.json").write_text(BOTH, "utf-8")
+    assert main(["check", str(tmp_path), "--files-only"]) == 1
+    shown = capsys.readouterr().out
+    assert "CFG105" in shown and not {"\x1b", "\x07"} & set(shown)
 
 
 def test_a_folder_that_cannot_be_opened_is_skipped(tmp_path: Path) -> None:
@@ -295,24 +342,42 @@ def test_github_annotations_have_file_and_line(tmp_path: Path, capsys: Captured)
     assert "::error file=ds.json,line=3,title=CFG105" in capsys.readouterr().out
 
 
-@pytest.mark.skipif("SARIF_SCHEMA" not in os.environ, reason="SARIF_SCHEMA names no copy of the official schema")
 def test_sarif_keeps_the_official_schema(tmp_path: Path, capsys: Captured) -> None:
-    schema = json.loads(Path(os.environ["SARIF_SCHEMA"]).read_text("utf-8"))
+    schema = json.loads((HERE / "sarif/sarif-schema-2.1.0.json").read_text("utf-8"))
     folder = project(tmp_path, ds_dot_json=BOTH, run_dot_sh=DEBUG.format(""), bad_dot_yaml="distributed_type: [\n")
     assert main(["check", folder, "--format", "sarif"]) == 1
     document = json.loads(capsys.readouterr().out)
-    jsonschema.Draft4Validator(schema).validate(document)
+    validator = jsonschema.Draft4Validator(schema)
+    validator.validate(document)
     assert {result["ruleId"] for result in document["runs"][0]["results"]} >= {"CFG105", "CFG234", "CFG100"}
+    document["runs"][0]["results"][0]["level"] = "fatal"
+    assert not validator.is_valid(document)
+
+
+def test_pre_commit_runs_it_in_another_repository(tmp_path: Path) -> None:
+    """As the docs say: with the `paramedic` that is installed."""
+    steps = re.search(r"```yaml\n(repos:\n.*?)```", (HERE.parent / "docs/check.md").read_text("utf-8"), re.S)
+    assert steps
+    project(tmp_path, ds_dot_json=BOTH)
+    (tmp_path / ".pre-commit-config.yaml").write_text(steps[1], "utf-8")
+    done = _pre_commit(tmp_path, "run", "--all-files")
+    assert done.returncode == 1 and "ds.json:3 error CFG105" in done.stdout, done.stdout + done.stderr
+    (tmp_path / "ds.json").write_text(BOTH.replace("true", "false", 1), "utf-8")
+    done = _pre_commit(tmp_path, "run", "--all-files")
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("pre-commit") is None, reason="pre-commit is not installed")
-def test_pre_commit_runs_it_in_another_repository(tmp_path: Path) -> None:
-    here = Path(__file__).parents[1]
+def test_pre_commit_installs_our_hooks_in_an_environment_of_their_own(tmp_path: Path) -> None:
     project(tmp_path, ds_dot_json=BOTH)
+    done = _pre_commit(tmp_path, "try-repo", str(HERE.parent), "paramedic-check", "--all-files")
+    assert done.returncode == 1 and "ds.json:3 error CFG105" in done.stdout, done.stdout + done.stderr
+
+
+def _pre_commit(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     for command in (["git", "init", "-q"], ["git", "add", "."]):
-        subprocess.run(command, cwd=tmp_path, check=True)
-    run = ["pre-commit", "try-repo", str(here), "paramedic-check", "--all-files"]
-    done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "ds.json:3 error CFG105" in done.stdout
+        subprocess.run(command, cwd=folder, check=True)
+    installed = Path(sys.executable).parent
+    own = {"PATH": f"{installed}{os.pathsep}{os.environ['PATH']}", "PRE_COMMIT_HOME": str(folder.parent / "pre-commit")}
+    run = [str(installed / "pre-commit"), *words]
+    return subprocess.run(run, cwd=folder, env=os.environ | own, capture_output=True, text=True, check=False)

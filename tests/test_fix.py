@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +164,15 @@ def test_a_preview_is_a_diff_and_writes_nothing(tmp_path: Path, capsys: Captured
     assert "2 changes in 1 file" in shown.err
     assert (tmp_path / "ds.json").read_bytes() == before
     assert sorted(p.name for p in tmp_path.iterdir()) == ["ds.json"]
+
+
+def test_the_preview_is_a_patch_that_git_applies(tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    script = b"#!/bin/bash\n\texport NCCL_DEBUG=INFO # \x0c\r\n\ttorchrun --nproc_per_node 8 train.py # \xc3\xa9"
+    (tmp_path / "run.sh").write_bytes(script)
+    main(["fix", str(tmp_path)])
+    preview = capsysbinary.readouterr().out
+    subprocess.run(["git", "apply", "-"], cwd=tmp_path, input=preview, check=True)
+    assert (tmp_path / "run.sh").read_bytes() == script.replace(b"INFO", b"WARN")
 
 
 def test_apply_checks_again_and_undo_restores_the_bytes(tmp_path: Path, capsys: Captured) -> None:

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from paramedic.detect import FACT_DETECTORS, NODE_DETECTORS
 from paramedic.knowledge import coverage, load
+from paramedic.knowledge.advisories import load_advisories
 from paramedic.ward.case import load_all
 from paramedic.ward.corpus import recordings
 from paramedic.ward.matrix import markdown
@@ -52,6 +54,8 @@ BLOCKS: dict[str, tuple[Path, Callable[[], str]]] = {
     "counts": (ROOT / "corpus/README.md", counts),
     "signatures": (ROOT / "docs/signatures.md", lambda: coverage.markdown(load()).rstrip("\n")),
     "checks": (ROOT / "docs/checks.md", lambda: coverage.checks(load()).rstrip("\n")),
+    "node checks": (ROOT / "docs/checks-node.md", lambda: coverage.node_checks(load()).rstrip("\n")),
+    "advisories": (ROOT / "docs/checks-node.md", lambda: coverage.advisories(load_advisories()).rstrip("\n")),
 }
 
 
@@ -66,3 +70,15 @@ def test_a_made_table_in_the_docs_is_up_to_date(name: str) -> None:
         file.write_text(text[: found.start(2)] + wanted + text[found.end(2) :], "utf-8")
     else:
         assert found[2] == wanted, "run: UPDATE_DOCS=1 pytest tests/test_ward_docs.py"
+
+
+def test_every_rule_that_check_judges_has_a_row() -> None:
+    pages = "".join((ROOT / "docs" / name).read_text("utf-8") for name in ("checks.md", "checks-node.md"))
+    judged = [r.id for r in load().rules.values() if r.before or r.detector in FACT_DETECTORS | NODE_DETECTORS]
+    assert [id for id in (*judged, *(one.rule.id for one in load_advisories())) if f"[{id}](" not in pages] == []
+
+
+@pytest.mark.parametrize("page", ["checks.md", "checks-node.md"])
+def test_a_rule_s_row_leads_to_its_file(page: str) -> None:
+    links = re.findall(r"\]\((\.\./[^)]+)\)", (ROOT / "docs" / page).read_text("utf-8"))
+    assert len(links) > 100 and [link for link in links if not (ROOT / "docs" / link).is_file()] == []

@@ -35,6 +35,8 @@ def edited(name: str, text: str, action: Mapping[str, Any]) -> str:
     if edit in ("remove", "rename"):
         if entry is None:
             raise CannotEdit(f"{action['key']} is not there")
+        if section.kind == "requirements" and not name.endswith((".txt", ".in")):
+            raise CannotEdit("it stands in a command")
         new = _removed(text, entry, section, style) if edit == "remove" else _renamed(text, entry, str(value), style)
     elif entry is not None:
         new = text[: entry.start] + _written(value, style) + text[entry.end :]

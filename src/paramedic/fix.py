@@ -57,4 +57,4 @@ def _for_editing(template: Mapping[str, Any], action: dict[str, Any], fields: Ma
         with suppress(ValueError):
             action["value"] = json.loads(action["value"])
     action |= {name: int(fields[name]) for name in ("section", "line") if fields.get(name, "").isdigit()}
-    return action
+    return {"part": fields["part"], **action} if "part" in fields else action

@@ -11,6 +11,7 @@ import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,7 @@ def _inside(root: Path, file: str) -> Path:
 
 def diff(changed: Iterable[Changed]) -> Iterator[str]:
     for one in changed:
-        before, after = (text.decode("utf-8").splitlines(keepends=True) for text in (one.before, one.after))
+        before, after = (list(StringIO(text.decode("utf-8"), newline="\n")) for text in (one.before, one.after))
         for line in difflib.unified_diff(before, after, f"a/{one.file}", f"b/{one.file}"):
             yield line if line.endswith("\n") else line + "\n\\ No newline at end of file\n"
 

@@ -11,6 +11,7 @@ import warnings
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any
 
 from paramedic.collect.formats import Broken, Entry, Section
@@ -59,14 +60,19 @@ _PLUGINS = {
     "TrainingArguments": "transformers", "Seq2SeqTrainingArguments": "transformers", "SFTConfig": "transformers",
     "DPOConfig": "transformers", "GRPOConfig": "transformers", "Trainer": "lightning",
 }  # fmt: skip
-_WORDS = re.compile(r"\b(?:" + "|".join(sorted(_NAMED)) + r")\b")
 _DEEPSPEED = frozenset(("zero_optimization", "train_micro_batch_size_per_gpu"))
-_MARKS = re.compile(
-    r"\b(?:" + "|".join(sorted(WATCHED | set(_PLUGINS))) + r")(?=\(|\b *\()|as (?:DDP|FSDP)|\b(?:DDP|FSDP)\("
-    r"|zero_optimization|train_micro_batch_size_per_gpu|train_batch_size|os\.environ\[|\brank\b"
-    r"|\bdevice\b *=|isnan|isinf|isfinite"
+_NAME = re.compile(r"\w+")
+_NAME_OR_CALL = re.compile(r"[A-Za-z_]\w*(?: *\()?")
+_MARKS = frozenset(
+    (
+        *(name + call for name in (*WATCHED, *_PLUGINS, "DDP", "FSDP") for call in ("(", " (")),
+        *(name + call for name in ("rank", "isnan", "isinf", "isfinite") for call in ("", "(", " (")),
+        *("device", "environ", "train_batch_size", *_DEEPSPEED),
+    )
 )
+"""Names and calls: a statement with none of them tells nothing."""
 _KEPT = (ast.Import, ast.ImportFrom, ast.Break, ast.Continue, ast.If)
+_LEAVES = (ast.Name, ast.Constant, ast.expr_context, ast.operator, ast.cmpop)
 _DEEPEST = 200
 _TEXT = 200
 
@@ -100,7 +106,7 @@ def read(name: str, text: str) -> tuple[list[Event], list[Section]]:
     """Raises Broken where it is no Python 3."""
     lines = text.split("\n")
     script = _Script(name, lines, _starts(lines))
-    script.marked = list(_marked(text))
+    script.marked = [n for n, line in enumerate(lines, 1) if not _MARKS.isdisjoint(_NAME_OR_CALL.findall(line))]
     if not script.marked:
         return [], []
     try:
@@ -110,9 +116,11 @@ def read(name: str, text: str) -> tuple[list[Event], list[Section]]:
         _statements(script, tree.body, _Where(), 0)
     except SyntaxError as error:
         raise Broken(f"no Python {_version()}: {error.msg}", error.lineno or 1) from None
-    except (RecursionError, ValueError, MemoryError) as error:
-        raise Broken(f"cannot be parsed: {type(error).__name__}", 1) from None
-    names = sorted(set(_WORDS.findall(text)))
+    except (RecursionError, MemoryError):
+        raise Broken("nested too deeply", 1) from None
+    except ValueError as error:
+        raise Broken(f"cannot be parsed: {error}", 1) from None
+    names = sorted(_NAMED.intersection(_NAME.findall(text)))
     script.events.append(Event(name, len(script.events), "script", name, None, fields={"names": names}))
     return script.events, script.sections
 
@@ -124,11 +132,7 @@ def _version() -> str:
 
 
 def _starts(lines: Sequence[str]) -> list[int]:
-    starts, at = [0], 0
-    for line in lines:
-        at += len(line) + 1
-        starts.append(at)
-    return starts
+    return list(accumulate((len(line) + 1 for line in lines), initial=0))
 
 
 def _imported(script: _Script, node: ast.Import | ast.ImportFrom) -> None:
@@ -136,16 +140,6 @@ def _imported(script: _Script, node: ast.Import | ast.ImportFrom) -> None:
     for alias in node.names:
         if module or alias.asname:
             script.aliases[alias.asname or alias.name] = module + alias.name
-
-
-def _marked(text: str) -> Iterator[int]:
-    line, at = 1, 0
-    for found in _MARKS.finditer(text):
-        new = text.count("\n", at, found.start())
-        if new or not at:
-            line += new
-            yield line
-        at = found.start()
 
 
 def _is_marked(script: _Script, node: ast.AST) -> bool:
@@ -307,6 +301,8 @@ def _expressions(script: _Script, nodes: Sequence[ast.AST], where: _Where, to: s
             inside = last
         elif isinstance(node, ast.Dict):
             _deepspeed(script, node)
+        elif isinstance(node, _LEAVES):
+            continue
         children = [
             (child, "" if isinstance(node, ast.Call) else target, inside) for child in ast.iter_child_nodes(node)
         ]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from paramedic.collect.formats import Broken, Entry, Parsed, Section, docker, json, launch, plain, toml, yaml
+from paramedic.collect.formats import Broken, Entry, Parsed, Section, docker, json, launch, plain, toml, variables, yaml
 from paramedic.model import Event, Fact, Skipped
 from paramedic.redact import redact
 
@@ -23,12 +23,13 @@ _SHELL = re.compile(r"#![^\n]{0,60}\b(?:ba|z|k)?sh\b")
 _DOCKER = re.compile(r"(?:Docker|Container)file(?:\.[\w.-]+)?|.+\.[Dd]ockerfile")
 _HOSTS = re.compile(r"(?i)(?:.*[_.-])?(?:host|machine)_?(?:file|s)(?:[_.-].*)?(?:\.txt)?")
 _REQUIREMENTS = re.compile(r"(?i)(?:.*[_.-])?requirements(?:[_.-].*)?\.(?:txt|in)")
+_EXPANDED = re.compile(r"\$\{?([A-Za-z_]\w*)")
 _WHERE = {"zero_optimization", "train_micro_batch_size_per_gpu"}
 _BESIDE = {"optimizer", "fp16", "bf16", "gradient_accumulation_steps", "scheduler", "zero_allow_untested_optimizer"}
 _TRAINER = {"trainer.strategy", "trainer.devices", "trainer.max_epochs", "trainer.accelerator", "trainer.num_nodes"}
 
 Problem = tuple[str, int, str]
-"""(kind of Event, line, what is wrong)"""
+"""(kind of Event, line, what is to be said of it)"""
 
 
 def is_config(name: str, head: Callable[[], str]) -> bool:
@@ -109,7 +110,7 @@ def _yaml(name: str, text: str) -> tuple[list[Section], list[Problem]]:
         if kind is not None:
             found.append(replace(_section(kind, parsed), number=number))
             problems += [("duplicate", e.line, e.key) for e in parsed.duplicates]
-    return found, problems
+    return found + variables.of_documents(found), problems
 
 
 def _toml(name: str, text: str) -> tuple[list[Section], list[Problem]]:
@@ -121,13 +122,23 @@ def _toml(name: str, text: str) -> tuple[list[Section], list[Problem]]:
 
 
 def _shell(name: str, text: str) -> tuple[list[Section], list[Problem]]:
-    return list(launch.sections(text)), []
+    found = [*launch.sections(text), *plain.installs(text)]
+    return found, _used(found, text)
+
+
+def _used(sections: list[Section], text: str) -> list[Problem]:
+    """Variables that the file not only sets but also uses itself."""
+    given = {
+        entry.key: entry.line for section in sections if section.kind == "environment" for entry in section.entries
+    }
+    return [("used", given[name], name) for name in sorted(given.keys() & set(_EXPANDED.findall(text)))]
 
 
 def _docker(name: str, text: str) -> tuple[list[Section], list[Problem]]:
     section = docker.section(text)
-    variables = tuple(replace(e, key=e.key[4:]) for e in section.entries if e.key.startswith("env."))
-    return [section, *([Section("environment", variables)] if variables else [])], []
+    given = tuple(replace(e, key=e.key[4:]) for e in section.entries if e.key.startswith("env."))
+    found = [section, *([Section("environment", given)] if given else []), *plain.installs(text)]
+    return found, _used(found, text)
 
 
 def _hosts(name: str, text: str) -> tuple[list[Section], list[Problem]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 import re
@@ -37,7 +38,11 @@ class Read:
 def read_project(root: str, progress: Progress | None = None) -> Run:
     skipped: list[Skipped] = []
     wanted = [file for file in tree.files(root, skipped) if _is_wanted(file)]
-    return _run(root, _read_all(wanted, progress), skipped)
+    gc.freeze()  # syntax trees come and go by the thousand: what is there already need not be gone through each time
+    try:
+        return _run(root, _read_all(wanted, progress), skipped)
+    finally:
+        gc.unfreeze()
 
 
 def read_command(words: Sequence[str]) -> Run:

@@ -6,7 +6,6 @@ import os
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from paramedic.errors import ParamedicError
 from paramedic.model import Skipped
@@ -65,6 +64,8 @@ def _below(folder: str, prefix: str, real_root: str, depth: int, skipped: list[S
             status = entry.stat(follow_symlinks=False)
             if stat.S_ISREG(status.st_mode):
                 yield File(name, entry.path, status.st_size)
+            else:
+                skipped.append(Skipped(name, "no plain file"))
 
 
 def _is_environment(path: str) -> bool:
@@ -76,6 +77,8 @@ def _link(path: str, name: str, real_root: str, skipped: list[Skipped]) -> None:
     target = os.path.realpath(path)
     if target != real_root and not target.startswith(real_root + os.sep):
         skipped.append(Skipped(name, "a symbolic link out of the folder"))
+    elif not os.path.exists(target):
+        skipped.append(Skipped(name, "a symbolic link to nothing"))
 
 
 def text_of(file: File, skipped: list[Skipped]) -> str | None:
@@ -84,11 +87,13 @@ def text_of(file: File, skipped: list[Skipped]) -> str | None:
         skipped.append(Skipped(file.name, f"larger than {MOST_BYTES >> 20} MB"))
         return None
     try:
-        data = Path(file.path).read_bytes()
+        with open(file.path, "rb") as raw:
+            data = raw.read(MOST_BYTES)
     except OSError as error:
         skipped.append(Skipped(file.name, error.strerror or "cannot be opened"))
         return None
     if b"\0" in data[:4096]:
+        skipped.append(Skipped(file.name, "binary"))
         return None
     try:
         return data.decode("utf-8")

@@ -22,6 +22,9 @@ VERBS = (
     *("net", "memory", "submit", "jobs", "logs", "cancel", "bundle", "ward", "study", "completion"),
 )
 
+_READ_A_COMMAND = ("check", "net", "replay")
+"""Where an option may stand between their own words and `-- COMMAND`, which argparse does not allow."""
+
 
 class Verb(Protocol):
     __doc__: str | None
@@ -69,6 +72,11 @@ def _parsed(arguments: list[str]) -> argparse.Namespace:
         say(parser.format_help())
         raise SystemExit(2)
     first, rest = arguments[0], arguments[1:]
+    if first in _READ_A_COMMAND and "--" in rest:
+        at = arguments.index("--")
+        args = parser.parse_args(arguments[:at])
+        args.command = arguments[at + 1 :]
+        return args
     if first in VERBS or (first.startswith("-") and first != "-"):
         return parser.parse_args(arguments)
     meant: list[str] = []

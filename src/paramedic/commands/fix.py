@@ -70,7 +70,8 @@ def _shown(changed: list[Changed], refused: list[Refused]) -> int:
     from paramedic.report.escape import printable
     from paramedic.report.words import count
 
-    sys.stdout.write(printable("".join(diff(changed))))
+    text = "".join(diff(changed))
+    sys.stdout.write(printable(text) if sys.stdout.isatty() else text)  # `git apply` needs every tab as it is
     _say_refused(refused)
     changes = sum(len(one.rules) for one in changed)
     flags.say(

@@ -4,10 +4,32 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from paramedic.detect import code, configs, jobsize, kubernetes
+from paramedic.detect import (
+    code,
+    configs,
+    deepspeed,
+    jobsize,
+    kubernetes,
+    launchers,
+    megatron,
+    slurm,
+    trainers,
+    variables,
+)
 from paramedic.detect.setup import Check
 
-_ROOMS: tuple[ModuleType, ...] = (configs, kubernetes, jobsize, code)
+_ROOMS: tuple[ModuleType, ...] = (
+    configs,
+    deepspeed,
+    trainers,
+    megatron,
+    launchers,
+    slurm,
+    kubernetes,
+    variables,
+    jobsize,
+    code,
+)
 
 
 def _of(room: ModuleType) -> dict[str, Check]:

@@ -267,7 +267,7 @@ def device_by_global_rank(setup: Setup) -> Iterator[Hit]:
         }
         for call in script.named("set_device"):
             if _is_torch(call, "torch.cuda.") and _text(_keyword(call, "device", 0)) in ranks | {"dist.get_rank()"}:
-                yield Hit((call,), {"rank": _text(_keyword(call, "device", 0))})
+                yield Hit((call,), {"device": _text(_keyword(call, "device", 0))})
 
 
 def device_is_text(setup: Setup) -> Iterator[Hit]:
@@ -305,7 +305,7 @@ def fixed_rank(setup: Setup) -> Iterator[Hit]:
         for call in script.named("init_process_group"):
             rank, size = _keyword(call, "rank", 4), _keyword(call, "world_size", 3)
             if _is_torch(call) and type(rank) is int and type(size) is int and size > 1 and rank >= 0:
-                yield Hit((call,), {"rank": rank, "size": size})
+                yield Hit((call,), {"given": rank, "size": size})
 
 
 def group_not_destroyed(setup: Setup) -> Iterator[Hit]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
-import re
 from collections.abc import Iterator, Sequence
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
+from paramedic.detect import variables
 from paramedic.detect.nodes import Node, nodes, on_facts
 from paramedic.knowledge import Rule
-from paramedic.knowledge.facts import Row, load_compatibility, load_variables
+from paramedic.knowledge.facts import load_compatibility, load_variables
 from paramedic.model import Fact, Finding, Run
 
 _STALE = 600
@@ -74,7 +73,7 @@ def lock(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
 def misspelt(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     for node in nodes(run):
         for name, fact in node.below("variable"):
-            meant = _meant(name)
+            meant = variables.meant(name)
             if meant and f"variable {meant}" not in node.facts:
                 yield on_facts(rule, [fact], {"name": name, "meant": meant, "value": str(fact.value)})
 
@@ -83,42 +82,8 @@ def unknown(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]
     """A name that nobody reads, of a family whose list is whole."""
     for node in nodes(run):
         for name, fact in node.below("variable"):
-            family = _family(name)
-            if family and family["whole"] and not _is_known(name, family) and not _meant(name):
-                yield on_facts(rule, [fact], {"name": name, "source": family["source"]})
-
-
-def _family(name: str) -> Row | None:
-    families = [family for family in load_variables().family if name.startswith(family["prefix"])]
-    return max(families, key=lambda family: len(family["prefix"]), default=None)
-
-
-def _is_known(name: str, family: Row) -> bool:
-    return name in family["names"] or name.startswith(tuple(family.get("others", ())))
-
-
-def _meant(name: str) -> str:
-    """The known name that it is a slip of. A word more or less is another name, not a slip."""
-    family = _family(name)
-    if family is None or _is_known(name, family):
-        return ""
-    near = difflib.get_close_matches(name, family["names"], n=1, cutoff=0.9)
-    same_words = [known for known in near if abs(len(known) - len(name)) <= 2 and _slips(name, known) <= 2]
-    return same_words[0] if same_words else ""
-
-
-def _slips(one: str, other: str) -> int:
-    """Edit distance, with a swap of neighbours as one."""
-    rows = [list(range(len(other) + 1))]
-    for i, a in enumerate(one, 1):
-        row = [i]
-        for j, b in enumerate(other, 1):
-            cost = min(rows[-1][j] + 1, row[-1] + 1, rows[-1][j - 1] + (a != b))
-            if i > 1 and j > 1 and a == other[j - 2] and one[i - 2] == b:
-                cost = min(cost, rows[-2][j - 2] + 1)
-            row.append(cost)
-        rows.append(row)
-    return rows[-1][-1]
+            if source := variables.unread(name):
+                yield on_facts(rule, [fact], {"name": name, "source": source})
 
 
 def renamed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -150,24 +115,9 @@ def debugging(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
 def value(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Set to something that its reader does not understand."""
     for node in nodes(run):
-        for row in load_variables().values:
-            for name in row["names"]:
-                fact = node.facts.get(f"variable {name}")
-                wrong = _wrong(str(fact.value), row) if fact else ""
-                if fact and wrong:
-                    yield on_facts(rule, [fact], {"name": name, "value": str(fact.value), "wrong": wrong})
-
-
-def _wrong(text: str, row: Row) -> str:
-    if not text:
-        return ""
-    if row["form"] == "number":
-        return "" if re.fullmatch(r"\s*-?(?:0x)?[0-9a-fA-F]+\s*", text) else "is no number"
-    if row["form"] == "words":
-        return "" if text.strip().upper() in row["words"] else f"is none of {', '.join(row['words'])}"
-    keys = [part.split(":", 1)[0].strip() for part in re.sub(r"\[[^\]]*\]", "", text).split(",") if part.strip()]
-    odd = [key for key in keys if key not in row["words"]]
-    return f"names {odd[0]!r}, which is no option" if odd else ""
+        for name, fact in node.below("variable"):
+            if wrong := variables.wrong(name, str(fact.value)):
+                yield on_facts(rule, [fact], {"name": name, "value": str(fact.value), "wrong": wrong})
 
 
 def contradiction(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

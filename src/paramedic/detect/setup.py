@@ -1,6 +1,6 @@
 """What a project would start with, before it starts: its settings and its code, judged by rules.
 
-A rule is a plain list of conditions on one section, or names a function of `configs`, `code` or `jobsize`.
+A rule is a plain list of conditions on one section, or names a function of a room that `checks` lists.
 """
 
 from __future__ import annotations
@@ -197,7 +197,8 @@ def _same(value: Any, wanted: Any) -> bool:
 
 def _finding(rule: Rule, hit: Hit) -> Finding:
     evidence = tuple(Evidence(_event(item)) for item in hit.quoted)
-    fields = {name: shown(value) for name, value in hit.fields.items()} | {"file": evidence[0].event.source}
+    fields = {name: shown(value) for name, value in (_where(hit) | dict(hit.fields)).items()}
+    fields["file"] = evidence[0].event.source
     return Finding(
         rule=rule.id,
         symptom=rule.symptom,
@@ -213,10 +214,21 @@ def _finding(rule: Rule, hit: Hit) -> Finding:
     )
 
 
+def _where(hit: Hit) -> dict[str, Any]:
+    """Which section of the file a fix has to look at."""
+    first = hit.quoted[0]
+    if isinstance(first, Event) or not first.name.startswith(_CONFIG):
+        return {}
+    _, kind, number, _ = first.name.split(" ", 3)
+    return {"section": int(number), "part": kind}
+
+
 def _event(item: Fact | Event) -> Event:
     if isinstance(item, Event):
         return item
-    return Event(item.source, item.line or 0, "setting", f"{_key(item)} = {shown(item.value)}", item.line)
+    equals = "" if item.value in (None, "") or item.name.startswith(f"{_CONFIG}requirements") else " = "
+    text = _key(item) + equals + (shown(item.value) if item.value is not None else "")
+    return Event(item.source, item.line or 0, "setting", text, item.line)
 
 
 def _key(fact: Fact) -> str:

@@ -1,10 +1,11 @@
-"""Which rule speaks for which system: symptom × system, and why a cell has none of its own."""
+"""Tables for the docs: which rule speaks for which system (and why a cell has none), and every rule of `check`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from paramedic.knowledge import Knowledge
+from paramedic.knowledge import Knowledge, Rule
+from paramedic.knowledge.advisories import Advisory
 
 COLUMNS = {
     "PyTorch": ("pytorch", "torchrun", "gloo"),
@@ -76,14 +77,67 @@ def markdown(knowledge: Knowledge) -> str:
     return f"{known} rules. {LEGEND}\n\n" + "\n".join(lines) + "\n"
 
 
+# -- the rules of `check` ------------------------------------------------------------------------------------------
+
+NODES = {
+    "Packages and native libraries": ("versions",),
+    "Origins and environment variables": ("environment",),
+    "Machine and GPUs": ("hosts",),
+    "Nodes beside each other": ("skew",),
+    "Checkpoints": ("checkpoints",),
+    "Network of all nodes": ("network", "routes", "agreement", "adapters", "reach", "payload"),
+}
+"""Rooms of `detect` that judge what nodes tell of themselves."""
+
+
 def checks(knowledge: Knowledge) -> str:
-    """The rules of `paramedic check`, one a row."""
+    """Those that judge a project's files, one a row."""
     rules = [rule for rule in knowledge.rules.values() if rule.before]
-    lines = ["| rule | severity | what is wrong | prevents | `fix` |", "|---|---|---|---|---|"]
-    for rule in rules:
-        first = rule.fixes[0]
-        how = first.safety if "edit" in first.action else "by hand"
-        link = f"[{rule.id}](../src/paramedic/knowledge/signatures/{rule.path})"
-        lines.append(f"| {link} | {rule.severity} | {rule.title.replace('|', '/')} | {rule.symptom} | {how} |")
     count = sum(rule.id.startswith("CODE") for rule in rules)
-    return f"{len(rules) - count} rules for configurations, {count} for code.\n\n" + "\n".join(lines) + "\n"
+    rows = [(*_cells(rule), _by_fix(rule)) for rule in rules]
+    head = ("rule", "severity", "what is wrong", "prevents", "`fix`")
+    return f"{len(rules) - count} rules for configurations, {count} for code.\n\n" + _table(head, rows) + "\n"
+
+
+def node_checks(knowledge: Knowledge) -> str:
+    """Those that judge nodes and checkpoints, by subject."""
+    parts = []
+    for subject, rooms in NODES.items():
+        mine = [rule for rule in knowledge.rules.values() if rule.detector.partition(".")[0] in rooms]
+        head = ("rule", "severity", "what is wrong", "prevents")
+        parts.append(f"## {subject}\n\n{_table(head, map(_cells, mine))}")
+    return "\n\n".join(parts) + "\n"
+
+
+def advisories(known: Sequence[Advisory]) -> str:
+    """Known bugs of releases."""
+    head = ("advisory", "package", "affected", "together with", "fixed in", "what happens")
+    rows = [
+        (
+            _link(one.rule, "advisories"),
+            one.package,
+            f"`{one.affected}`" if str(one.affected) else "all",
+            ", ".join(f"`{name}{versions}`" for name, versions in one.with_.items()),
+            one.fixed or "none yet",
+            one.rule.title,
+        )
+        for one in known
+    ]
+    return f"{len(rows)} known bugs of releases.\n\n{_table(head, rows)}\n"
+
+
+def _cells(rule: Rule) -> tuple[str, ...]:
+    return _link(rule, "signatures"), rule.severity, rule.title, rule.symptom
+
+
+def _link(rule: Rule, folder: str) -> str:
+    return f"[{rule.id}](../src/paramedic/knowledge/{folder}/{rule.path})"
+
+
+def _by_fix(rule: Rule) -> str:
+    return rule.fixes[0].safety if "edit" in rule.fixes[0].action else "by hand"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    shown = [" | ".join(cell.replace("|", "/") for cell in row) for row in rows]
+    return "\n".join([f"| {' | '.join(head)} |", "|---" * len(head) + "|", *(f"| {row} |" for row in shown)])

@@ -20,7 +20,9 @@ from paramedic.knowledge.schema import problems
 from paramedic.knowledge.taxonomy import Taxonomy
 from paramedic.model import Consequence, Fix, Severity, Symptom
 
-BEFORE = ("configs", "kubernetes", "jobsize", "code")
+BEFORE = frozenset(
+    ("configs", "deepspeed", "trainers", "megatron", "launchers", "slurm", "kubernetes", "variables", "jobsize", "code")
+)
 """Rooms of `detect` that judge what a project would start with."""
 HEADINGS = ("What it means", "Confirm", "Fix", "Not this")
 _MAX_FILE = 1 << 20

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _COLOURS = {"error": "bold red", "warning": "bold yellow", "info": "bold cyan"}
+_BY_FIX = {"safe": " (`paramedic fix --apply` does it)", "unsafe": " (`paramedic fix --unsafe` shows it)"}
 _SHOWN = 40
 _ASIDE = 5
 
@@ -51,9 +52,8 @@ def _finding(finding: Finding, verbose: bool) -> Iterator[Text]:
         yield Text(f"    {where}{crop(one_line(more.text), 160)}", style="dim")
     yield Text.assemble(("    prevents: ", "dim"), name(finding.symptom))
     for fix in finding.fixes if verbose else finding.fixes[:1]:
-        said = f"{one_line(fix.title)}"
-        safe = " (`paramedic fix --apply` does it)" if fix.safety == "safe" and "edit" in fix.action else ""
-        yield Text.assemble(("    do this: ", "dim"), said, (safe, "dim"))
+        command = _BY_FIX.get(fix.safety, "") if "edit" in fix.action else ""
+        yield Text.assemble(("    do this: ", "dim"), one_line(fix.title), (command, "dim"))
         if verbose:
             yield from (Text(f"      {line}", style="green") for line in copyable(fix.action).split("\n"))
 

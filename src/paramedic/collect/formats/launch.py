@@ -6,7 +6,7 @@ import json as stdlib_json
 import re
 from collections.abc import Iterator, Sequence
 
-from paramedic.collect.formats import Entry, Lines, Section, typed
+from paramedic.collect.formats import Entry, Lines, Section, typed, variables
 from paramedic.collect.formats.shell import Command, Word, parse
 
 UNKNOWN = "?"
@@ -83,16 +83,21 @@ _TRANSFORMERS = frozenset(
 
 
 def sections(text: str) -> Iterator[Section]:
-    lines = Lines(text)
-    if batch := [*_sbatch(text, lines)]:
-        yield Section("slurm", tuple(batch))
-    commands = parse(text)
-    if variables := [*_variables(commands, lines)]:
-        yield Section("environment", tuple(variables))
-        yield from _cluster_descriptions(variables)
+    lines, commands = Lines(text), parse(text)
+    batch = [Section("slurm", tuple(found))] if (found := [*_sbatch(text, lines)]) else []
+    yield from batch
+    if given := [*_variables(commands, lines)]:
+        yield Section("environment", tuple(given))
+        yield from _cluster_descriptions(given)
+    launched = [*_launched(commands, lines, text)]
+    yield from launched
+    yield from variables.of_launches(batch + launched)
+
+
+def _launched(commands: Sequence[Command], lines: Lines, raw: str) -> Iterator[Section]:
     number = 0
     for command in commands:
-        for section in of_words(command, lines, number, text):
+        for section in of_words(command, lines, number, raw):
             yield section
             number += 1
 

@@ -1,15 +1,25 @@
-"""Host files and requirements: a line is an entry."""
+"""Host files and requirements: a line is an entry; and what `pip install` is told in a script or an image."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-from paramedic.collect.formats import Entry, Section
+from paramedic.collect.formats import Entry, Lines, Section
 
 _LINE = re.compile(r"^[ \t]*([^\s#][^\n]*?)[ \t\r]*$", re.M)
 _SLOTS = re.compile(r"\b(?:slots|max[-_]slots)[ \t]*=[ \t]*(\d{1,9})\b")
 _REQUIREMENT = re.compile(r"([A-Za-z0-9][\w.-]*)[ \t]*(?:\[[^\]\n]*\])?[ \t]*([^;#\n]*)")
+_INSTALL = re.compile(
+    r"(?<![\w/-])(?:pip[\d.]*|(?:python[\d.]*[ \t]+-m|uv)[ \t]+pip)[ \t]+install\b"
+    r"((?:\"[^\"\n]*\"|'[^'\n]*'|\\\r?\n|[^\n\\&|;<>#\"'`()])*)"
+)
+_WORD = re.compile(r"\"([^\"\n]*)\"|'([^'\n]*)'|([^\s\\]+)")
+_WITH_VALUE = re.compile(
+    r"-[rcfiet]|--(?:requirement|constraint|find-links|(?:extra-)?index-url|editable|target|no-binary|only-binary"
+    r"|progress-bar|timeout|retries|prefix|root|trusted-host|upgrade-strategy)"
+)
+_PLAIN = re.compile(r"[A-Za-z0-9][\w.-]*(?:\[[\w,.-]*\])?(?:[=<>~!]=?[^$/@:]*)?")
 
 
 def hosts(text: str) -> Section:
@@ -46,3 +56,26 @@ def _lines(text: str) -> Iterator[tuple[int, re.Match[str]]]:
         line += text.count("\n", at, found.start(1))
         at = found.start(1)
         yield line, found
+
+
+def installs(text: str) -> Iterator[Section]:
+    """Each `pip install` is a section of its own, as a requirements file would be."""
+    lines, number = Lines(text), 0
+    for command in _INSTALL.finditer(text):
+        before = text[text.rfind("\n", 0, command.start()) + 1 : command.start()]
+        if re.search(r"#|\becho\b|[\"']", before):
+            continue
+        if entries := tuple(_installed(text, *command.span(1), lines)):
+            yield Section("requirements", entries, number)
+            number += 1
+
+
+def _installed(text: str, start: int, end: int, lines: Lines) -> Iterator[Entry]:
+    taken = False
+    for word in _WORD.finditer(text, start, end):
+        said = word[1] or word[2] or word[3] or ""
+        plain = not taken and _PLAIN.fullmatch(said)
+        taken = not taken and _WITH_VALUE.fullmatch(said) is not None
+        if plain and (found := _REQUIREMENT.match(said)):
+            name = re.sub(r"[-_.]+", "-", found[1]).lower()
+            yield Entry(name, found[2].strip(), lines.of(word.start()), *word.span(), word.span())

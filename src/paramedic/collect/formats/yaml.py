@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import Any
 
 from paramedic.collect.formats import DEEPEST, Broken, Entry, Parsed
 
 _MANY_ANCHORS = 50
 _ANCHOR = re.compile(r"(?:^|[\s\[,:-])[&*]\w")
+_MANY_OPEN = 200
+_BRACKET = re.compile(r"[\[\]{}]")
 _INT = re.compile(r"[-+]?\d{1,18}")
 _FLOAT = re.compile(r"[-+]?(?:\d{1,17}(?:\.\d{0,17})?|\.\d{1,17})(?:[eE][-+]?\d{1,3})?")
 _WORDS = {"true": True, "false": False, "yes": True, "no": False, "on": True, "off": False}  # YAML 1.1, as PyYAML reads
@@ -18,7 +21,14 @@ _WORDS = {"true": True, "false": False, "yes": True, "no": False, "on": True, "o
 def parse(text: str) -> list[Parsed]:
     if len(_ANCHOR.findall(text)) > _MANY_ANCHORS:
         raise Broken(f"more than {_MANY_ANCHORS} anchors", 1)
+    if _opened(text) > _MANY_OPEN:  # the library's time grows with the square of it
+        raise Broken(f"nested deeper than {DEEPEST}", 1)
     return [_document(node) for node in _nodes(text)]
+
+
+def _opened(text: str) -> int:
+    """How many brackets are open at once, at most."""
+    return max(accumulate(1 if found in "[{" else -1 for found in _BRACKET.findall(text)), default=0)
 
 
 def _nodes(text: str) -> Iterator[Any]:
@@ -32,7 +42,9 @@ def _nodes(text: str) -> Iterator[Any]:
         raise Broken(str(error.problem or "no YAML")[:200], mark.line + 1 if mark else 1) from None
     except YAMLError as error:
         raise Broken(" ".join(str(error).split())[:200], 1) from None
-    except (ValueError, TypeError, AttributeError, KeyError, IndexError, AssertionError, RecursionError) as error:
+    except RecursionError:
+        raise Broken(f"nested deeper than {DEEPEST}", 1) from None
+    except (ValueError, TypeError, AttributeError, KeyError, IndexError, AssertionError) as error:
         raise Broken(f"no YAML: {type(error).__name__}", 1) from None
 
 
@@ -43,7 +55,9 @@ def _document(root: Any) -> Parsed:
 
 
 def _read(parsed: Parsed, node: Any, key: str, depth: int, key_node: Any, above: frozenset[int]) -> Any:
-    if depth > DEEPEST or id(node) in above:
+    if id(node) in above:
+        raise Broken("contains itself", node.start_mark.line + 1)
+    if depth > DEEPEST:
         raise Broken(f"nested deeper than {DEEPEST}", node.start_mark.line + 1)
     place = key_node or node
     slot = len(parsed.entries)
