@@ -73,13 +73,16 @@ def run(args: argparse.Namespace) -> int:
     _check(args)
     recording = reading.read(args.recording)
     if not args.command:
-        was = " ".join(recording.heads[recording.ranks[0]]["environment"].get("program") or ["python train.py"])
-        raise ParamedicError(f"name the training program after --; it was recorded as: {was}")
+        import shlex
+
+        raise ParamedicError(f"name the training program after --; it was recorded as: {shlex.join(recording.program)}")
     if args.procs:
         return _together(args, recording)
     outcomes = _alone(args, recording)
     _write(args, _json(recording, outcomes) if args.format == "json" else _text(recording, outcomes))
-    if any(one.status in ("strange", "refused", "incomplete", "astray") and not one.differences for one in outcomes):
+    if any(one.differences for one in outcomes):
+        return 1
+    if any(one.status in ("strange", "refused", "incomplete", "astray") for one in outcomes):
         return 3
     return int(not all(one.is_bitwise for one in outcomes))
 
@@ -91,6 +94,8 @@ def _check(args: argparse.Namespace) -> None:
         raise ParamedicError("--ops: needs -o DIR, where the fingerprints go")
     if args.pdb and args.all:
         raise ParamedicError("--pdb: needs --rank R")
+    if args.until is not None and args.until < 1:
+        raise ParamedicError(f"--until {args.until}: the first step is step 1")
     if args.warm_up is not None and args.warm_up < 1:
         raise ParamedicError("--warm-up: at least one step, in which DDP builds its buckets")
 

@@ -114,11 +114,18 @@ class Player(Listener):
             self.tape = Tape(folder_of(self.settings["output"], self.rank), 1 << 40)
             self.tape.head(dict(self.score.head, payload="hash", replayed=True, environment=environment()))
         for line in self.score.marks.get(("r", 0), ()):
-            parts = self.score.random(line)
-            if line.get("at") and parts is not None:
-                set_random_states({name: data for name, data in parts.items() if name != "torch"})
+            if line.get("at"):
+                self._seed(line)
         if self.start == 0:
             self._watch()
+
+    def _seed(self, line: dict[str, Any]) -> None:
+        """Python's and NumPy's generators, which programs seldom seed; torch's is the program's to set."""
+        try:
+            parts = self.score.random(line) or {}
+            set_random_states({name: data for name, data in parts.items() if name != "torch"})
+        except Exception as error:
+            self.finish("damaged", f"the random states at the start: {type(error).__name__}: {str(error)[:200]}")
 
     # -- what it hands over and gets back --------------------------------------------------------------------------
 
@@ -170,22 +177,29 @@ class Player(Listener):
     def _serve(self, line: dict[str, Any], call: calls.Call, group: Any) -> None:
         done = line.get("done", {})
         if call.outputs and self.score.has(done):
-            data, at = self.score.segments.read(done["h"]), 0
-            torch = sys.modules["torch"]
-            with torch.no_grad():
-                for tensor in call.outputs:
-                    size = tensor.numel() * tensor.element_size()
-                    part = prints.tensor_from(data[at : at + size], prints.kind(tensor), tensor.shape)
+            with sys.modules["torch"].no_grad():
+                parts = self._payload(done["h"], call.outputs, f"call {line['i']}")
+                for tensor, part in zip(call.outputs, parts, strict=True):
                     tensor.detach().copy_(part)
-                    at += size
-            if prints.of(call.outputs) != done["h"]:
-                self.finish("damaged", f"the payload of call {line['i']} is not what it was when it was recorded")
         elif call.outputs and "h" in done:
             if line["s"] >= self.start:
                 self.finish("incomplete", f"the payload of call {line['i']} is missing from the recording")
             self.exact = False
             pretend(call, group.size())
         self._tell("d", i=self.number - 1, **({"h": done["h"]} if "h" in done else {}))
+
+    def _payload(self, key: str, like: list[Any], what: str) -> list[Any]:
+        """What was recorded, as tensors like these; ends the replay where it is not what it was."""
+        data, at, parts = self.score.segments.read(key), 0, []
+        if len(data) == sum(tensor.numel() * tensor.element_size() for tensor in like):
+            for tensor in like:
+                size = tensor.numel() * tensor.element_size()
+                parts.append(prints.tensor_from(data[at : at + size], prints.kind(tensor), tensor.shape))
+                at += size
+            if prints.of(parts) == key:
+                return parts
+        self.finish("damaged", f"the payload of {what} is not what it was when it was recorded")
+        return []
 
     # -- the loop --------------------------------------------------------------------------------------------------
 
@@ -202,7 +216,9 @@ class Player(Listener):
         line = recorded[seen]
         key = prints.of(tensors)
         if key != line["h"] and self.score.has(line) and calls.shapes(tensors) == line["t"]:
-            self._substitute(tensors, line)
+            parts = self._payload(line["h"], tensors, f"a batch of step {step + 1}")
+            for tensor, part in zip(tensors, parts, strict=True):
+                tensor.data = part.to(tensor.device)
             self._note("the batches come from the recording: the loader gives others here")
             key = line["h"]
         elif key != line["h"] and not self.has_jumped:
@@ -210,13 +226,6 @@ class Player(Listener):
             return
         self._tell("b", h=key, t=calls.shapes(tensors), y=int(getattr(loader, "_num_yielded", 0)))
         self._check("batches", line, key == line["h"], name="batch", why="the loader gives another batch")
-
-    def _substitute(self, tensors: list[Any], line: dict[str, Any]) -> None:
-        data, at = self.score.segments.read(line["h"]), 0
-        for tensor in tensors:
-            size = tensor.numel() * tensor.element_size()
-            tensor.data = prints.tensor_from(data[at : at + size], prints.kind(tensor), tensor.shape).to(tensor.device)
-            at += size
 
     def loss(self, loss: Any) -> None:
         seen = self.seen.get("l", 0)
@@ -266,7 +275,7 @@ class Player(Listener):
             key = prints.of_bytes(b"".join(packed(states)))
             of = {name: prints.of_bytes(data)[:16] for name, data in states.items()}
             self._tell("r", h=key, of=of)
-            other = [name for name in line["of"] if line["of"][name] != of.get(name)]
+            other = [str(name) for name in line["of"] if line["of"][name] != of.get(name)]
             self._check("random states", line, not other, name="random states", why=f"{', '.join(other)} differs")
 
     def _is_there(self, step: int) -> bool:
@@ -278,34 +287,39 @@ class Player(Listener):
     def _jump(self) -> None:
         """From here on the state is the recorded one."""
         line = self.score.states[self.start]
-        index = json.loads(self.score.segments.read(line["h"]))
-        wanted = {name: (dtype, shape, key) for name, dtype, shape, key in index["tensors"]}
-        torch = sys.modules["torch"]
-        wrong = []
-        with torch.no_grad():
-            for name, tensor in self.state.tensors():
-                dtype, shape, key = wanted.pop(name, ("", None, ""))
-                if shape != list(tensor.shape) or dtype != prints.kind(tensor):
-                    wrong.append(name)
-                    continue
-                tensor.copy_(prints.tensor_from(self.score.segments.read(key), dtype, shape))
-                if prints.of([tensor]) != key:
-                    wrong.append(name)
-        self.state.restore_values(index["values"])
-        random = self.score.random(line, "rng")
-        if random is not None:
-            set_random_states(random)
-        if wrong or wanted:
-            missing = [*wrong, *wanted][:3]
-            self._note(
-                f"{len(wrong) + len(wanted)} tensors of the recorded state have no place here: {', '.join(missing)}"
-            )
+        try:
+            self._restore(line)
+        except Exception as error:
+            why = f"the state after step {self.start} cannot be put in place"
+            self.finish("damaged", f"{why}: {type(error).__name__}: {str(error)[:200]}")
         self.exact = self.has_jumped = self.settling = True
-        hooks = torch.nn.modules.module
+        hooks = sys.modules["torch"].nn.modules.module
         self.handle = hooks.register_module_forward_pre_hook(self._settle)
         self.program.jump(self.start)
         for name, one in self.score.calls.items():
             self.place[name] = sum(1 for call in one if call["i"] < line["i"])
+
+    def _restore(self, line: dict[str, Any]) -> None:
+        data = self.score.segments.read(line["h"])
+        if prints.of_bytes(data) != line["h"]:
+            raise ValueError("its list is not what it was when it was recorded")
+        index = json.loads(data)
+        wanted = {name: (dtype, shape, key) for name, dtype, shape, key in index["tensors"]}
+        strange = []
+        with sys.modules["torch"].no_grad():
+            for name, tensor in self.state.tensors():
+                dtype, shape, key = wanted.pop(name, ("", None, ""))
+                if shape != list(tensor.shape) or dtype != prints.kind(tensor):
+                    strange.append(name)
+                else:
+                    tensor.copy_(self._payload(key, [tensor], name)[0])
+        self.state.restore_values(index["values"])
+        random = self.score.random(line, "rng")
+        if random is not None:
+            set_random_states(random)
+        if strange or wanted:
+            count, some = len(strange) + len(wanted), ", ".join([*strange, *wanted][:3])
+            self._note(f"{count} tensors of the recorded state have no place here, or none there: {some}")
 
     def _settle(self, *_: Any) -> None:
         """What is computed from here on comes from the restored state alone."""

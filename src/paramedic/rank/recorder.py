@@ -23,6 +23,7 @@ from .tape import SMALL, VERSION, Tape, folder_of, packed
 VARIABLE = "PARAMEDIC_RECORD"
 F = TypeVar("F", bound=Callable[..., Any])
 _SELDOM = 8  # steps between two looks at all parameters where no payload is kept
+_FOR_GOOD = 10  # every so many steps the print of each tensor stays, for whoever holds a checkpoint against it
 
 
 def harmless(method: F) -> F:
@@ -65,6 +66,8 @@ class Recorder(Listener):
         self.stores = self.payload != "hash"
         self._lock = threading.Lock()
         self._told: set[str] = set()
+        self._names: list[str] = []
+        self._replicas: dict[str, list[str]] = {}
 
     # -- life ------------------------------------------------------------------------------------------------------
 
@@ -85,6 +88,8 @@ class Recorder(Listener):
     def tell(self, kind: str, **said: Any) -> None:
         if self.tape is not None:
             self.tape.line(dict({"k": kind, "s": self.program.steps}, **said))
+            if self.tape.logged > self.limit and self.is_on:
+                self.give_up("its log alone has reached --max-disk")
 
     def tell_once(self, kind: str, **said: Any) -> None:
         if kind + json.dumps(said) not in self._told:
@@ -256,17 +261,28 @@ class Recorder(Listener):
         each = {name: prints.of([tensor]) for name, tensor in pairs}
         data = json.dumps(each).encode()
         whole = prints.of_bytes(data)
-        kept = self.stores and self.tape is not None and self.tape.put(self.segment(self.program.steps), whole, [data])
-        self.tell(kind, h=whole, n=len(each), p=int(kept), **({"rep": self._replicas(each)} if kind == "pa" else {}))
+        step = self.program.steps
+        segment = "each" if kind == "pa" and step % _FOR_GOOD == 0 else self.segment(step)
+        kept = self.stores and self.tape is not None and self.tape.put(segment, whole, [data])
+        replicas = {"rep": self._copies(each)} if kind == "pa" else {}
+        self.tell(kind, h=whole, n=len(each), p=int(kept), **replicas)
 
-    def _replicas(self, each: dict[str, str]) -> dict[str, str]:
-        """The parameters that DDP keeps equal, by its group."""
-        found: dict[str, str] = {}
-        for number, root in enumerate(self.state.roots()):
-            if type(root).__name__ == "DistributedDataParallel":
-                mine = {name: key for name, key in each.items() if name.startswith(f"model {number} ")}
-                found[str(root.process_group.group_name)] = prints.of_bytes(json.dumps(mine).encode())
-        return found
+    def _copies(self, each: dict[str, str]) -> dict[str, str]:
+        """One print of the parameters that must be equal on all ranks of a group."""
+        if list(each) != self._names:
+            self._names = list(each)
+            known = self.state.replicas()
+            self._replicas = {
+                group: [name for name in names if name.startswith("model ") and name in each]
+                for group, names in known.items()
+            }
+            self.tell("names", groups=known, shards=self.state.shards(), places=self.state.of_optimizers(),
+                      transient=self.state.transient())  # fmt: skip
+        return {
+            group: prints.of_bytes(json.dumps([[name, each[name]] for name in names]).encode())
+            for group, names in self._replicas.items()
+            if names
+        }
 
     def _keep_state(self, step: int) -> None:
         """A new one, and nothing from before the one before it any more: from any moment at least so many steps."""

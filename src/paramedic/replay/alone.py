@@ -70,6 +70,8 @@ def replay(recording: Recording, rank: int, wish: Wish) -> Outcome:
         raise ParamedicError(f"{recording.path}: rank {rank} used {refused[0].get('why')}: that cannot be replayed")
     _refuse_chance(recording, read.head, wish)
     first = start if start is not None else min(read.states, default=0)
+    if wish.until is not None and wish.until <= first:
+        raise ParamedicError(f"--until {wish.until}: the recording of rank {rank} begins with step {first + 1}")
     with tempfile.TemporaryDirectory(prefix="paramedic-") as place:
         result = os.path.join(place, "result.json")
         settings = {
@@ -95,7 +97,11 @@ def environment(head: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[st
     """The user's own, and of the recording only what decides about ranks and bits."""
     made = head["environment"]
     then = made.get("variables")
-    then = {n: str(v)[:200] for n, v in then.items() if n in VARIABLES} if isinstance(then, dict) else {}
+    then = (
+        {n: v[:200] for n, v in then.items() if n in VARIABLES and isinstance(v, str) and v.isprintable()}
+        if isinstance(then, dict)
+        else {}
+    )
     before = os.environ.get("PYTHONPATH")
     threads = made.get("threads")
     return {
