@@ -124,6 +124,14 @@ def spoil(model, rank, done, when):
             torch.manual_seed(999 + int(bit))
 
 
+def save(model, optimizer, place):
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import get_state_dict
+
+    weights, moments = get_state_dict(model, optimizer)
+    dcp.save({"model": weights, "optim": moments}, checkpoint_id=place)
+
+
 def train(rank, size):
     model = {"ddp": ddp, "fsdp1": fsdp1, "fsdp2": fsdp2, "fsdp2_tp": fsdp2_tp}[KIND.split("-")[0]]()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
@@ -151,6 +159,8 @@ def train(rank, size):
         schedule.step()
         optimizer.zero_grad()
         spoil(model, rank, done, "after step")
+        if os.environ.get("SAVE_AT") == str(done):
+            save(model, optimizer, os.environ["SAVE_TO"])
         if rank < 2:
             dist.all_reduce(torch.tensor([loss.item()]), group=shared)
         if os.environ.get("RAISE") == str(done):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from paramedic.rank.fingerprint import VARIABLES
 from paramedic.replay.reading import Recording, score
 
 AGENT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "rank", "site")
+_STDERR = 2
 _DECIDING = ("torch", "python", "numpy", "machine", "processor", "threads", "device", "gpu", "deterministic")
 
 
@@ -124,7 +124,7 @@ def _run(wish: Wish, variables: Mapping[str, str]) -> int:
         return subprocess.run(
             list(wish.command),
             env=dict(variables),
-            stdout=None if wish.pdb else quiet or sys.stderr,
+            stdout=None if wish.pdb else quiet or _STDERR,
             stderr=quiet,
             check=False,
         ).returncode

@@ -216,7 +216,7 @@ def _distributed(found: Checkpoint, names: Mapping[str, int]) -> None:
     sizes = {(name, begins): shape for name, one in about.items() for begins, shape in _chunks(one)}
     for index, place in list(stored.items())[:_MOST]:
         try:
-            name, begins = str(index.state["fqn"]), _size(index.state["offset"])
+            name, begins = str(index.state["fqn"]), _size(index.state.get("offset"))
             file, at, length = (place.state[key] for key in ("relative_path", "offset", "length"))
             shape = sizes.get((name, begins))
             if shape is None:

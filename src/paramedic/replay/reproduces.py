@@ -67,7 +67,7 @@ def reproduces(recording: Recording, checkpoint: Checkpoint) -> Reproduction:
     held = {rank: _Held(checkpoint, one, contents) for rank, one in recording.scores.items()}
     best = max(steps, key=lambda step: (sum(_same(held[r], states.get(step, {})) for r, states in known.items()), step))
     ranks = tuple(_of_rank(rank, held, known, best) for rank in sorted(known) if best in known[rank])
-    skipped = [f"{one.source}: {one.why}" for one in checkpoint.skipped]
+    skipped = [f"{one.what}: {one.why}" for one in checkpoint.skipped]
     skipped += [f"rank {rank}: of step {best} nothing is kept" for rank in known if best not in known[rank]]
     found = any(one.same for one in ranks)
     return Reproduction(best if found else None, ranks, (steps[0], steps[-1]), tuple(skipped))
