@@ -20,7 +20,7 @@ from paramedic.replay import reading
 from paramedic.replay.compare import compare
 from paramedic.ward import environments
 from test_record import PROGRAM, recording
-from test_run import PARAMEDIC, Job, start, torchrun  # noqa: F401
+from test_run import PARAMEDIC, Job, environment, start, torchrun  # noqa: F401
 
 Start = Callable[..., Job]
 SCHEMA = json.loads(resources.files("paramedic.replay").joinpath("replay.schema.json").read_text("utf-8"))
@@ -178,6 +178,9 @@ def test_what_is_no_recording_is_said_in_one_line(
         (["--rank", "0", "--all", "--", "true"], "choose one"),
         (["--ops", "--", "true"], "needs -o DIR"),
         (["--warm-up", "0", "--", "true"], "at least one step"),
+        (["--until", "0", "--", "true"], "the first step is step 1"),
+        (["--procs", "--pdb", "--", "true"], "--pdb is for one that runs alone"),
+        (["--procs", "--", "true"], "ended with exit code 0 and no rank recorded anything"),
         (["--rank", "0", "--", "/no/such/program"], "cannot be started"),
     ],
 )
@@ -291,6 +294,50 @@ def test_the_same_exception_is_reached_again_and_until_stops_before_it(tmp_path:
     assert (code, found["ranks"][0]["last_step"]) == (0, 2)
 
 
+def _debugged(rec: Path, *flags: str, typed: str, result: Path, **more: object) -> str:
+    """What the debugger and the program printed."""
+    command = [*again(rec, "--pdb", "--output", str(result), *flags)]
+    done = subprocess.run(
+        command, input=typed, capture_output=True, text=True, check=False, env=environment(**more), timeout=240
+    )
+    return done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_the_debugger_stops_where_it_goes_wrong_with_the_real_tensors(tmp_path: Path, start: Start) -> None:  # noqa: F811
+    """At the first value that is not finite, at an exception, at a difference, and after the step that is asked for."""
+    more: dict[str, object] = {"KIND": "ddp", "STEPS": 6}
+    result = tmp_path / "result.json"
+    assert start(recording(tmp_path / "rec"), RAISE=4, **more).ended()[0] != 0
+    said = _debugged(
+        tmp_path / "rec", "--rank", "1", typed="p 'at', done, loss.item()\nq\n", result=result, RAISE=4, **more
+    )
+    assert "('at', 4, " in said
+    assert json.loads(result.read_text())["ranks"][0]["status"] == "reproduced"
+    flags = ["--rank", "1", "--until", "3"]
+    said = _debugged(tmp_path / "rec", *flags, typed="p 'at', done\nq\n", result=result, RAISE=4, **more)
+    assert "('at', 2)" in said
+    found = json.loads(result.read_text())["ranks"][0]
+    assert (found["status"], found["last_step"], found["bitwise"]) == ("stopped", 3, True)
+    assert start(recording(tmp_path / "bad"), FAULT="gradient:1:2:22", **more).ended()[0] == 0
+    said = _debugged(tmp_path / "bad", "--rank", "1", typed="p 'at', done\nq\n", result=result, **more)
+    assert "('at', 2)" in said
+    assert json.loads(result.read_text())["ranks"][0]["status"] == "diverged"
+
+
+@pytest.mark.slow
+def test_the_debugger_stops_at_the_first_value_that_is_not_finite(tmp_path: Path, start: Start) -> None:  # noqa: F811
+    more: dict[str, object] = {"KIND": "ddp", "STEPS": 5, "DIVIDE": 3}
+    result = tmp_path / "result.json"
+    assert start(recording(tmp_path / "rec"), **more).ended()[0] == 0
+    said = _debugged(
+        tmp_path / "rec", "--rank", "1", typed="p 'at', done, zero.sum().item()\nq\n", result=result, **more
+    )
+    assert "('at', 3, 0.0)" in said
+    found = json.loads(result.read_text())["ranks"][0]
+    assert (found["status"], found["origin"]["step"], found["origin"]["op"]) == ("stopped", 3, "aten.div.Tensor")
+
+
 @pytest.mark.slow
 def test_all_ranks_again_as_processes_that_talk(tmp_path: Path, start: Start) -> None:  # noqa: F811
     more = {"KIND": "fsdp2", "STEPS": 4}
@@ -342,15 +389,21 @@ def test_the_story_of_step_37(tmp_path: Path, start: Start) -> None:  # noqa: F8
     assert "Not finite first in step 37: module.0 (Standardize), aten.div.Tensor (forward)" in out
 
 
-FRAMEWORKS = [("deepspeed", "zero-2"), ("deepspeed", "zero-3"), ("hf", "accelerate")]
+FRAMEWORKS = [
+    ("deepspeed", "zero-1"),
+    ("deepspeed", "zero-2"),
+    ("deepspeed", "zero-3"),
+    ("hf", "accelerate"),
+    ("lightning", "lightning"),
+]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("environment", "kind"), FRAMEWORKS)
-def test_frameworks_run_again_alone_bit_for_bit(environment: str, kind: str, tmp_path: Path, start: Start) -> None:  # noqa: F811
-    place = environments.find(environment)
+@pytest.mark.parametrize(("name", "kind"), FRAMEWORKS)
+def test_frameworks_run_again_alone_bit_for_bit(name: str, kind: str, tmp_path: Path, start: Start) -> None:  # noqa: F811
+    place = environments.find(name)
     if place is None:
-        pytest.skip(f"no environment {environment}; `python -m paramedic.ward.environments {environment}` builds it")
+        pytest.skip(f"no environment {name}; `python -m paramedic.ward.environments {name}` builds it")
     python, program = str(place / "bin/python"), PROGRAM.parent / "frameworks.py"
     more = {"KIND": kind, "STEPS": 4}
     record = [*PARAMEDIC, "record", "--payload", "always", "-o", str(tmp_path / "rec"), "--"]

@@ -151,6 +151,9 @@ def train(rank, size):
             with mixed:
                 x, y = batch
                 loss = nn.functional.cross_entropy(model(x * (1 + 0.01 * random.random())), y) / accumulate
+                if os.environ.get("DIVIDE") == str(done) and rank == 1:
+                    zero = loss.detach() * 0
+                    loss = loss * (zero / zero)
             loss.backward()
         spoil(model, rank, done, "after backward")
         if KIND in ("ddp", "fsdp2"):

@@ -90,6 +90,11 @@ def run(args: argparse.Namespace) -> int:
 def _check(args: argparse.Namespace) -> None:
     if sum((args.rank is not None, args.all, args.procs)) > 1:
         raise ParamedicError("--rank, --all and --procs: choose one")
+    alone = [name for name in ("until", "tolerant", "warm_up", "ops", "pdb", "trust") if getattr(args, name)]
+    if args.procs and alone:
+        raise ParamedicError(
+            f"--procs: the ranks run as ever; --{alone[0].replace('_', '-')} is for one that runs alone"
+        )
     if args.ops and not args.dir:
         raise ParamedicError("--ops: needs -o DIR, where the fingerprints go")
     if args.pdb and args.all:

@@ -37,7 +37,7 @@ class Player(Listener):
         self.until = settings.get("until")
         self.start = int(settings.get("start") or 0)
         """The step with whose state the recorded ones begin."""
-        self.warm_up = settings.get("warm_up")
+        self.warm_up = min(int(settings["warm_up"]), self.start) if settings.get("warm_up") else None
         self.has_jumped = self.start == 0
         self.settling = False
         """A loss from before the jump may still be on its way to a log."""
@@ -267,7 +267,8 @@ class Player(Listener):
             step = self.program.steps
             self._watch()
             if (self.until is not None and step >= self.until) or (step >= self.score.last_step and not self._more()):
-                self.finish("complete", f"step {step} is the last one asked for" if self.until == step else "")
+                asked = f"step {step} is the last one asked for" if self.until == step else ""
+                self.finish("stopped" if asked and self.settings.get("pdb") else "complete", asked)
 
     def _check_random(self, step: int) -> None:
         for line in self.score.marks.get(("r", step), ()):
@@ -379,15 +380,15 @@ class Player(Listener):
     def not_covered(self, what: str) -> None:
         self.finish("refused", f"the program uses {what}, which no recording holds")
 
-    def finish(self, status: str, why: str = "", exit: bool = True) -> None:
+    def finish(self, status: str, why: str = "", exit: bool = True, error: BaseException | None = None) -> None:
         """The end of the replay is the end of the process, wherever in the program it stands."""
         if not self.is_over:
             self.is_over = True
             if self.ops is not None:
                 self.ops.close()
             self._write(status, why)
-        if self.settings.get("pdb") and status in ("diverged", "raised", "not finite"):
-            _debug(why)
+        if self.settings.get("pdb") and status in ("diverged", "raised", "reproduced", "stopped"):
+            _debug(why, error)
         if exit:
             sys.stdout.flush()
             sys.stderr.flush()
@@ -404,7 +405,7 @@ class Player(Listener):
             text = f"{type(error).__name__}: {error}"[:400]
             ends = [line for line in self.score.lines if line.get("k") == "end" and line.get("why") == "exception"]
             same = any(str(line.get("text")) == text for line in ends)
-            self.finish("reproduced" if same else "raised", text, exit=False)
+            self.finish("reproduced" if same else "raised", text, exit=False, error=error)
         elif self.kind is None:
             self.finish("strange", "the program never called init_process_group", exit=False)
         elif not self.exact:
@@ -429,10 +430,15 @@ class Player(Listener):
             self.tape.line({"k": "end", "s": self.program.steps, "why": status, "text": why})
 
 
-def _debug(why: str) -> None:
-    """In the program's own frame, with the tensors as they are."""
+def _debug(why: str, error: BaseException | None) -> None:
+    """In the program's own frame, with the tensors as they are; what was raised is looked at where it was raised."""
     import pdb
 
+    sys.stderr.write(f"paramedic: {why}\n")
+    sys.stderr.flush()
+    if error is not None:
+        pdb.Pdb().interaction(None, error.__traceback__)
+        return
     frame = sys._getframe()
     here = os.path.dirname(os.path.abspath(__file__))
     while frame.f_back is not None and (
@@ -441,5 +447,4 @@ def _debug(why: str) -> None:
         or "/lib/python" in frame.f_code.co_filename
     ):
         frame = frame.f_back
-    sys.stderr.write(f"paramedic: {why}\n")
-    pdb.Pdb().set_trace(frame)
+    pdb.Pdb().interaction(frame, None)

@@ -235,10 +235,21 @@ class Recorder(Listener):
         size = sum(one.numel() for one in tensors)
         step = self.program.steps
         segment = "small" if small and step and size <= SMALL else self.segment(step)
-        kept = self.tape.put(segment, key, [prints.view(one) for one in tensors])
-        if self.tape.is_full:
-            self.tell_once("full", limit=self.limit)
-        return kept
+        return self._put(segment, key, [prints.view(one) for one in tensors])
+
+    def _put(self, segment: str, key: str, parts: list[Any]) -> bool:
+        if self.tape is None:
+            return False
+        if self.tape.put(segment, key, parts) or (self._make_room() and self.tape.put(segment, key, parts)):
+            return True
+        self.tell_once("full", limit=self.limit)
+        return False
+
+    def _make_room(self) -> bool:
+        """Of a ring, what lies before the last state can go: the newest steps are worth more than the oldest."""
+        if self.tape is None or self.payload != "ring" or self.keep_until is not None or not self.states:
+            return False
+        return self.tape.make_room(self.states[-1])
 
     def keep(self, why: str) -> None:
         """From now on nothing is dropped; after as many steps again nothing is added."""
@@ -252,7 +263,7 @@ class Recorder(Listener):
         states = random_states()
         parts = packed(states)
         key = prints.of_bytes(b"".join(parts))
-        kept = self.stores and self.tape is not None and self.tape.put(self.segment(self.program.steps), key, parts)
+        kept = self.stores and self._put(self.segment(self.program.steps), key, parts)
         of = {name: prints.of_bytes(data)[:16] for name, data in states.items()}
         self.tell("r", h=key, p=int(kept), of=of, **({"at": where} if where else {}))
 
@@ -263,7 +274,7 @@ class Recorder(Listener):
         whole = prints.of_bytes(data)
         step = self.program.steps
         segment = "each" if kind == "pa" and step % _FOR_GOOD == 0 else self.segment(step)
-        kept = self.stores and self.tape is not None and self.tape.put(segment, whole, [data])
+        kept = self.stores and self._put(segment, whole, [data])
         replicas = {"rep": self._copies(each)} if kind == "pa" else {}
         self.tell(kind, h=whole, n=len(each), p=int(kept), **replicas)
 
@@ -292,8 +303,8 @@ class Recorder(Listener):
         segment, index = f"state-{step:08d}", []
         for name, tensor in self.state.tensors():
             key = prints.of([tensor])
-            if not tape.put(segment, key, [prints.view(prints.bytes_of(tensor))]):
-                self.tell_once("full", limit=self.limit)
+            if not self._put(segment, key, [prints.view(prints.bytes_of(tensor))]):
+                tape.drop([segment])
                 return
             index.append([name, *calls.shapes([tensor])[0], key])
         data = json.dumps({"tensors": index, "values": self.state.values()}).encode()
@@ -306,8 +317,7 @@ class Recorder(Listener):
         tape.close(segment)
         self.states.append(step)
         if len(self.states) > 1:
-            oldest = self.states[-2]
-            tape.drop([one for one in tape.segments if "-" in one and int(one.split("-")[1]) < oldest])
+            tape.drop(tape.before(self.states[-2]))
             self.states = self.states[-2:]
 
     def _check_complete(self) -> None:

@@ -110,9 +110,16 @@ class Tape:
             except OSError:
                 continue
 
-    @property
-    def segments(self) -> list[str]:
-        return list(self._sizes)
+    def before(self, step: int) -> list[str]:
+        """Segments of earlier steps."""
+        return [one for one in list(self._sizes) if "-" in one and int(one.split("-")[1]) < step]
+
+    def make_room(self, step: int) -> bool:
+        """Drops what lies before that step; false when there is nothing."""
+        early = self.before(step)
+        self.drop(early)
+        self.is_full = self.is_full and not early
+        return bool(early)
 
     def sync(self) -> None:
         """Also through a crash of the machine."""

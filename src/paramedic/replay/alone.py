@@ -15,7 +15,7 @@ from paramedic.rank.fingerprint import VARIABLES
 from paramedic.replay.reading import Recording, score
 
 AGENT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "rank", "site")
-_STDERR = 2
+STDERR = 2
 _DECIDING = ("torch", "python", "numpy", "machine", "processor", "threads", "device", "gpu", "deterministic")
 
 
@@ -54,7 +54,7 @@ class Outcome:
     @property
     def is_bitwise(self) -> bool:
         return (
-            self.status in ("complete", "reproduced")
+            self.status in ("complete", "reproduced", "stopped")
             and not self.differences
             and any(n for n, _ in self.checked.values())
         )
@@ -124,7 +124,7 @@ def _run(wish: Wish, variables: Mapping[str, str]) -> int:
         return subprocess.run(
             list(wish.command),
             env=dict(variables),
-            stdout=None if wish.pdb else quiet or _STDERR,
+            stdout=None if wish.pdb else quiet or STDERR,
             stderr=quiet,
             check=False,
         ).returncode

@@ -14,6 +14,7 @@ from paramedic.report.escape import printable
 _ENDS = {
     "complete": "to the end of the recording",
     "reproduced": "to the same exception",
+    "stopped": "stopped in the debugger",
     "diverged": "stopped at the first difference",
     "raised": "the program raised another exception",
     "astray": "before the recorded steps, the program went another way",
