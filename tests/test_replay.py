@@ -231,7 +231,9 @@ def test_a_rank_of_ddp_runs_again_alone_bit_for_bit(tmp_path: Path, start: Start
     assert any("the loader gives others here" in note for note in one["notes"])
 
 
-KINDS = ["ddp", "ddp-accumulate", "ddp-mixed", "fsdp1", "fsdp2", "fsdp2_tp", "pipeline", "zero1"]
+KINDS = [
+    *("ddp", "ddp-accumulate", "ddp-mixed", "ddp-compiled", "fsdp1", "fsdp2", "fsdp2_tp", "hsdp", "pipeline", "zero1"),
+]
 
 
 @pytest.mark.slow

@@ -62,6 +62,16 @@ def fsdp2():
     return fully_shard(model, mesh=mesh)
 
 
+def hsdp():
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    model, mesh = Model(), init_device_mesh("cpu", (dist.get_world_size() // 2, 2), mesh_dim_names=("copies", "parts"))
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
 def fsdp2_tp():
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
@@ -133,7 +143,9 @@ def save(model, optimizer, place):
 
 
 def train(rank, size):
-    model = {"ddp": ddp, "fsdp1": fsdp1, "fsdp2": fsdp2, "fsdp2_tp": fsdp2_tp}[KIND.split("-")[0]]()
+    model = {"ddp": ddp, "fsdp1": fsdp1, "fsdp2": fsdp2, "fsdp2_tp": fsdp2_tp, "hsdp": hsdp}[KIND.split("-")[0]]()
+    if KIND.endswith("-compiled"):
+        model = torch.compile(model, backend="aot_eager")
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 100)
     shared = dist.new_group([0, 1])
