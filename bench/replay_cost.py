@@ -5,7 +5,8 @@
     python bench/replay_cost.py --ranks 4 --cuda      gloo ranks that share the GPU
 
 Prints the ratio of the steps with recording to the bare ones between which they stand, with a 95 % interval, the
-microseconds for each call, and the bytes for each step.
+microseconds for each call, and the bytes for each step. What is done in every eighth step only (all parameters looked
+at, the state kept) is measured in steps of its own and counted with an eighth.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 SITE = ROOT / "src" / "paramedic" / "rank" / "site"
-MODES = ("bare", "hash", "bare", "ring")
+MODES = ("bare", "hash", "bare", "looked", "bare", "ring", "bare", "state")
+EVERY = 8
+"""`record --last 8`: a state every eighth step; with fingerprints alone, all parameters are looked at as seldom."""
+NEVER = 1 << 40
 
 
 def loop(args: argparse.Namespace) -> None:
@@ -58,8 +62,10 @@ def loop(args: argparse.Namespace) -> None:
     for step in range(args.steps * len(MODES)):
         mode = MODES[step % len(MODES)]
         recorder.paused = mode == "bare"
-        recorder.stores = mode == "ring"
-        recorder.payload = "ring" if mode == "ring" else "hash"
+        recorder.stores = mode in ("ring", "state")
+        recorder.payload = "ring" if recorder.stores else "hash"
+        recorder.last = 1 if mode == "state" else NEVER
+        recorder._looks = lambda mode=mode: mode != "hash"
         calls, before = recorder.calls, _stored(recorder)
         if args.cuda:
             torch.cuda.synchronize()
@@ -70,7 +76,7 @@ def loop(args: argparse.Namespace) -> None:
         if args.cuda:
             torch.cuda.synchronize()
         took = time.perf_counter() - began
-        if step >= 2 * len(MODES):
+        if step >= len(MODES):
             rows.append([mode, took, recorder.calls - calls, _stored(recorder) - before])
     if rank == 0:
         parameters = sum(getattr(p, "_local_tensor", p).numel() * 4 for p in model.parameters())
@@ -92,10 +98,19 @@ def ratios(rows: list[list[Any]], mode: str) -> list[float]:
     ]
 
 
-def interval(values: list[float]) -> tuple[float, float]:
+def spread(often: list[float], seldom: list[float]) -> str:
+    """The usual cost, and what is seldom with its share; by the median, with a 95 % interval."""
     chance = random.Random(0)
-    medians = sorted(median(chance.choices(values, k=len(values))) for _ in range(2000))
-    return medians[50], medians[1949]
+    again = sorted(
+        _shared(chance.choices(often, k=len(often)), chance.choices(seldom, k=len(seldom))) for _ in range(2000)
+    )
+    low, mid, high = (100 * (one - 1) for one in (again[50], _shared(often, seldom), again[1949]))
+    return f"{mid:+.1f} % ({low:+.1f} to {high:+.1f})"
+
+
+def _shared(often: list[float], seldom: list[float]) -> float:
+    usual = median(often)
+    return usual + (median(seldom) - usual) / EVERY
 
 
 def measure(args: argparse.Namespace, way: str) -> dict[str, Any]:
@@ -105,7 +120,7 @@ def measure(args: argparse.Namespace, way: str) -> dict[str, Any]:
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(SITE), os.environ.get("PYTHONPATH", "")]),
             "PARAMEDIC_WATCH": place,
-            "PARAMEDIC_RECORD": json.dumps({"payload": "ring", "last": 8}),
+            "PARAMEDIC_RECORD": json.dumps({"payload": "ring", "last": EVERY}),
             "OMP_NUM_THREADS": "1",
             "BENCH_ROWS": str(rows),
         }
@@ -134,7 +149,7 @@ def main() -> None:
     parser.add_argument("--loop", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.steps < 6:
-        parser.error("--steps: at least 6, the first two of which only warm up")
+        parser.error("--steps: at least 6, the first of which only warms up")
     if args.loop:
         loop(args)
         return
@@ -144,14 +159,11 @@ def main() -> None:
         found = measure(args, way)
         rows = found["rows"]
         bare = median(row[1] for row in rows if row[0] == "bare")
-        told = []
-        for mode in ("hash", "ring"):
-            values = ratios(rows, mode)
-            low, high = interval(values)
-            told.append(f"{100 * (median(values) - 1):+.1f} % ({100 * (low - 1):+.1f} to {100 * (high - 1):+.1f})")
+        told = [spread(ratios(rows, a), ratios(rows, b)) for a, b in (("hash", "looked"), ("ring", "state"))]
         calls = median(row[2] for row in rows if row[0] == "hash")
         micros = (median(row[1] for row in rows if row[0] == "hash") - bare) * 1e6 / max(calls, 1)
-        size = median(row[3] for row in rows if row[0] == "ring")
+        sizes = {mode: median(row[3] for row in rows if row[0] == mode) for mode in ("ring", "state")}
+        size = sizes["ring"] + (sizes["state"] - sizes["ring"]) / EVERY
         share = size / max(found["bytes"], 1)
         print(f"| {way}, {args.ranks} ranks | {1e3 * bare:.0f} ms | {told[0]} | {told[1]} | {micros:.0f} ({calls:.0f} calls) | "
               f"{size / 1e6:.1f} MB, {share:.2f} of this rank's parameters |")  # fmt: skip

@@ -17,7 +17,7 @@ from typing import Any
 import jsonschema
 import pytest
 import torch
-import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict_saver import save as save_distributed
 
 from paramedic.commands import main
 from paramedic.rank import prints
@@ -202,7 +202,7 @@ def saved_by_dcp(place: Path, one: torch.nn.Module, optimizer: torch.optim.Optim
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         weights, moments = get_state_dict(one, optimizer)
-        dcp.save({"model": weights, "optim": moments}, checkpoint_id=str(place))
+        save_distributed({"model": weights, "optim": moments}, checkpoint_id=str(place))
 
 
 def saved_by_torch(place: Path, one: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -284,11 +284,11 @@ def test_a_rank_s_part_is_cut_out_of_the_whole(tmp_path: Path, capsys: pytest.Ca
 
 def test_a_part_is_put_together_from_others() -> None:
     whole = torch.arange(60.0).reshape(10, 6)
-    pieces = [
-        checkpoint.Piece((row, column), (rows, 3), lambda r=row, c=column, n=rows: whole[r : r + n, c : c + 3])
-        for row, rows in ((0, 4), (4, 6))
-        for column in (0, 3)
-    ]
+
+    def piece(row: int, rows: int, column: int) -> checkpoint.Piece:
+        return checkpoint.Piece((row, column), (rows, 3), lambda: whole[row : row + rows, column : column + 3])
+
+    pieces = [piece(row, rows, column) for row, rows in ((0, 4), (4, 6)) for column in (0, 3)]
     assert torch.equal(checkpoint.region(pieces, [3, 2], [4, 4]), whole[3:7, 2:6])
     assert checkpoint.region(pieces[:2], [3, 2], [4, 4]) is None
 
