@@ -351,7 +351,7 @@ class Player(Listener):
         self.seen[kind] = seen + 1
         if seen >= len(recorded):
             return
-        each = {name: prints.of([tensor]) for name, tensor in pairs.items()}
+        each = prints.each(list(pairs.items()))
         whole = prints.of_bytes(json.dumps(each).encode())
         self._tell(kind, h=whole, n=len(each))
         then = self.score.each(kind, step) if whole != recorded[seen]["h"] else {}

@@ -269,7 +269,7 @@ class Recorder(Listener):
 
     def _tell_each(self, kind: str, pairs: list[tuple[str, Any]]) -> None:
         """One print for all, and each by its name where the step is kept."""
-        each = {name: prints.of([tensor]) for name, tensor in pairs}
+        each = prints.each(pairs)
         data = json.dumps(each).encode()
         whole = prints.of_bytes(data)
         step = self.program.steps
@@ -301,8 +301,10 @@ class Recorder(Listener):
         if tape is None:
             return
         segment, index = f"state-{step:08d}", []
-        for name, tensor in self.state.tensors():
-            key = prints.of([tensor])
+        pairs = list(self.state.tensors())
+        keys = prints.each(pairs)
+        for name, tensor in pairs:
+            key = keys[name]
             if not self._put(segment, key, [prints.view(prints.bytes_of(tensor))]):
                 tape.drop([segment])
                 return
