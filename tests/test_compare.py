@@ -494,7 +494,7 @@ def test_a_checkpoint_that_the_job_itself_wrote_is_held_against_every_rank(
     start: Start,  # noqa: F811
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """DDP's BatchNorm statistics are each rank's own, and a checkpoint keeps one copy: exactly that is said."""
+    """DDP's BatchNorm statistics are each rank's own, and a checkpoint keeps one copy, whose is torch's choice."""
     more = {"KIND": kind, "STEPS": 5, "SAVE_AT": 3, "SAVE_TO": tmp_path / "ckpt"}
     assert start(recording(tmp_path / "rec", ranks=4), **more).ended()[0] == 0
     code, found = told(["compare", str(tmp_path / "rec"), str(tmp_path / "ckpt")], capsys)
@@ -502,10 +502,16 @@ def test_a_checkpoint_that_the_job_itself_wrote_is_held_against_every_rank(
     assert [one["absent"] for one in found["ranks"]] == [[]] * 4
     if kind == "ddp":
         assert code == 1
-        assert found["ranks"][0]["differ"] == []
-        names = {one["name"] for one in found["ranks"][3]["differ"]}
-        assert names == {"buffer 0 module.norm.running_mean", "buffer 0 module.norm.running_var"}
-        assert all(one["holds_ranks"] == [0] for one in found["ranks"][3]["differ"])
+        for name in ("buffer 0 module.norm.running_mean", "buffer 0 module.norm.running_var"):
+            kept_of = {
+                one["rank"]: other["holds_ranks"]
+                for one in found["ranks"]
+                for other in one["differ"]
+                if other["name"] == name
+            }
+            assert len(kept_of) == 3
+            assert set(range(4)) - kept_of.keys() == set(kept_of.popitem()[1])
+        assert sum(len(one["differ"]) for one in found["ranks"]) == 2 * 3
     else:
         assert (code, found["reproduced"]) == (0, True)
 

@@ -150,8 +150,9 @@ def train(rank, size):
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 100)
     shared = dist.new_group([0, 1])
-    torch.manual_seed(100 + (rank // 2 if KIND == "fsdp2_tp" else rank))
-    random.seed(rank)
+    own = rank // 2 if KIND == "fsdp2_tp" else rank  # ranks that share a model draw the same
+    torch.manual_seed(100 + own)
+    random.seed(own)
     accumulate = 2 if KIND.endswith("-accumulate") else 1
     mixed = torch.autocast("cpu", torch.bfloat16, enabled=KIND.endswith("-mixed"))
     source, batch = batches(rank, size), None
