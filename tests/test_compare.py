@@ -466,6 +466,7 @@ def test_names_cannot_steer_a_terminal(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("kind", "odd"), [("ddp", [2]), ("hsdp", [])])
 def test_replicas_that_part_are_found_from_their_own_recording(
     kind: str,

@@ -237,6 +237,7 @@ KINDS = [
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_rank_runs_again_alone_bit_for_bit(kind: str, tmp_path: Path, start: Start) -> None:  # noqa: F811
     assert start(recording(tmp_path / "rec", "--last", "2", ranks=4), KIND=kind, STEPS=7).ended()[0] == 0
@@ -409,6 +410,7 @@ FRAMEWORKS = [
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("name", "kind"), FRAMEWORKS)
 def test_frameworks_run_again_alone_bit_for_bit(name: str, kind: str, tmp_path: Path, start: Start) -> None:  # noqa: F811
     place = environments.find(name)

@@ -190,6 +190,8 @@ class Player(Listener):
 
     def _payload(self, key: str, like: list[Any], what: str) -> list[Any]:
         """What was recorded, as tensors like these; ends the replay where it is not what it was."""
+        if key not in self.score.segments:
+            self.finish("incomplete", f"the payload of {what} is missing from the recording")
         data, at, parts = self.score.segments.read(key), 0, []
         if len(data) == sum(tensor.numel() * tensor.element_size() for tensor in like):
             for tensor in like:
