@@ -34,6 +34,7 @@ PROGRAM = ROOT / "tests" / "recorded" / "train.py"
 MACHINE = ("gradient", "weight", "dropped", "stale", "swapped", "nan")
 OF_PROGRAM = ("seed", "repeated")
 WORLD, STEPS = 4, 6
+FULL = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,22 +58,26 @@ class Outcome:
     compared: tuple[int, ...]
     diagnosed: tuple[int, ...]
     rules: tuple[str, ...]
-    parted: tuple[int, ...]
-    """Whom `compare` names from the ranks of this one recording."""
     replayed: tuple[int, ...]
+    parted: tuple[int, ...] | None = None
+    """Whom `compare` names from the ranks of this one recording; None in results from before it could."""
 
 
 def trials(count: int, seed: int) -> list[Trial]:
-    """Half of them flipped bits, at every position."""
+    """Half of them flipped bits; of a full round, the positions that chance left out come on top."""
     chance = random.Random(seed)
     bits = iter(chance.sample(range(32), 32) * 4)
     kinds = ["gradient", "weight"] * (count // 4) + [*MACHINE[2:], *OF_PROGRAM] * count
     chosen = [*kinds[: count // 2], *kinds[2 * (count // 4) :][: count - count // 2]]
     chance.shuffle(chosen)
-    return [
-        Trial(kind, ("ddp", "fsdp2")[number % 2], chance.randrange(WORLD), chance.randrange(1, STEPS - 1), next(bits))
-        for number, kind in enumerate(chosen)
-    ]
+    found = [_trial(chance, number, kind, next(bits)) for number, kind in enumerate(chosen)]
+    flipped = {one.bit for one in found if one.kind in MACHINE[:2]}
+    left = [bit for bit in range(32) if bit not in flipped] if count >= FULL else []
+    return found + [_trial(chance, number, MACHINE[number % 2], bit) for number, bit in enumerate(left)]
+
+
+def _trial(chance: random.Random, number: int, kind: str, bit: int) -> Trial:
+    return Trial(kind, ("ddp", "fsdp2")[number % 2], chance.randrange(WORLD), chance.randrange(1, STEPS - 1), bit)
 
 
 # -- forked ranks --------------------------------------------------------------------------------------------------
@@ -210,7 +215,7 @@ def one(trial: Trial, place: Path, judge: Judge) -> Outcome:
     ranks, rules = judge.diagnosed(folder)
     first = agreement(b).first
     again = diverging(folder, trial.way, "" if trial.kind in MACHINE else trial.fault)
-    return Outcome(trial, reached(a, b), found.origins, ranks, rules, first.odd if first else (), again)
+    return Outcome(trial, reached(a, b), found.origins, ranks, rules, again, first.odd if first else ())
 
 
 def table(outcomes: list[Outcome]) -> str:
@@ -231,12 +236,13 @@ def table(outcomes: list[Outcome]) -> str:
             count["of reached"] += one.reached and one.compared == right
             count["diagnosed"] += one.diagnosed == right
             count["parted"] += one.parted == right
+            count["looked"] += one.parted is not None
             count["replayed"] += one.replayed == right
-            named = (one.compared, one.diagnosed, one.parted, one.replayed)
+            named = (one.compared, one.diagnosed, one.parted or (), one.replayed)
             count["wrong"] += any(ranks not in ((), right) for ranks in named)
         lines.append(
             f"| {kind} | {len(mine)} | {count['nothing']} | {count['reached']} | {count['compared']} "
-            f"({count['of reached']} of {count['reached']} that reached) | {count['diagnosed']} | {count['parted']} | {count['replayed']} | {count['wrong']} |"
+            f"({count['of reached']} of {count['reached']} that reached) | {count['diagnosed']} | {count['parted']} of {count['looked']} | {count['replayed']} | {count['wrong']} |"
         )
     return "\n".join(lines)
 
@@ -254,7 +260,7 @@ def known(file: Path | None) -> list[Outcome]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=60)
+    parser.add_argument("--runs", type=int, default=FULL)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--output", type=Path, help="every run as a line of JSON; what is in it is not run again")
     args = parser.parse_args()

@@ -29,6 +29,8 @@ MODES = ("bare", "hash", "bare", "looked", "bare", "ring", "bare", "state")
 EVERY = 8
 """`record --last 8`: a state every eighth step; with fingerprints alone, all parameters are looked at as seldom."""
 NEVER = 1 << 40
+WALL, BUSY = 1, 4
+"""Places in a row: seconds of wall, and of this rank's processor, which a loaded machine disturbs less."""
 
 
 def loop(args: argparse.Namespace) -> None:
@@ -69,15 +71,15 @@ def loop(args: argparse.Namespace) -> None:
         calls, before = recorder.calls, _stored(recorder)
         if args.cuda:
             torch.cuda.synchronize()
-        began = time.perf_counter()
+        began, busy = time.perf_counter(), time.process_time()
         model(batch).square().mean().backward()
         optimizer.step()
         optimizer.zero_grad()
         if args.cuda:
             torch.cuda.synchronize()
-        took = time.perf_counter() - began
+        took, busy = time.perf_counter() - began, time.process_time() - busy
         if step >= len(MODES):
-            rows.append([mode, took, recorder.calls - calls, _stored(recorder) - before])
+            rows.append([mode, took, recorder.calls - calls, _stored(recorder) - before, busy])
     if rank == 0:
         parameters = sum(getattr(p, "_local_tensor", p).numel() * 4 for p in model.parameters())
         Path(os.environ["BENCH_ROWS"]).write_text(json.dumps({"rows": rows, "bytes": parameters}))
@@ -89,10 +91,10 @@ def _stored(recorder: Any) -> int:
     return recorder.tape.stored if recorder.tape is not None else 0
 
 
-def ratios(rows: list[list[Any]], mode: str) -> list[float]:
+def ratios(rows: list[list[Any]], mode: str, of: int) -> list[float]:
     """Each step with recording against the mean of the bare ones before and after it."""
     return [
-        rows[at][1] / ((rows[at - 1][1] + rows[at + 1][1]) / 2)
+        rows[at][of] / ((rows[at - 1][of] + rows[at + 1][of]) / 2)
         for at in range(1, len(rows) - 1)
         if rows[at][0] == mode and rows[at - 1][0] == rows[at + 1][0] == "bare"
     ]
@@ -144,6 +146,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--cuda", action="store_true")
+    parser.add_argument("--ways", default="ddp,fsdp2")
     parser.add_argument("--disk", help="a folder on the disk that payloads go to")
     parser.add_argument("--way", default="ddp", help=argparse.SUPPRESS)
     parser.add_argument("--loop", action="store_true", help=argparse.SUPPRESS)
@@ -153,20 +156,30 @@ def main() -> None:
     if args.loop:
         loop(args)
         return
-    print("| | bare step | fingerprints | payloads on disk | µs a call, fingerprints | bytes a step |")
-    print("|---|---|---|---|---|---|")
-    for way in ("ddp", "fsdp2"):
-        found = measure(args, way)
-        rows = found["rows"]
-        bare = median(row[1] for row in rows if row[0] == "bare")
-        told = [spread(ratios(rows, a), ratios(rows, b)) for a, b in (("hash", "looked"), ("ring", "state"))]
-        calls = median(row[2] for row in rows if row[0] == "hash")
-        micros = (median(row[1] for row in rows if row[0] == "hash") - bare) * 1e6 / max(calls, 1)
-        sizes = {mode: median(row[3] for row in rows if row[0] == mode) for mode in ("ring", "state")}
-        size = sizes["ring"] + (sizes["state"] - sizes["ring"]) / EVERY
-        share = size / max(found["bytes"], 1)
-        print(f"| {way}, {args.ranks} ranks | {1e3 * bare:.0f} ms | {told[0]} | {told[1]} | {micros:.0f} ({calls:.0f} calls) | "
-              f"{size / 1e6:.1f} MB, {share:.2f} of this rank's parameters |")  # fmt: skip
+    print(
+        "| | bare step | fingerprints | payloads on disk | the same in processor time | a call, fingerprints | bytes a step |"
+    )
+    print("|---|---|---|---|---|---|---|")
+    for way in args.ways.split(","):
+        print(f"| {way}, {args.ranks} ranks | {' | '.join(cells(measure(args, way)))} |", flush=True)
+
+
+def cells(found: dict[str, Any]) -> list[str]:
+    rows = found["rows"]
+    costs = [
+        spread(ratios(rows, often, of), ratios(rows, seldom, of))
+        for of in (WALL, BUSY)
+        for often, seldom in (("hash", "looked"), ("ring", "state"))
+    ]
+    bare, busy = (median(row[of] for row in rows if row[0] == "bare") for of in (WALL, BUSY))
+    calls = median(row[2] for row in rows if row[0] == "hash")
+    micros = (median(row[BUSY] for row in rows if row[0] == "hash") - busy) * 1e6 / max(calls, 1)
+    sizes = {mode: median(row[3] for row in rows if row[0] == mode) for mode in ("ring", "state")}
+    size = sizes["ring"] + (sizes["state"] - sizes["ring"]) / EVERY
+    return [
+        f"{1e3 * bare:.0f} ms", *costs[:2], f"{costs[2]}; {costs[3]}", f"{micros:.0f} µs of processor ({calls:.0f} calls)",
+        f"{size / 1e6:.1f} MB, {size / max(found['bytes'], 1):.2f} of this rank's parameters",
+    ]  # fmt: skip
 
 
 if __name__ == "__main__":
