@@ -436,10 +436,12 @@ def _debug(why: str, error: BaseException | None) -> None:
     """In the program's own frame, with the tensors as they are; what was raised is looked at where it was raised."""
     import pdb
 
+    debugger = pdb.Pdb()
+    debugger.reset()
     sys.stderr.write(f"paramedic: {why}\n")
     sys.stderr.flush()
     if error is not None:
-        pdb.Pdb().interaction(None, error.__traceback__)
+        debugger.interaction(None, error.__traceback__)
         return
     frame = sys._getframe()
     here = os.path.dirname(os.path.abspath(__file__))
@@ -449,4 +451,4 @@ def _debug(why: str, error: BaseException | None) -> None:
         or "/lib/python" in frame.f_code.co_filename
     ):
         frame = frame.f_back
-    pdb.Pdb().interaction(frame, None)
+    debugger.interaction(frame, None)
