@@ -362,17 +362,17 @@ def test_a_jump_needs_a_few_steps_only(tmp_path: Path, start: Start) -> None:  #
 
 @pytest.mark.slow
 def test_the_first_operation_of_two_replays_that_differs_is_named(tmp_path: Path, start: Start) -> None:  # noqa: F811
-    """A weight that one rank corrupted by itself: the program does it again, and both replays are compared."""
+    """One rank multiplies by another number within one block: the program does it again, and both are compared."""
     more = {"KIND": "ddp", "STEPS": 3}
-    for name, fault in (("good", ""), ("bad", "weight:1:1:25")):
-        assert start(recording(tmp_path / name), FAULT=fault, **more).ended()[0] == 0
+    for name, scaled in (("good", ""), ("bad", "1:1")):
+        assert start(recording(tmp_path / name), SCALED=scaled, **more).ended()[0] == 0
         command = again(tmp_path / name, "--rank", "1", "--ops", "-o", str(tmp_path / f"{name}-again"))
-        assert replayed(start(command, FAULT=fault, **more))[0] == 0
+        assert replayed(start(command, SCALED=scaled, **more))[0] == 0
     found = compare(reading.read(str(tmp_path / "good-again")), reading.read(str(tmp_path / "bad-again")))
     assert found.origins == (1,)
     assert found.operation is not None
-    assert (found.operation.step, found.operation.op) == (1, "aten.addmm.default")
-    assert "Linear" in found.operation.module
+    assert (found.operation.step, found.operation.op) == (1, "aten.mul.Tensor")
+    assert found.operation.module == "module.blocks.1 (Block)"
 
 
 def _story() -> tuple[list[str], list[str], list[str]]:

@@ -15,6 +15,8 @@ torch.set_num_threads(1)
 
 
 class Block(nn.Module):
+    scale = 1.0
+
     def __init__(self, width):
         super().__init__()
         self.norm, self.up, self.down, self.drop = (
@@ -22,7 +24,7 @@ class Block(nn.Module):
         )  # fmt: skip
 
     def forward(self, x):
-        return x + self.drop(self.down(nn.functional.gelu(self.up(self.norm(x)))))
+        return x + self.drop(self.down(nn.functional.gelu(self.up(self.norm(x))))) * self.scale
 
 
 class Model(nn.Module):
@@ -159,6 +161,8 @@ def train(rank, size):
     repeat = (os.environ.get("FAULT") or "").startswith(f"repeated:{rank}:")
     for done in range(STEPS):
         spoil(model, rank, done, "before forward")
+        if os.environ.get("SCALED") == f"{rank}:{done}":
+            model.module.blocks[1].scale = 1.5
         for _ in range(accumulate):
             if not (repeat and done == int(os.environ["FAULT"].split(":")[2])) or batch is None:
                 batch = next(source)
