@@ -1,10 +1,11 @@
 """Who is named when one rank of a recorded job is corrupted? Sixty runs, one corruption each, at a random rank and step.
 
-    python bench/corruptions.py            the table in docs/replay.md
-    python bench/corruptions.py --runs 12  fewer, for a look
+    python bench/corruptions.py                    the table in docs/replay.md
+    python bench/corruptions.py --runs 12          fewer, for a look
+    python bench/corruptions.py --output runs.jsonl    keeps every run, and goes on where it was ended
 
-Each run is held against a clean one (`paramedic compare`), and is judged alone: by `diagnose`, and by replaying every
-rank of it. Corruptions of the machine (flipped bits, …) do not come back in the replay; those of the program (a seed,
+Each run is held against a clean one (`paramedic compare A B`), and is judged alone: by `diagnose`, by holding its ranks
+against each other (`paramedic compare A`), and by replaying every rank of it. Corruptions of the machine (flipped bits, …) do not come back in the replay; those of the program (a seed,
 a repeated batch) do. Ranks are forked from one process that has imported torch, which saves most of the time; what
 they run, record and replay is what `paramedic record` and `paramedic replay` run.
 """
@@ -33,6 +34,7 @@ PROGRAM = ROOT / "tests" / "recorded" / "train.py"
 MACHINE = ("gradient", "weight", "dropped", "stale", "swapped", "nan")
 OF_PROGRAM = ("seed", "repeated")
 WORLD, STEPS = 4, 6
+FULL = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +59,25 @@ class Outcome:
     diagnosed: tuple[int, ...]
     rules: tuple[str, ...]
     replayed: tuple[int, ...]
+    parted: tuple[int, ...] | None = None
+    """Whom `compare` names from the ranks of this one recording; None in results from before it could."""
 
 
 def trials(count: int, seed: int) -> list[Trial]:
-    """Half of them flipped bits, at every position."""
+    """Half of them flipped bits; of a full round, the positions that chance left out come on top."""
     chance = random.Random(seed)
     bits = iter(chance.sample(range(32), 32) * 4)
     kinds = ["gradient", "weight"] * (count // 4) + [*MACHINE[2:], *OF_PROGRAM] * count
     chosen = [*kinds[: count // 2], *kinds[2 * (count // 4) :][: count - count // 2]]
     chance.shuffle(chosen)
-    return [
-        Trial(kind, ("ddp", "fsdp2")[number % 2], chance.randrange(WORLD), chance.randrange(1, STEPS - 1), next(bits))
-        for number, kind in enumerate(chosen)
-    ]
+    found = [_trial(chance, number, kind, next(bits)) for number, kind in enumerate(chosen)]
+    flipped = {one.bit for one in found if one.kind in MACHINE[:2]}
+    left = [bit for bit in range(32) if bit not in flipped] if count >= FULL else []
+    return found + [_trial(chance, number, MACHINE[number % 2], bit) for number, bit in enumerate(left)]
+
+
+def _trial(chance: random.Random, number: int, kind: str, bit: int) -> Trial:
+    return Trial(kind, ("ddp", "fsdp2")[number % 2], chance.randrange(WORLD), chance.randrange(1, STEPS - 1), bit)
 
 
 # -- forked ranks --------------------------------------------------------------------------------------------------
@@ -196,6 +204,7 @@ def reached(clean: Any, faulty: Any) -> bool:
 def one(trial: Trial, place: Path, judge: Judge) -> Outcome:
     from paramedic.replay.compare import compare
     from paramedic.replay.reading import read
+    from paramedic.replay.replicas import agreement
 
     clean, folder = place / f"clean-{trial.way}", place / "faulty"
     if not clean.exists():
@@ -204,14 +213,15 @@ def one(trial: Trial, place: Path, judge: Judge) -> Outcome:
     a, b = read(str(clean)), read(str(folder))
     found = compare(a, b)
     ranks, rules = judge.diagnosed(folder)
+    first = agreement(b).first
     again = diverging(folder, trial.way, "" if trial.kind in MACHINE else trial.fault)
-    return Outcome(trial, reached(a, b), found.origins, ranks, rules, again)
+    return Outcome(trial, reached(a, b), found.origins, ranks, rules, again, first.odd if first else ())
 
 
 def table(outcomes: list[Outcome]) -> str:
     lines = [
-        "| corruption | runs | changed nothing | reached a collective | right rank, with a clean run | right rank alone: `diagnose` | alone: replay | somebody else named |",
-        "|---|---|---|---|---|---|---|---|",
+        "| corruption | runs | changed nothing | reached a collective | right rank, with a clean run | right rank alone: `diagnose` | alone: its ranks compared | alone: replay | somebody else named |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for kind in (*MACHINE, *OF_PROGRAM, "all"):
         mine = [one for one in outcomes if kind in ("all", one.trial.kind)]
@@ -225,20 +235,34 @@ def table(outcomes: list[Outcome]) -> str:
             count["compared"] += one.compared == right
             count["of reached"] += one.reached and one.compared == right
             count["diagnosed"] += one.diagnosed == right
+            count["parted"] += one.parted == right
+            count["looked"] += one.parted is not None
             count["replayed"] += one.replayed == right
-            count["wrong"] += any(named not in ((), right) for named in (one.compared, one.diagnosed, one.replayed))
+            named = (one.compared, one.diagnosed, one.parted or (), one.replayed)
+            count["wrong"] += any(ranks not in ((), right) for ranks in named)
         lines.append(
             f"| {kind} | {len(mine)} | {count['nothing']} | {count['reached']} | {count['compared']} "
-            f"({count['of reached']} of {count['reached']} that reached) | {count['diagnosed']} | {count['replayed']} | {count['wrong']} |"
+            f"({count['of reached']} of {count['reached']} that reached) | {count['diagnosed']} | {count['parted']} of {count['looked']} | {count['replayed']} | {count['wrong']} |"
         )
     return "\n".join(lines)
 
 
+def known(file: Path | None) -> list[Outcome]:
+    if file is None or not file.exists():
+        return []
+    found = []
+    for line in file.read_text().splitlines():
+        said = json.loads(line)
+        ranks = {name: tuple(value) for name, value in said.items() if isinstance(value, list)}
+        found.append(Outcome(**said | ranks | {"trial": Trial(**said["trial"])}))
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=60)
+    parser.add_argument("--runs", type=int, default=FULL)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--output", type=Path, help="every run as a line of JSON")
+    parser.add_argument("--output", type=Path, help="every run as a line of JSON; what is in it is not run again")
     args = parser.parse_args()
     if "paramedic_rank" not in sys.modules:
         _with_hooks()
@@ -251,13 +275,18 @@ def main() -> None:
 
     torch.set_num_threads(1)
     sys.path.insert(0, str(ROOT / "src"))
-    outcomes, judge, start = [], Judge(), time.monotonic()
+    outcomes, judge, start = known(args.output), Judge(), time.monotonic()
+    done = {outcome.trial for outcome in outcomes}
     with tempfile.TemporaryDirectory(prefix="paramedic-") as place:
         for number, trial in enumerate(trials(args.runs, args.seed), 1):
+            if trial in done:
+                continue
             outcome = one(trial, Path(place), judge)
             outcomes.append(outcome)
             text = f"{trial.way} {trial.fault}: reached {outcome.reached}, with a clean run {outcome.compared}, "
-            text += f"diagnosed {outcome.diagnosed} {outcome.rules}, replayed {outcome.replayed}"
+            text += (
+                f"diagnosed {outcome.diagnosed} {outcome.rules}, parted {outcome.parted}, replayed {outcome.replayed}"
+            )
             print(f"{number:3} {time.monotonic() - start:5.0f} s  {text}", file=sys.stderr, flush=True)
             if args.output:
                 with args.output.open("a") as file:

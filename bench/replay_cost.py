@@ -5,7 +5,8 @@
     python bench/replay_cost.py --ranks 4 --cuda      gloo ranks that share the GPU
 
 Prints the ratio of the steps with recording to the bare ones between which they stand, with a 95 % interval, the
-microseconds for each call, and the bytes for each step.
+microseconds for each call, and the bytes for each step. What is done in every eighth step only (all parameters looked
+at, the state kept) is measured in steps of its own and counted with an eighth.
 """
 
 from __future__ import annotations
@@ -24,7 +25,12 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 SITE = ROOT / "src" / "paramedic" / "rank" / "site"
-MODES = ("bare", "hash", "bare", "ring")
+MODES = ("bare", "hash", "bare", "looked", "bare", "ring", "bare", "state")
+EVERY = 8
+"""`record --last 8`: a state every eighth step; with fingerprints alone, all parameters are looked at as seldom."""
+NEVER = 1 << 40
+WALL, BUSY = 1, 4
+"""Places in a row: seconds of wall, and of this rank's processor, which a loaded machine disturbs less."""
 
 
 def loop(args: argparse.Namespace) -> None:
@@ -58,20 +64,22 @@ def loop(args: argparse.Namespace) -> None:
     for step in range(args.steps * len(MODES)):
         mode = MODES[step % len(MODES)]
         recorder.paused = mode == "bare"
-        recorder.stores = mode == "ring"
-        recorder.payload = "ring" if mode == "ring" else "hash"
+        recorder.stores = mode in ("ring", "state")
+        recorder.payload = "ring" if recorder.stores else "hash"
+        recorder.last = 1 if mode == "state" else NEVER
+        recorder._looks = lambda mode=mode: mode != "hash"
         calls, before = recorder.calls, _stored(recorder)
         if args.cuda:
             torch.cuda.synchronize()
-        began = time.perf_counter()
+        began, busy = time.perf_counter(), time.process_time()
         model(batch).square().mean().backward()
         optimizer.step()
         optimizer.zero_grad()
         if args.cuda:
             torch.cuda.synchronize()
-        took = time.perf_counter() - began
-        if step >= 2 * len(MODES):
-            rows.append([mode, took, recorder.calls - calls, _stored(recorder) - before])
+        took, busy = time.perf_counter() - began, time.process_time() - busy
+        if step >= len(MODES):
+            rows.append([mode, took, recorder.calls - calls, _stored(recorder) - before, busy])
     if rank == 0:
         parameters = sum(getattr(p, "_local_tensor", p).numel() * 4 for p in model.parameters())
         Path(os.environ["BENCH_ROWS"]).write_text(json.dumps({"rows": rows, "bytes": parameters}))
@@ -83,19 +91,28 @@ def _stored(recorder: Any) -> int:
     return recorder.tape.stored if recorder.tape is not None else 0
 
 
-def ratios(rows: list[list[Any]], mode: str) -> list[float]:
+def ratios(rows: list[list[Any]], mode: str, of: int) -> list[float]:
     """Each step with recording against the mean of the bare ones before and after it."""
     return [
-        rows[at][1] / ((rows[at - 1][1] + rows[at + 1][1]) / 2)
+        rows[at][of] / ((rows[at - 1][of] + rows[at + 1][of]) / 2)
         for at in range(1, len(rows) - 1)
         if rows[at][0] == mode and rows[at - 1][0] == rows[at + 1][0] == "bare"
     ]
 
 
-def interval(values: list[float]) -> tuple[float, float]:
+def spread(often: list[float], seldom: list[float]) -> str:
+    """The usual cost, and what is seldom with its share; by the median, with a 95 % interval."""
     chance = random.Random(0)
-    medians = sorted(median(chance.choices(values, k=len(values))) for _ in range(2000))
-    return medians[50], medians[1949]
+    again = sorted(
+        _shared(chance.choices(often, k=len(often)), chance.choices(seldom, k=len(seldom))) for _ in range(2000)
+    )
+    low, mid, high = (100 * (one - 1) for one in (again[50], _shared(often, seldom), again[1949]))
+    return f"{mid:+.1f} % ({low:+.1f} to {high:+.1f})"
+
+
+def _shared(often: list[float], seldom: list[float]) -> float:
+    usual = median(often)
+    return usual + (median(seldom) - usual) / EVERY
 
 
 def measure(args: argparse.Namespace, way: str) -> dict[str, Any]:
@@ -105,7 +122,7 @@ def measure(args: argparse.Namespace, way: str) -> dict[str, Any]:
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(SITE), os.environ.get("PYTHONPATH", "")]),
             "PARAMEDIC_WATCH": place,
-            "PARAMEDIC_RECORD": json.dumps({"payload": "ring", "last": 8}),
+            "PARAMEDIC_RECORD": json.dumps({"payload": "ring", "last": EVERY}),
             "OMP_NUM_THREADS": "1",
             "BENCH_ROWS": str(rows),
         }
@@ -129,32 +146,40 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--cuda", action="store_true")
+    parser.add_argument("--ways", default="ddp,fsdp2")
     parser.add_argument("--disk", help="a folder on the disk that payloads go to")
     parser.add_argument("--way", default="ddp", help=argparse.SUPPRESS)
     parser.add_argument("--loop", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.steps < 6:
-        parser.error("--steps: at least 6, the first two of which only warm up")
+        parser.error("--steps: at least 6, the first of which only warms up")
     if args.loop:
         loop(args)
         return
-    print("| | bare step | fingerprints | payloads on disk | µs a call, fingerprints | bytes a step |")
-    print("|---|---|---|---|---|---|")
-    for way in ("ddp", "fsdp2"):
-        found = measure(args, way)
-        rows = found["rows"]
-        bare = median(row[1] for row in rows if row[0] == "bare")
-        told = []
-        for mode in ("hash", "ring"):
-            values = ratios(rows, mode)
-            low, high = interval(values)
-            told.append(f"{100 * (median(values) - 1):+.1f} % ({100 * (low - 1):+.1f} to {100 * (high - 1):+.1f})")
-        calls = median(row[2] for row in rows if row[0] == "hash")
-        micros = (median(row[1] for row in rows if row[0] == "hash") - bare) * 1e6 / max(calls, 1)
-        size = median(row[3] for row in rows if row[0] == "ring")
-        share = size / max(found["bytes"], 1)
-        print(f"| {way}, {args.ranks} ranks | {1e3 * bare:.0f} ms | {told[0]} | {told[1]} | {micros:.0f} ({calls:.0f} calls) | "
-              f"{size / 1e6:.1f} MB, {share:.2f} of this rank's parameters |")  # fmt: skip
+    print(
+        "| | bare step | fingerprints | payloads on disk | the same in processor time | a call, fingerprints | bytes a step |"
+    )
+    print("|---|---|---|---|---|---|---|")
+    for way in args.ways.split(","):
+        print(f"| {way}, {args.ranks} ranks | {' | '.join(cells(measure(args, way)))} |", flush=True)
+
+
+def cells(found: dict[str, Any]) -> list[str]:
+    rows = found["rows"]
+    costs = [
+        spread(ratios(rows, often, of), ratios(rows, seldom, of))
+        for of in (WALL, BUSY)
+        for often, seldom in (("hash", "looked"), ("ring", "state"))
+    ]
+    bare, busy = (median(row[of] for row in rows if row[0] == "bare") for of in (WALL, BUSY))
+    calls = median(row[2] for row in rows if row[0] == "hash")
+    micros = (median(row[BUSY] for row in rows if row[0] == "hash") - busy) * 1e6 / max(calls, 1)
+    sizes = {mode: median(row[3] for row in rows if row[0] == mode) for mode in ("ring", "state")}
+    size = sizes["ring"] + (sizes["state"] - sizes["ring"]) / EVERY
+    return [
+        f"{1e3 * bare:.0f} ms", *costs[:2], f"{costs[2]}; {costs[3]}", f"{micros:.0f} µs of processor ({calls:.0f} calls)",
+        f"{size / 1e6:.1f} MB, {size / max(found['bytes'], 1):.2f} of this rank's parameters",
+    ]  # fmt: skip
 
 
 if __name__ == "__main__":

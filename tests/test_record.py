@@ -116,6 +116,21 @@ def test_payloads_are_kept_once_dropped_by_step_and_bounded(tmp_path: Path) -> N
     assert tape.is_full
 
 
+def test_where_the_disk_is_full_the_oldest_steps_make_room(tmp_path: Path) -> None:
+    tape = Tape(str(tmp_path / "t"), 3_000)
+    for step in (1, 2, 3):
+        tape.put(f"step-{step:08d}", prints.of_bytes(bytes([step])), [b"x" * 900])
+    newest = prints.of_bytes(b"newest")
+    assert not tape.put("step-00000004", newest, [b"y" * 900])
+    assert tape.make_room(3)
+    assert tape.put("step-00000004", newest, [b"y" * 900])
+    assert sorted(file.name for file in (tmp_path / "t/segments").iterdir()) == [
+        "step-00000003.seg",
+        "step-00000004.seg",
+    ]
+    assert not tape.make_room(3)
+
+
 def test_a_payload_that_is_not_whole_is_left_out(tmp_path: Path) -> None:
     tape = Tape(str(tmp_path / "t"), 1 << 20)
     keys = [prints.of_bytes(bytes([number])) for number in range(3)]

@@ -1,4 +1,4 @@
-"""The same small model under DeepSpeed and accelerate, on CPU."""
+"""The same small model under DeepSpeed, accelerate and Lightning, on CPU."""
 
 import os
 import sys
@@ -62,6 +62,35 @@ def accelerated():
     return accelerator.process_index, loss
 
 
+def lightning():
+    import lightning.pytorch as pl
+
+    class Net(pl.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.net = model()
+
+        def training_step(self, batch, number):
+            x, y = batch
+            self.loss = nn.functional.cross_entropy(self.net(x), y)
+            return self.loss
+
+        def on_train_start(self):
+            torch.manual_seed(100 + self.global_rank)
+
+        def configure_optimizers(self):
+            return torch.optim.AdamW(self.parameters(), lr=0.01)
+
+    trainer = pl.Trainer(
+        accelerator="cpu", devices=int(os.environ["WORLD_SIZE"]), strategy="ddp", max_steps=STEPS, logger=False,
+        gradient_clip_val=1.0, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+    )  # fmt: skip
+    net = Net()
+    trainer.fit(net, DataLoader(data(), batch_size=8, shuffle=True))
+    return trainer.global_rank, net.loss
+
+
 if __name__ == "__main__":
-    rank, loss = accelerated() if KIND == "accelerate" else zero(int(KIND[-1]))
+    ways = {"accelerate": accelerated, "lightning": lightning}
+    rank, loss = ways[KIND]() if KIND in ways else zero(int(KIND[-1]))
     sys.stdout.write(f"rank {rank} ends with {loss.item().hex()}\n")

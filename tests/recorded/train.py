@@ -15,6 +15,8 @@ torch.set_num_threads(1)
 
 
 class Block(nn.Module):
+    scale = 1.0
+
     def __init__(self, width):
         super().__init__()
         self.norm, self.up, self.down, self.drop = (
@@ -22,7 +24,7 @@ class Block(nn.Module):
         )  # fmt: skip
 
     def forward(self, x):
-        return x + self.drop(self.down(nn.functional.gelu(self.up(self.norm(x)))))
+        return x + self.drop(self.down(nn.functional.gelu(self.up(self.norm(x))))) * self.scale
 
 
 class Model(nn.Module):
@@ -42,7 +44,8 @@ class Model(nn.Module):
 
 
 def ddp():
-    return nn.parallel.DistributedDataParallel(Model(batch_norm=True), bucket_cap_mb=0.01)
+    size = 25 if KIND.endswith("-compiled") else 0.01  # the compiler wants its first bucket to be the smallest
+    return nn.parallel.DistributedDataParallel(Model(batch_norm=True), bucket_cap_mb=size)
 
 
 def fsdp1():
@@ -57,6 +60,16 @@ def fsdp2():
     from torch.distributed.fsdp import fully_shard
 
     model, mesh = Model(), init_device_mesh("cpu", (dist.get_world_size(),))
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
+def hsdp():
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    model, mesh = Model(), init_device_mesh("cpu", (dist.get_world_size() // 2, 2), mesh_dim_names=("copies", "parts"))
     for block in model.blocks:
         fully_shard(block, mesh=mesh)
     return fully_shard(model, mesh=mesh)
@@ -124,25 +137,41 @@ def spoil(model, rank, done, when):
             torch.manual_seed(999 + int(bit))
 
 
+def save(model, optimizer, place):
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import get_state_dict
+
+    weights, moments = get_state_dict(model, optimizer)
+    dcp.save({"model": weights, "optim": moments}, checkpoint_id=place)
+
+
 def train(rank, size):
-    model = {"ddp": ddp, "fsdp1": fsdp1, "fsdp2": fsdp2, "fsdp2_tp": fsdp2_tp}[KIND.split("-")[0]]()
+    model = {"ddp": ddp, "fsdp1": fsdp1, "fsdp2": fsdp2, "fsdp2_tp": fsdp2_tp, "hsdp": hsdp}[KIND.split("-")[0]]()
+    if KIND.endswith("-compiled"):
+        model = torch.compile(model, backend="aot_eager")
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 100)
     shared = dist.new_group([0, 1])
-    torch.manual_seed(100 + (rank // 2 if KIND == "fsdp2_tp" else rank))
-    random.seed(rank)
+    own = rank // 2 if KIND == "fsdp2_tp" else rank  # ranks that share a model draw the same
+    torch.manual_seed(100 + own)
+    random.seed(own)
     accumulate = 2 if KIND.endswith("-accumulate") else 1
     mixed = torch.autocast("cpu", torch.bfloat16, enabled=KIND.endswith("-mixed"))
     source, batch = batches(rank, size), None
     repeat = (os.environ.get("FAULT") or "").startswith(f"repeated:{rank}:")
     for done in range(STEPS):
         spoil(model, rank, done, "before forward")
+        if os.environ.get("SCALED") == f"{rank}:{done}":
+            model.module.blocks[1].scale = 1.5
         for _ in range(accumulate):
             if not (repeat and done == int(os.environ["FAULT"].split(":")[2])) or batch is None:
                 batch = next(source)
             with mixed:
                 x, y = batch
                 loss = nn.functional.cross_entropy(model(x * (1 + 0.01 * random.random())), y) / accumulate
+                if os.environ.get("DIVIDE") == str(done) and rank == 1:
+                    zero = loss.detach() * 0
+                    loss = loss * (zero / zero)
             loss.backward()
         spoil(model, rank, done, "after backward")
         if KIND in ("ddp", "fsdp2"):
@@ -151,6 +180,8 @@ def train(rank, size):
         schedule.step()
         optimizer.zero_grad()
         spoil(model, rank, done, "after step")
+        if os.environ.get("SAVE_AT") == str(done):
+            save(model, optimizer, os.environ["SAVE_TO"])
         if rank < 2:
             dist.all_reduce(torch.tensor([loss.item()]), group=shared)
         if os.environ.get("RAISE") == str(done):

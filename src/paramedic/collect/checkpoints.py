@@ -36,7 +36,7 @@ _SAFE = re.compile(
 _TORCH_UNSAFE = re.compile(
     r"^torch\.(?:load|hub\.|jit\.|utils\.cpp_extension|utils\.collect_env|multiprocessing|distributed\.elastic|_inductor)"
 )
-_TENSORS = (".pt", ".pth", ".bin", ".ckpt")
+TENSORS = (".pt", ".pth", ".bin", ".ckpt")
 
 
 @dataclass
@@ -73,7 +73,7 @@ def look_into(root: str, deep: bool = False, progress: Callable[[str, int], None
     if not os.path.isdir(root):
         raise ParamedicError(f"--checkpoint {root}: no such folder")
     look = Look(root, deep)
-    look.files = dict(_listed(root, look.skipped))
+    look.files = dict(listed(root, look.skipped))
     folder = _pointed(look)
     for kind in (_deepspeed, _universal, _distributed, _megatron):
         kind(look, folder)
@@ -82,12 +82,12 @@ def look_into(root: str, deep: bool = False, progress: Callable[[str, int], None
     _hashes(look)
     _sizes(look)
     if not any(fact.name == "checkpoint kind" for fact in look.facts):
-        kinds = [name for name in look.files if name.endswith((".safetensors", *_TENSORS))]
+        kinds = [name for name in look.files if name.endswith((".safetensors", *TENSORS))]
         look.add("kind", "files of tensors" if kinds else "unknown")
     return look
 
 
-def _listed(root: str, skipped: list[Skipped]) -> Iterator[tuple[str, int]]:
+def listed(root: str, skipped: list[Skipped]) -> Iterator[tuple[str, int]]:
     count, real = 0, os.path.realpath(root)
     for folder, folders, names in os.walk(root):
         inside = os.path.relpath(folder, root)
@@ -272,7 +272,7 @@ def _tensors(look: Look, progress: Callable[[str, int], None] | None) -> None:
         path = os.path.join(look.root, name)
         if name.endswith(".safetensors"):
             read = read_safetensors(path)
-        elif name.endswith(_TENSORS):
+        elif name.endswith(TENSORS):
             read = read_torch(path, look.deep)
         else:
             continue

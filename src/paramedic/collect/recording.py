@@ -22,7 +22,7 @@ _FAULTS = {
     "refused": "it cannot be replayed: the program used ",
     "full": "no disk space was left for payloads",
 }
-_SAME_FOR_ALL = ("allreduce", "allreduce_coalesced", "broadcast", "allgather", "all_gather_single")
+SAME_FOR_ALL = ("allreduce", "allreduce_coalesced", "broadcast", "allgather", "all_gather_single")
 """What every member of the group gets alike."""
 
 
@@ -104,7 +104,7 @@ def _add(
         said["faults"].append([kind, _text(line.get("why")) or _text(line.get("g"))])
     elif kind == "end":
         said["end"] = _text(line.get("text"))
-    elif kind == "d" and (call := _call(line, calls)).get("op") in _SAME_FOR_ALL:
+    elif kind == "d" and (call := _call(line, calls)).get("op") in SAME_FOR_ALL:
         said["results"].append([_text(call.get("g")), call.get("q"), step, _text(call.get("op")), _text(line.get("h"))])
 
 

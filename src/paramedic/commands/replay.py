@@ -73,13 +73,16 @@ def run(args: argparse.Namespace) -> int:
     _check(args)
     recording = reading.read(args.recording)
     if not args.command:
-        was = " ".join(recording.heads[recording.ranks[0]]["environment"].get("program") or ["python train.py"])
-        raise ParamedicError(f"name the training program after --; it was recorded as: {was}")
+        import shlex
+
+        raise ParamedicError(f"name the training program after --; it was recorded as: {shlex.join(recording.program)}")
     if args.procs:
         return _together(args, recording)
     outcomes = _alone(args, recording)
     _write(args, _json(recording, outcomes) if args.format == "json" else _text(recording, outcomes))
-    if any(one.status in ("strange", "refused", "incomplete", "astray") and not one.differences for one in outcomes):
+    if any(one.differences for one in outcomes):
+        return 1
+    if any(one.status in ("strange", "refused", "incomplete", "astray") for one in outcomes):
         return 3
     return int(not all(one.is_bitwise for one in outcomes))
 
@@ -87,10 +90,17 @@ def run(args: argparse.Namespace) -> int:
 def _check(args: argparse.Namespace) -> None:
     if sum((args.rank is not None, args.all, args.procs)) > 1:
         raise ParamedicError("--rank, --all and --procs: choose one")
+    alone = [name for name in ("until", "tolerant", "warm_up", "ops", "pdb", "trust") if getattr(args, name)]
+    if args.procs and alone:
+        raise ParamedicError(
+            f"--procs: the ranks run as ever; --{alone[0].replace('_', '-')} is for one that runs alone"
+        )
     if args.ops and not args.dir:
         raise ParamedicError("--ops: needs -o DIR, where the fingerprints go")
     if args.pdb and args.all:
         raise ParamedicError("--pdb: needs --rank R")
+    if args.until is not None and args.until < 1:
+        raise ParamedicError(f"--until {args.until}: the first step is step 1")
     if args.warm_up is not None and args.warm_up < 1:
         raise ParamedicError("--warm-up: at least one step, in which DDP builds its buckets")
 

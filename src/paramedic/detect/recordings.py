@@ -54,7 +54,7 @@ def replicas_part(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
     if not apart:
         return
     step, group = apart[0]
-    odd = _odd(after[group, step])
+    odd = odd_ones(after[group, step])
     agreed = max((s for (g, s), here in after.items() if g == group and s < step and len(here) > 1), default=None)
     fields = {"step": str(step), "before": "none" if agreed is None else str(agreed)}
     yield _on(rule, ranks, odd, sorted(after[group, step]), fields)
@@ -72,7 +72,7 @@ def results_part(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
         step, place, group, op = min(apart)
         here = got[group, place, step, op]
         fields = {"step": str(step + 1), "op": op, "call": str(place), "group": group}
-        yield _on(rule, ranks, _odd(here), sorted(here), fields)
+        yield _on(rule, ranks, odd_ones(here), sorted(here), fields)
 
 
 def not_finite(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -157,7 +157,7 @@ def _sharing(ranks: Mapping[int, _Rank]) -> set[frozenset[int]]:
     return pairs
 
 
-def _odd(here: Mapping[int, str]) -> list[int]:
+def odd_ones(here: Mapping[int, str]) -> list[int]:
     """Who differs from the majority; nobody where there is none."""
     (usual, votes), *_ = Counter(here.values()).most_common(1)
     return sorted(rank for rank, key in here.items() if key != usual) if votes > len(here) / 2 else []

@@ -37,7 +37,7 @@ class Player(Listener):
         self.until = settings.get("until")
         self.start = int(settings.get("start") or 0)
         """The step with whose state the recorded ones begin."""
-        self.warm_up = settings.get("warm_up")
+        self.warm_up = min(int(settings["warm_up"]), self.start) if settings.get("warm_up") else None
         self.has_jumped = self.start == 0
         self.settling = False
         """A loss from before the jump may still be on its way to a log."""
@@ -114,11 +114,18 @@ class Player(Listener):
             self.tape = Tape(folder_of(self.settings["output"], self.rank), 1 << 40)
             self.tape.head(dict(self.score.head, payload="hash", replayed=True, environment=environment()))
         for line in self.score.marks.get(("r", 0), ()):
-            parts = self.score.random(line)
-            if line.get("at") and parts is not None:
-                set_random_states({name: data for name, data in parts.items() if name != "torch"})
+            if line.get("at"):
+                self._seed(line)
         if self.start == 0:
             self._watch()
+
+    def _seed(self, line: dict[str, Any]) -> None:
+        """Python's and NumPy's generators, which programs seldom seed; torch's is the program's to set."""
+        try:
+            parts = self.score.random(line) or {}
+            set_random_states({name: data for name, data in parts.items() if name != "torch"})
+        except Exception as error:
+            self.finish("damaged", f"the random states at the start: {type(error).__name__}: {str(error)[:200]}")
 
     # -- what it hands over and gets back --------------------------------------------------------------------------
 
@@ -170,22 +177,31 @@ class Player(Listener):
     def _serve(self, line: dict[str, Any], call: calls.Call, group: Any) -> None:
         done = line.get("done", {})
         if call.outputs and self.score.has(done):
-            data, at = self.score.segments.read(done["h"]), 0
-            torch = sys.modules["torch"]
-            with torch.no_grad():
-                for tensor in call.outputs:
-                    size = tensor.numel() * tensor.element_size()
-                    part = prints.tensor_from(data[at : at + size], prints.kind(tensor), tensor.shape)
+            with sys.modules["torch"].no_grad():
+                parts = self._payload(done["h"], call.outputs, f"call {line['i']}")
+                for tensor, part in zip(call.outputs, parts, strict=True):
                     tensor.detach().copy_(part)
-                    at += size
-            if prints.of(call.outputs) != done["h"]:
-                self.finish("damaged", f"the payload of call {line['i']} is not what it was when it was recorded")
         elif call.outputs and "h" in done:
             if line["s"] >= self.start:
                 self.finish("incomplete", f"the payload of call {line['i']} is missing from the recording")
             self.exact = False
             pretend(call, group.size())
         self._tell("d", i=self.number - 1, **({"h": done["h"]} if "h" in done else {}))
+
+    def _payload(self, key: str, like: list[Any], what: str) -> list[Any]:
+        """What was recorded, as tensors like these; ends the replay where it is not what it was."""
+        if key not in self.score.segments:
+            self.finish("incomplete", f"the payload of {what} is missing from the recording")
+        data, at, parts = self.score.segments.read(key), 0, []
+        if len(data) == sum(tensor.numel() * tensor.element_size() for tensor in like):
+            for tensor in like:
+                size = tensor.numel() * tensor.element_size()
+                parts.append(prints.tensor_from(data[at : at + size], prints.kind(tensor), tensor.shape))
+                at += size
+            if prints.of(parts) == key:
+                return parts
+        self.finish("damaged", f"the payload of {what} is not what it was when it was recorded")
+        return []
 
     # -- the loop --------------------------------------------------------------------------------------------------
 
@@ -202,7 +218,9 @@ class Player(Listener):
         line = recorded[seen]
         key = prints.of(tensors)
         if key != line["h"] and self.score.has(line) and calls.shapes(tensors) == line["t"]:
-            self._substitute(tensors, line)
+            parts = self._payload(line["h"], tensors, f"a batch of step {step + 1}")
+            for tensor, part in zip(tensors, parts, strict=True):
+                tensor.data = part.to(tensor.device)
             self._note("the batches come from the recording: the loader gives others here")
             key = line["h"]
         elif key != line["h"] and not self.has_jumped:
@@ -210,13 +228,6 @@ class Player(Listener):
             return
         self._tell("b", h=key, t=calls.shapes(tensors), y=int(getattr(loader, "_num_yielded", 0)))
         self._check("batches", line, key == line["h"], name="batch", why="the loader gives another batch")
-
-    def _substitute(self, tensors: list[Any], line: dict[str, Any]) -> None:
-        data, at = self.score.segments.read(line["h"]), 0
-        for tensor in tensors:
-            size = tensor.numel() * tensor.element_size()
-            tensor.data = prints.tensor_from(data[at : at + size], prints.kind(tensor), tensor.shape).to(tensor.device)
-            at += size
 
     def loss(self, loss: Any) -> None:
         seen = self.seen.get("l", 0)
@@ -258,7 +269,8 @@ class Player(Listener):
             step = self.program.steps
             self._watch()
             if (self.until is not None and step >= self.until) or (step >= self.score.last_step and not self._more()):
-                self.finish("complete", f"step {step} is the last one asked for" if self.until == step else "")
+                asked = f"step {step} is the last one asked for" if self.until == step else ""
+                self.finish("stopped" if asked and self.settings.get("pdb") else "complete", asked)
 
     def _check_random(self, step: int) -> None:
         for line in self.score.marks.get(("r", step), ()):
@@ -266,7 +278,7 @@ class Player(Listener):
             key = prints.of_bytes(b"".join(packed(states)))
             of = {name: prints.of_bytes(data)[:16] for name, data in states.items()}
             self._tell("r", h=key, of=of)
-            other = [name for name in line["of"] if line["of"][name] != of.get(name)]
+            other = [str(name) for name in line["of"] if line["of"][name] != of.get(name)]
             self._check("random states", line, not other, name="random states", why=f"{', '.join(other)} differs")
 
     def _is_there(self, step: int) -> bool:
@@ -278,34 +290,39 @@ class Player(Listener):
     def _jump(self) -> None:
         """From here on the state is the recorded one."""
         line = self.score.states[self.start]
-        index = json.loads(self.score.segments.read(line["h"]))
-        wanted = {name: (dtype, shape, key) for name, dtype, shape, key in index["tensors"]}
-        torch = sys.modules["torch"]
-        wrong = []
-        with torch.no_grad():
-            for name, tensor in self.state.tensors():
-                dtype, shape, key = wanted.pop(name, ("", None, ""))
-                if shape != list(tensor.shape) or dtype != prints.kind(tensor):
-                    wrong.append(name)
-                    continue
-                tensor.copy_(prints.tensor_from(self.score.segments.read(key), dtype, shape))
-                if prints.of([tensor]) != key:
-                    wrong.append(name)
-        self.state.restore_values(index["values"])
-        random = self.score.random(line, "rng")
-        if random is not None:
-            set_random_states(random)
-        if wrong or wanted:
-            missing = [*wrong, *wanted][:3]
-            self._note(
-                f"{len(wrong) + len(wanted)} tensors of the recorded state have no place here: {', '.join(missing)}"
-            )
+        try:
+            self._restore(line)
+        except Exception as error:
+            why = f"the state after step {self.start} cannot be put in place"
+            self.finish("damaged", f"{why}: {type(error).__name__}: {str(error)[:200]}")
         self.exact = self.has_jumped = self.settling = True
-        hooks = torch.nn.modules.module
+        hooks = sys.modules["torch"].nn.modules.module
         self.handle = hooks.register_module_forward_pre_hook(self._settle)
         self.program.jump(self.start)
         for name, one in self.score.calls.items():
             self.place[name] = sum(1 for call in one if call["i"] < line["i"])
+
+    def _restore(self, line: dict[str, Any]) -> None:
+        data = self.score.segments.read(line["h"])
+        if prints.of_bytes(data) != line["h"]:
+            raise ValueError("its list is not what it was when it was recorded")
+        index = json.loads(data)
+        wanted = {name: (dtype, shape, key) for name, dtype, shape, key in index["tensors"]}
+        strange = []
+        with sys.modules["torch"].no_grad():
+            for name, tensor in self.state.tensors():
+                dtype, shape, key = wanted.pop(name, ("", None, ""))
+                if shape != list(tensor.shape) or dtype != prints.kind(tensor):
+                    strange.append(name)
+                else:
+                    tensor.copy_(self._payload(key, [tensor], name)[0])
+        self.state.restore_values(index["values"])
+        random = self.score.random(line, "rng")
+        if random is not None:
+            set_random_states(random)
+        if strange or wanted:
+            count, some = len(strange) + len(wanted), ", ".join([*strange, *wanted][:3])
+            self._note(f"{count} tensors of the recorded state have no place here, or none there: {some}")
 
     def _settle(self, *_: Any) -> None:
         """What is computed from here on comes from the restored state alone."""
@@ -336,7 +353,7 @@ class Player(Listener):
         self.seen[kind] = seen + 1
         if seen >= len(recorded):
             return
-        each = {name: prints.of([tensor]) for name, tensor in pairs.items()}
+        each = prints.each(list(pairs.items()))
         whole = prints.of_bytes(json.dumps(each).encode())
         self._tell(kind, h=whole, n=len(each))
         then = self.score.each(kind, step) if whole != recorded[seen]["h"] else {}
@@ -365,15 +382,15 @@ class Player(Listener):
     def not_covered(self, what: str) -> None:
         self.finish("refused", f"the program uses {what}, which no recording holds")
 
-    def finish(self, status: str, why: str = "", exit: bool = True) -> None:
+    def finish(self, status: str, why: str = "", exit: bool = True, error: BaseException | None = None) -> None:
         """The end of the replay is the end of the process, wherever in the program it stands."""
         if not self.is_over:
             self.is_over = True
             if self.ops is not None:
                 self.ops.close()
             self._write(status, why)
-        if self.settings.get("pdb") and status in ("diverged", "raised", "not finite"):
-            _debug(why)
+        if self.settings.get("pdb") and status in ("diverged", "raised", "reproduced", "stopped"):
+            _debug(why, error)
         if exit:
             sys.stdout.flush()
             sys.stderr.flush()
@@ -390,7 +407,7 @@ class Player(Listener):
             text = f"{type(error).__name__}: {error}"[:400]
             ends = [line for line in self.score.lines if line.get("k") == "end" and line.get("why") == "exception"]
             same = any(str(line.get("text")) == text for line in ends)
-            self.finish("reproduced" if same else "raised", text, exit=False)
+            self.finish("reproduced" if same else "raised", text, exit=False, error=error)
         elif self.kind is None:
             self.finish("strange", "the program never called init_process_group", exit=False)
         elif not self.exact:
@@ -415,10 +432,17 @@ class Player(Listener):
             self.tape.line({"k": "end", "s": self.program.steps, "why": status, "text": why})
 
 
-def _debug(why: str) -> None:
-    """In the program's own frame, with the tensors as they are."""
+def _debug(why: str, error: BaseException | None) -> None:
+    """In the program's own frame, with the tensors as they are; what was raised is looked at where it was raised."""
     import pdb
 
+    debugger = pdb.Pdb()
+    debugger.reset()
+    sys.stderr.write(f"paramedic: {why}\n")
+    sys.stderr.flush()
+    if error is not None:
+        debugger.interaction(None, error.__traceback__)
+        return
     frame = sys._getframe()
     here = os.path.dirname(os.path.abspath(__file__))
     while frame.f_back is not None and (
@@ -427,5 +451,4 @@ def _debug(why: str) -> None:
         or "/lib/python" in frame.f_code.co_filename
     ):
         frame = frame.f_back
-    sys.stderr.write(f"paramedic: {why}\n")
-    pdb.Pdb().set_trace(frame)
+    debugger.interaction(frame, None)

@@ -25,6 +25,18 @@ def of(tensors: Iterable[Any]) -> str:
     return whole.hexdigest()[:LENGTH]
 
 
+def each(pairs: list[tuple[str, Any]]) -> dict[str, str]:
+    """By name; what lies at one place under several names (a parameter, and what its optimizer holds) is read once."""
+    seen: dict[Any, str] = {}
+    found: dict[str, str] = {}
+    for name, tensor in pairs:
+        place = tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride()
+        if place not in seen:
+            seen[place] = of([tensor])
+        found[name] = seen[place]
+    return found
+
+
 def of_bytes(data: Any) -> str:
     return hashlib.sha256(data, usedforsecurity=False).hexdigest()[:LENGTH]
 

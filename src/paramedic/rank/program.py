@@ -185,12 +185,15 @@ class Program:
         module.register_optimizer_step_pre_hook(self.before_step)
         module.register_optimizer_step_post_hook(self.after_step)
 
-    def before_step(self, optimizer: Any, *_: Any) -> None:
+    def before_step(self, optimizer: Any, arguments: Any = (), named: Any = None) -> None:
         self.state.optimizer(optimizer)
-        self.listener.gradients(optimizer)
+        if not _has_closure(arguments, named):
+            self.listener.gradients(optimizer)
 
-    def after_step(self, optimizer: Any, *_: Any) -> None:
+    def after_step(self, optimizer: Any, arguments: Any = (), named: Any = None) -> None:
         """Programs with two optimizers step once for both; an engine that has its own count knows better."""
+        if _has_closure(arguments, named):  # forward and backward passes were part of the step
+            self.listener.gradients(optimizer)
         count = self.of_optimizer[id(optimizer)] = self.of_optimizer.get(id(optimizer), 0) + 1
         if count > self.steps and not self.counted_by_engine:
             self.step()
@@ -210,6 +213,10 @@ class Program:
 
     def counts_itself(self) -> None:
         self.counted_by_engine = True
+
+
+def _has_closure(arguments: Any, named: Any) -> bool:
+    return (named or {}).get("closure", arguments[1] if len(arguments) > 1 else None) is not None
 
 
 def replace_group(c10d: Any, old: Any, new: Any) -> None:

@@ -23,6 +23,7 @@ from .tape import SMALL, VERSION, Tape, folder_of, packed
 VARIABLE = "PARAMEDIC_RECORD"
 F = TypeVar("F", bound=Callable[..., Any])
 _SELDOM = 8  # steps between two looks at all parameters where no payload is kept
+_FOR_GOOD = 10  # every so many steps the print of each tensor stays, for whoever holds a checkpoint against it
 
 
 def harmless(method: F) -> F:
@@ -65,6 +66,8 @@ class Recorder(Listener):
         self.stores = self.payload != "hash"
         self._lock = threading.Lock()
         self._told: set[str] = set()
+        self._names: list[str] = []
+        self._replicas: dict[str, list[str]] = {}
 
     # -- life ------------------------------------------------------------------------------------------------------
 
@@ -85,6 +88,8 @@ class Recorder(Listener):
     def tell(self, kind: str, **said: Any) -> None:
         if self.tape is not None:
             self.tape.line(dict({"k": kind, "s": self.program.steps}, **said))
+            if self.tape.logged > self.limit and self.is_on:
+                self.give_up("its log alone has reached --max-disk")
 
     def tell_once(self, kind: str, **said: Any) -> None:
         if kind + json.dumps(said) not in self._told:
@@ -230,10 +235,21 @@ class Recorder(Listener):
         size = sum(one.numel() for one in tensors)
         step = self.program.steps
         segment = "small" if small and step and size <= SMALL else self.segment(step)
-        kept = self.tape.put(segment, key, [prints.view(one) for one in tensors])
-        if self.tape.is_full:
-            self.tell_once("full", limit=self.limit)
-        return kept
+        return self._put(segment, key, [prints.view(one) for one in tensors])
+
+    def _put(self, segment: str, key: str, parts: list[Any]) -> bool:
+        if self.tape is None:
+            return False
+        if self.tape.put(segment, key, parts) or (self._make_room() and self.tape.put(segment, key, parts)):
+            return True
+        self.tell_once("full", limit=self.limit)
+        return False
+
+    def _make_room(self) -> bool:
+        """Of a ring, what lies before the last state can go: the newest steps are worth more than the oldest."""
+        if self.tape is None or self.payload != "ring" or self.keep_until is not None or not self.states:
+            return False
+        return self.tape.make_room(self.states[-1])
 
     def keep(self, why: str) -> None:
         """From now on nothing is dropped; after as many steps again nothing is added."""
@@ -247,26 +263,37 @@ class Recorder(Listener):
         states = random_states()
         parts = packed(states)
         key = prints.of_bytes(b"".join(parts))
-        kept = self.stores and self.tape is not None and self.tape.put(self.segment(self.program.steps), key, parts)
+        kept = self.stores and self._put(self.segment(self.program.steps), key, parts)
         of = {name: prints.of_bytes(data)[:16] for name, data in states.items()}
         self.tell("r", h=key, p=int(kept), of=of, **({"at": where} if where else {}))
 
     def _tell_each(self, kind: str, pairs: list[tuple[str, Any]]) -> None:
         """One print for all, and each by its name where the step is kept."""
-        each = {name: prints.of([tensor]) for name, tensor in pairs}
+        each = prints.each(pairs)
         data = json.dumps(each).encode()
         whole = prints.of_bytes(data)
-        kept = self.stores and self.tape is not None and self.tape.put(self.segment(self.program.steps), whole, [data])
-        self.tell(kind, h=whole, n=len(each), p=int(kept), **({"rep": self._replicas(each)} if kind == "pa" else {}))
+        step = self.program.steps
+        segment = "each" if kind == "pa" and step % _FOR_GOOD == 0 else self.segment(step)
+        kept = self.stores and self._put(segment, whole, [data])
+        replicas = {"rep": self._copies(each)} if kind == "pa" else {}
+        self.tell(kind, h=whole, n=len(each), p=int(kept), **replicas)
 
-    def _replicas(self, each: dict[str, str]) -> dict[str, str]:
-        """The parameters that DDP keeps equal, by its group."""
-        found: dict[str, str] = {}
-        for number, root in enumerate(self.state.roots()):
-            if type(root).__name__ == "DistributedDataParallel":
-                mine = {name: key for name, key in each.items() if name.startswith(f"model {number} ")}
-                found[str(root.process_group.group_name)] = prints.of_bytes(json.dumps(mine).encode())
-        return found
+    def _copies(self, each: dict[str, str]) -> dict[str, str]:
+        """One print of the parameters that must be equal on all ranks of a group."""
+        if list(each) != self._names:
+            self._names = list(each)
+            known = self.state.replicas()
+            self._replicas = {
+                group: [name for name in names if name.startswith("model ") and name in each]
+                for group, names in known.items()
+            }
+            self.tell("names", groups=known, shards=self.state.shards(), places=self.state.of_optimizers(),
+                      transient=self.state.transient())  # fmt: skip
+        return {
+            group: prints.of_bytes(json.dumps([[name, each[name]] for name in names]).encode())
+            for group, names in self._replicas.items()
+            if names
+        }
 
     def _keep_state(self, step: int) -> None:
         """A new one, and nothing from before the one before it any more: from any moment at least so many steps."""
@@ -274,10 +301,12 @@ class Recorder(Listener):
         if tape is None:
             return
         segment, index = f"state-{step:08d}", []
-        for name, tensor in self.state.tensors():
-            key = prints.of([tensor])
-            if not tape.put(segment, key, [prints.view(prints.bytes_of(tensor))]):
-                self.tell_once("full", limit=self.limit)
+        pairs = list(self.state.tensors())
+        keys = prints.each(pairs)
+        for name, tensor in pairs:
+            key = keys[name]
+            if not self._put(segment, key, [prints.view(prints.bytes_of(tensor))]):
+                tape.drop([segment])
                 return
             index.append([name, *calls.shapes([tensor])[0], key])
         data = json.dumps({"tensors": index, "values": self.state.values()}).encode()
@@ -290,8 +319,7 @@ class Recorder(Listener):
         tape.close(segment)
         self.states.append(step)
         if len(self.states) > 1:
-            oldest = self.states[-2]
-            tape.drop([one for one in tape.segments if "-" in one and int(one.split("-")[1]) < oldest])
+            tape.drop(tape.before(self.states[-2]))
             self.states = self.states[-2:]
 
     def _check_complete(self) -> None:

@@ -6,8 +6,15 @@ import json
 import os
 from typing import Any
 
-from .tape import VERSION, Segments, read_log, unpacked
+from .prints import of_bytes
+from .tape import VERSION, Segments, opened, read_log, unpacked
 
+_NEEDED: dict[str, dict[str, Any]] = {
+    "c": {"i": int, "g": str, "q": int, "op": str, "in": list, "out": list}, "d": {"i": int}, "g": {"g": str},
+    "s": {"i": int}, "state": {"i": int, "h": str, "rng": str}, "b": {"h": str, "t": list},
+    "l": {"h": str, "v": (int, float, str)}, "gr": {"h": str}, "pa": {"h": str}, "r": {"of": dict},
+    "names": {"groups": dict, "shards": dict, "places": dict, "transient": list},
+}  # fmt: skip
 _COMPARED = ("in", "out", "reduce", "root", "peer", "tag", "splits")
 
 
@@ -15,7 +22,7 @@ class Score:
     """One rank's recording, read whole; payloads stay on disk until they are played."""
 
     def __init__(self, folder: str) -> None:
-        with open(os.path.join(folder, "head.json"), encoding="utf-8") as file:
+        with opened(os.path.join(folder, "head.json")) as file:
             self.head: dict[str, Any] = json.load(file)
         if self.head.get("paramedic_recording") != VERSION:
             raise ValueError(f"a recording of version {self.head.get('paramedic_recording')!r}, not {VERSION}")
@@ -27,12 +34,21 @@ class Score:
         self.states: dict[int, dict[str, Any]] = {}
         self.marks: dict[tuple[str, int], list[dict[str, Any]]] = {}
         """Batches, losses, gradients, parameters and random states, by their kind and step."""
+        self.replicas: dict[str, dict[str, str]] = {}
+        """What must be equal on all ranks of a group: what it is → its name in this rank's state."""
+        self.shards: dict[str, Any] = {}
+        """Where a rank's part of a distributed parameter begins, and its shape."""
+        self.parameters: dict[str, str] = {}
+        """By its optimizer and the place in it."""
+        self.transient: set[str] = set()
+        """Buffers that are in no checkpoint."""
         by_number: dict[int, dict[str, Any]] = {}
-        for line in self.lines:
+        for number, line in enumerate(self.lines, 1):
+            _check(number, line)
             self._sort(line, by_number)
 
     def _sort(self, line: dict[str, Any], by_number: dict[int, dict[str, Any]]) -> None:
-        kind, step = line.get("k"), int(line.get("s", 0))
+        kind, step = line["k"], line.get("s", 0)
         if kind == "c":
             by_number[line["i"]] = line
             self.calls.setdefault(line["g"], []).append(line)
@@ -44,6 +60,10 @@ class Score:
             self.steps[step] = line
         elif kind == "state":
             self.states[step] = line
+        elif kind == "names":
+            self.replicas = {group: _named(names) for group, names in line["groups"].items()}
+            self.shards, self.parameters = line["shards"], _named(line["places"])
+            self.transient = {name for name in line["transient"] if isinstance(name, str)}
         else:
             self.marks.setdefault((str(kind), step), []).append(line)
 
@@ -79,18 +99,41 @@ class Score:
 
     def first_bad(self) -> int | None:
         """The step in which something was not finite for the first time."""
-        return next((int(l["s"]) for l in self.lines if l.get("nf") or (l.get("k") == "l" and isinstance(l["v"], str))), None)  # noqa: E741,E501  # fmt: skip
+        return next((line.get("s", 0) for line in self.lines if is_bad(line)), None)
 
     def each(self, kind: str, step: int) -> dict[str, str]:
         """The print of every tensor by its name."""
         for line in self.marks.get((kind, step), ()):
             if self.has(line):
-                found = json.loads(self.segments.read(line["h"]))
-                return found if isinstance(found, dict) else {}
+                data = self.segments.read(line["h"])
+                return _named(json.loads(data)) if of_bytes(data) == line["h"] else {}
         return {}
 
     def random(self, line: dict[str, Any], key: str = "h") -> dict[str, bytes] | None:
         return unpacked(self.segments.read(line[key])) if line.get(key) in self.segments else None
+
+
+def _named(found: Any) -> dict[str, str]:
+    return {name: key for name, key in found.items() if isinstance(key, str)} if isinstance(found, dict) else {}
+
+
+def is_bad(line: dict[str, Any]) -> bool:
+    """A value in it was not finite."""
+    return bool(line.get("nf")) or (line["k"] == "l" and isinstance(line["v"], str))
+
+
+def _check(number: int, line: dict[str, Any]) -> None:
+    """Whatever is used of it later is there, and is what it should be."""
+    kind, step = line.get("k"), line.get("s", 0)
+    wrong = [name for name, kinds in _NEEDED.get(str(kind), {}).items() if not isinstance(line.get(name), kinds)]
+    if not isinstance(kind, str):
+        wrong.append("k")
+    if not isinstance(step, int) or step < 0:
+        wrong.append("s")
+    if not isinstance(line.get("h"), (str, type(None))):
+        wrong.append("h")
+    if wrong:
+        raise ValueError(f"line {number} of its log is of no use: {', '.join(wrong)}")
 
 
 def differing(recorded: dict[str, Any], said: dict[str, Any]) -> str:

@@ -77,6 +77,51 @@ class State:
     def names(self) -> dict[int, str]:
         return {id(one): name for root in self.roots() for name, one in root.named_parameters()}
 
+    def replicas(self) -> dict[str, dict[str, str]]:
+        """What must be equal on all ranks of a group: what it is → its name in this state."""
+        groups: dict[int, tuple[list[str], str]] = {}
+        found: dict[str, dict[str, str]] = {}
+        for number, root in enumerate(self.roots()):
+            copies = _of_ddp(root)
+            for name, one in root.named_parameters():
+                mine = groups[id(one)] = [*copies.get(id(one), ()), *_replicating(one)], name
+                for group in mine[0]:
+                    found.setdefault(group, {})[f"model {number} {name}"] = f"model {number} {name}"
+                for group in copies.get(id(one), ()):  # a distributed tensor's may still wait to be summed
+                    found[group][f"gradient of {name}"] = name
+        for number, optimizer in enumerate(_alive(self._optimizers)):
+            parameters = (one for group in optimizer.param_groups for one in group["params"])
+            for place, one in enumerate(parameters):
+                for kind, value in _leaves(optimizer.state.get(one, {})) if id(one) in groups else ():
+                    if hasattr(value, "untyped_storage"):
+                        for group in groups[id(one)][0]:
+                            found[group][f"{kind} of {groups[id(one)][1]}"] = f"optimizer {number} {place} {kind}"
+        return found
+
+    def shards(self) -> dict[str, list[list[int]]]:
+        """Which part of a distributed parameter this rank holds: where it begins, and its shape."""
+        every = ((name, one) for root in self.roots() for name, one in root.named_parameters())
+        return {name: part for name, one in every if (part := _part(one)) is not None}
+
+    def of_optimizers(self) -> dict[str, str]:
+        """Which parameter has which place in which optimizer."""
+        names, found = self.names(), {}
+        for number, optimizer in enumerate(_alive(self._optimizers)):
+            parameters = (one for group in optimizer.param_groups for one in group["params"])
+            for place, one in enumerate(parameters):
+                if id(one) in names:
+                    found[f"{number} {place}"] = names[id(one)]
+        return found
+
+    def transient(self) -> list[str]:
+        """Buffers that modules keep out of their checkpoints."""
+        return [
+            f"buffer {number} {f'{path}.' if path else ''}{name}"
+            for number, root in enumerate(self.roots())
+            for path, module in root.named_modules()
+            for name in sorted(module._non_persistent_buffers_set)
+        ]
+
     def values(self) -> dict[str, Any]:
         """The plain values: hyperparameters and counters."""
         found: dict[str, Any] = {}
@@ -111,6 +156,36 @@ def _alive(references: list[weakref.ref[Any]]) -> list[Any]:
 
 def _has_state(module: Any) -> bool:
     return next(module.parameters(), None) is not None or next(module.buffers(), None) is not None
+
+
+def _of_ddp(root: Any) -> dict[int, list[str]]:
+    """The parameters that DDP keeps equal, and its group."""
+    found: dict[int, list[str]] = {}
+    for module in root.modules():
+        if type(module).__name__ == "DistributedDataParallel":
+            for one in module.parameters():
+                found.setdefault(id(one), []).append(str(module.process_group.group_name))
+    return found
+
+
+def _replicating(tensor: Any) -> list[str]:
+    """Groups along the dimensions of its mesh in which a distributed tensor is the same everywhere."""
+    mesh = getattr(tensor, "device_mesh", None)
+    if mesh is None:
+        return []
+    dimensions = [at for at, one in enumerate(tensor.placements) if one.is_replicate() and mesh.size(at) > 1]
+    return [str(mesh.get_group(at).group_name) for at in dimensions]
+
+
+def _part(tensor: Any) -> list[list[int]] | None:
+    if getattr(tensor, "device_mesh", None) is None:
+        return None
+    try:
+        from torch.distributed.tensor._utils import compute_local_shape_and_global_offset as place
+    except ImportError:
+        return None
+    shape, offset = place(tensor.shape, tensor.device_mesh, tensor.placements)
+    return [list(offset), list(shape)]
 
 
 def _held(name: str, tensor: Any) -> Iterator[tuple[str, Any]]:

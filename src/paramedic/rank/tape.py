@@ -6,6 +6,7 @@ head.json             version, who, with what
 log.tape             what happened, one JSON object a line, each with a checksum that goes on from the line before
 segments/setup.seg    payloads up to the first step, which every replay needs
 segments/small.seg    the small ones of all steps: numbers that programs decide by
+segments/each.seg     every tenth step's fingerprint of each tensor
 segments/step-N.seg   all others of step N, as long as they are among the last
 segments/state-N.seg  parameters, buffers, optimizer and random states after step N
 """
@@ -14,18 +15,21 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import struct
 import threading
 import zlib
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, BinaryIO
 
 VERSION = 1
 FOLDER = "recording"
 MARK = b"PMB1"
 HEADER = struct.Struct("<4s16sQ")
 SMALL = 1024
-_MOST_SMALL = 256 << 20
+_FOR_GOOD = ("small", "each")
+_MOST_FOR_GOOD = 256 << 20
+_MOST_LINE = 64 << 20
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
 
 
@@ -40,7 +44,7 @@ class Tape:
     def __init__(self, folder: str, limit: int) -> None:
         self.folder = folder
         self.limit = limit
-        self.stored = 0
+        self.stored = self.logged = 0
         self.is_full = False
         self._lock = threading.Lock()
         self._sum = 0
@@ -60,7 +64,10 @@ class Tape:
         text = json.dumps(said, separators=(",", ":"))[:-1].encode("utf-8", "replace")
         with self._lock:
             self._sum = zlib.crc32(text, self._sum)
-            os.write(self._log, text + b',"c":"%08x"}\n' % self._sum)
+            whole = text + b',"c":"%08x"}\n' % self._sum
+            os.write(self._log, whole)
+            self.stored += len(whole)
+            self.logged += len(whole)
 
     def put(self, segment: str, key: str, parts: list[Any]) -> bool:
         """False when there is no room left. The same content is kept once in a segment."""
@@ -71,7 +78,7 @@ class Tape:
             if self.is_full or self.stored + size > self.limit:
                 self.is_full = True
                 return False
-            if segment == "small" and self._sizes.get(segment, 0) > _MOST_SMALL:
+            if segment in _FOR_GOOD and self._sizes.get(segment, 0) > _MOST_FOR_GOOD:
                 return False
             _write_all(self._file(segment), [HEADER.pack(MARK, bytes.fromhex(key), size), *parts])
             self._keys[segment].add(key)
@@ -103,9 +110,16 @@ class Tape:
             except OSError:
                 continue
 
-    @property
-    def segments(self) -> list[str]:
-        return list(self._sizes)
+    def before(self, step: int) -> list[str]:
+        """Segments of earlier steps."""
+        return [one for one in list(self._sizes) if "-" in one and int(one.split("-")[1]) < step]
+
+    def make_room(self, step: int) -> bool:
+        """Drops what lies before that step; false when there is nothing."""
+        early = self.before(step)
+        self.drop(early)
+        self.is_full = self.is_full and not early
+        return bool(early)
 
     def sync(self) -> None:
         """Also through a crash of the machine."""
@@ -142,12 +156,23 @@ def unpacked(data: bytes) -> dict[str, bytes]:
 # -- reading -------------------------------------------------------------------------------------------------------
 
 
+def opened(path: str) -> BinaryIO:
+    """A plain file alone: a recording may be a stranger's, and a link or a pipe in it leads elsewhere."""
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | getattr(os, "O_CLOEXEC", 0))
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(f"{os.path.basename(path)} is no plain file")
+    return open(handle, "rb")
+
+
 def read_log(path: str) -> tuple[list[dict[str, Any]], str]:
     """All whole lines up to the first that does not belong there, and what is wrong with that one."""
     lines: list[dict[str, Any]] = []
     sum = 0
-    with open(path, "rb") as file:
-        for number, raw in enumerate(file, 1):
+    with opened(path) as file:
+        for number, raw in enumerate(iter(lambda: file.readline(_MOST_LINE), b""), 1):
+            if len(raw) == _MOST_LINE:
+                return lines, f"line {number} is far too long"
             body, mark, check = raw.rpartition(b',"c":"')
             sum = zlib.crc32(body, sum)
             if not mark or check != b'%08x"}\n' % sum:
@@ -169,13 +194,14 @@ class Segments:
         self._at: dict[str, tuple[str, int, int]] = {}
         place = os.path.join(folder, "segments")
         for name in sorted(os.listdir(place)) if os.path.isdir(place) else ():
-            if name.endswith(".seg"):
-                self._index(os.path.join(place, name))
+            path = os.path.join(place, name)
+            if name.endswith(".seg") and stat.S_ISREG(os.lstat(path).st_mode):
+                self._index(path)
 
     def _index(self, path: str) -> None:
         """A last payload that is not whole is left out."""
         end = os.path.getsize(path)
-        with open(path, "rb") as file:
+        with opened(path) as file:
             at = 0
             while at + HEADER.size <= end:
                 file.seek(at)
@@ -191,6 +217,6 @@ class Segments:
 
     def read(self, key: str) -> bytes:
         path, at, size = self._at[key]
-        with open(path, "rb") as file:
+        with opened(path) as file:
             file.seek(at)
             return file.read(size)

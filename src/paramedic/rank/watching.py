@@ -117,6 +117,8 @@ class Ops:
             "place": own_place(sys._getframe(4)), "inputs": [_range(one) for one in inputs[:4]],
             "from": self._source(bad[0]) if bad else "",
         }  # fmt: skip
+        if self.player.settings.get("pdb"):
+            self.player.finish("stopped", f"{name} gives a value that is not finite")
 
     def _source(self, tensor: Any) -> str:
         """An input that was no number before any operation of this step."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from paramedic.rank.fingerprint import VARIABLES
 from paramedic.replay.reading import Recording, score
 
 AGENT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "rank", "site")
+STDERR = 2
 _DECIDING = ("torch", "python", "numpy", "machine", "processor", "threads", "device", "gpu", "deterministic")
 
 
@@ -54,7 +54,7 @@ class Outcome:
     @property
     def is_bitwise(self) -> bool:
         return (
-            self.status in ("complete", "reproduced")
+            self.status in ("complete", "reproduced", "stopped")
             and not self.differences
             and any(n for n, _ in self.checked.values())
         )
@@ -70,6 +70,8 @@ def replay(recording: Recording, rank: int, wish: Wish) -> Outcome:
         raise ParamedicError(f"{recording.path}: rank {rank} used {refused[0].get('why')}: that cannot be replayed")
     _refuse_chance(recording, read.head, wish)
     first = start if start is not None else min(read.states, default=0)
+    if wish.until is not None and wish.until <= first:
+        raise ParamedicError(f"--until {wish.until}: the recording of rank {rank} begins with step {first + 1}")
     with tempfile.TemporaryDirectory(prefix="paramedic-") as place:
         result = os.path.join(place, "result.json")
         settings = {
@@ -95,7 +97,11 @@ def environment(head: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[st
     """The user's own, and of the recording only what decides about ranks and bits."""
     made = head["environment"]
     then = made.get("variables")
-    then = {n: str(v)[:200] for n, v in then.items() if n in VARIABLES} if isinstance(then, dict) else {}
+    then = (
+        {n: v[:200] for n, v in then.items() if n in VARIABLES and isinstance(v, str) and v.isprintable()}
+        if isinstance(then, dict)
+        else {}
+    )
     before = os.environ.get("PYTHONPATH")
     threads = made.get("threads")
     return {
@@ -118,7 +124,7 @@ def _run(wish: Wish, variables: Mapping[str, str]) -> int:
         return subprocess.run(
             list(wish.command),
             env=dict(variables),
-            stdout=None if wish.pdb else quiet or sys.stderr,
+            stdout=None if wish.pdb else quiet or STDERR,
             stderr=quiet,
             check=False,
         ).returncode

@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paramedic.rank.score import Score, differing
+from paramedic.rank.tape import opened
 from paramedic.replay.reading import Recording
 
 _KINDS = {"b": "batch", "l": "loss", "gr": "gradients", "pa": "state after the step", "r": "random states"}
 _LOCAL = ("call", "input", *_KINDS.values())
 """What a rank does by itself; an output comes from its peers."""
 _MOST_OPS = 50_000_000
+_OF_OPERATION = {"op": str, "h": str, "s": int, "m": str, "w": str, "n": int}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ def first_difference(a: Score, b: Score, rank: int) -> tuple[Divergence | None, 
     unseeded = _unseeded(a, b)
     names = {call["i"]: call for one in a.calls.values() for call in one}
     for line in a.lines:
-        kind, step = line.get("k"), int(line.get("s", 0))
+        kind, step = line["k"], line.get("s", 0)
         if kind in ("c", "d"):
             call = names.get(line["i"])
             other = calls.get((call["g"], call["q"])) if call else None
@@ -153,23 +155,23 @@ def origin(first: Mapping[int, Divergence]) -> tuple[int, ...]:
 def first_operation(a: Recording, b: Recording, rank: int) -> Operation | None:
     """Both are replays that were made with --ops."""
     files = [os.path.join(one.folders[rank], "ops.seg") for one in (a, b)]
-    if not all(map(os.path.isfile, files)):
+    if not all(os.path.isfile(file) and not os.path.islink(file) for file in files):
         return None
     mine, theirs = map(_operations, files)
     for one, other in zip(mine, theirs, strict=False):
         if (one.get("op"), one.get("h")) != (other.get("op"), other.get("h")):
-            return Operation(rank, int(one["s"]), str(one["op"]), str(one["m"]), str(one["w"]), int(one["n"]))
+            return Operation(rank, one["s"], one["op"], one["m"], one["w"], one["n"])
     return None
 
 
 def _operations(path: str) -> Iterator[dict[str, Any]]:
-    with open(path, encoding="utf-8", errors="replace") as file:
+    with opened(path) as file:
         for _, line in zip(range(_MOST_OPS), file, strict=False):
             try:
                 said = json.loads(line)
             except ValueError:
                 return
-            if not isinstance(said, dict) or not {"op", "h", "s", "m", "w", "n"} <= said.keys():
+            if not isinstance(said, dict) or not all(isinstance(said.get(n), k) for n, k in _OF_OPERATION.items()):
                 return
             yield said
 

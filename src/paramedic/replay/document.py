@@ -10,6 +10,8 @@ from paramedic import __version__
 from paramedic.replay.alone import Outcome
 from paramedic.replay.compare import Comparison
 from paramedic.replay.reading import Recording, faults
+from paramedic.replay.replicas import Agreement
+from paramedic.replay.reproduces import Reproduction
 
 
 def _head(kind: str) -> dict[str, Any]:
@@ -32,6 +34,25 @@ def compared(a: Recording, b: Recording, found: Comparison) -> dict[str, Any]:
         "origins": list(found.origins),
         "first": [asdict(one) for one in found.first.values()],
         "operation": asdict(found.operation) if found.operation else None,
+        "skipped": list(found.skipped),
+    }
+
+
+def agreed(recording: Recording, found: Agreement) -> dict[str, Any]:
+    return _head("ranks") | {"recording": _recording(recording)} | asdict(found)
+
+
+def reproduced(recording: Recording, checkpoint: str, found: Reproduction) -> dict[str, Any]:
+    return _head("checkpoint") | {
+        "recording": _recording(recording),
+        "checkpoint": checkpoint,
+        "reproduced": found.is_whole,
+        "step": found.step,
+        "steps": list(found.steps),
+        "ranks": [
+            asdict(one) | {"differ": [{"name": name, "holds_ranks": list(ranks)} for name, ranks in one.differ]}
+            for one in found.ranks
+        ],
         "skipped": list(found.skipped),
     }
 

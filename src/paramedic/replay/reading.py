@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Any
 
 from paramedic.errors import ParamedicError
-from paramedic.rank.score import Score
-from paramedic.rank.tape import FOLDER, VERSION
+from paramedic.rank.score import Score, is_bad
+from paramedic.rank.tape import FOLDER, VERSION, opened
 
 _ATTEMPT = re.compile(rf"{FOLDER}(?:-([0-9]{{1,4}}))?")
 _RANK = re.compile(r"rank-([0-9]{1,8})")
@@ -24,8 +24,11 @@ _BROKEN = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionEr
 class Recording:
     path: str
     folders: Mapping[int, str]
-    """Of each rank."""
+    """Of each rank that can be read."""
     heads: Mapping[int, Mapping[str, Any]]
+    scores: Mapping[int, Score]
+    broken: Mapping[int, str] = field(default_factory=dict)
+    """Ranks that are there and cannot be read, and why."""
     attempt: int = 0
 
     @property
@@ -38,11 +41,14 @@ class Recording:
 
     @property
     def missing(self) -> list[int]:
-        return [rank for rank in range(self.size) if rank not in self.folders]
+        return [rank for rank in range(self.size) if rank not in self.folders and rank not in self.broken]
 
-    @cached_property
-    def scores(self) -> dict[int, Score]:
-        return {rank: score(self, rank) for rank in self.ranks}
+    @property
+    def program(self) -> list[str]:
+        """As one rank ran it."""
+        words = self.heads[self.ranks[0]]["environment"].get("program")
+        plain = isinstance(words, list) and words and all(isinstance(word, str) for word in words)
+        return words if plain else ["python", "train.py"]
 
 
 def read(path: str) -> Recording:
@@ -51,13 +57,22 @@ def read(path: str) -> Recording:
     if not attempts:
         raise ParamedicError(f"{path}: no recording; `paramedic record -o DIR -- COMMAND` makes one")
     attempt, place = attempts[0]
-    folders = {
-        int(found[1]): os.path.join(place, name) for name in os.listdir(place) if (found := _RANK.fullmatch(name))
-    }
-    heads = {rank: _head(folder) for rank, folder in sorted(folders.items())}
-    if not heads:
-        raise ParamedicError(f"{place}: no rank's recording is in it")
-    return Recording(path, folders, heads, attempt)
+    scores: dict[int, Score] = {}
+    broken: dict[int, str] = {}
+    folders = {int(found[1]): name for name in os.listdir(place) if (found := _RANK.fullmatch(name))}
+    for rank, name in sorted(folders.items()):
+        try:
+            scores[rank] = _score(os.path.join(place, name), rank)
+        except ParamedicError as error:
+            broken[rank] = str(error)
+    if not scores:
+        raise ParamedicError(next(iter(broken.values()), f"{place}: no rank's recording is in it"))
+    heads = {rank: one.head for rank, one in scores.items()}
+    return Recording(path, {r: os.path.join(place, folders[r]) for r in scores}, heads, scores, broken, attempt)
+
+
+def is_recording(path: str) -> bool:
+    return os.path.isdir(path) and bool(_attempts(path))
 
 
 def _attempts(path: str) -> list[tuple[int, str]]:
@@ -66,48 +81,55 @@ def _attempts(path: str) -> list[tuple[int, str]]:
     except OSError as error:
         raise ParamedicError(f"{path}: cannot be read: {error.strerror or error}") from None
     found = [(match, os.path.join(path, name)) for name in names if (match := _ATTEMPT.fullmatch(name))]
-    return [(int(match[1] or 0), place) for match, place in found if os.path.isdir(place)]
+    return [(int(match[1] or 0), place) for match, place in found if os.path.isdir(place) and not os.path.islink(place)]
 
 
-def _head(folder: str) -> dict[str, Any]:
-    file = os.path.join(folder, "head.json")
+def _score(folder: str, rank: int) -> Score:
+    _check_head(folder, rank)
     try:
-        with open(file, "rb") as raw:
+        return Score(folder)
+    except _BROKEN as error:
+        said = error.strerror if isinstance(error, OSError) and error.strerror else f"{error}"
+        raise ParamedicError(f"{folder}: damaged recording: {said}") from None
+
+
+def _check_head(folder: str, rank: int) -> None:
+    file = os.path.join(folder, "head.json")
+    if os.path.islink(folder):
+        raise ParamedicError(f"{folder}: is a link, which no recording has")
+    try:
+        with opened(file) as raw:
             head = json.loads(raw.read(_MOST_HEAD))
         version = head["paramedic_recording"]
-        right = isinstance(head["world_size"], int) and isinstance(head["environment"], dict)
+        size, of = head["world_size"], head["rank"]
+        right = isinstance(size, int) and isinstance(head["environment"], dict) and 0 < size <= 1 << 20
     except _BROKEN as error:
-        raise ParamedicError(f"{file}: damaged: {error}") from None
+        said = f"{error.strerror}" if isinstance(error, OSError) and error.strerror else f"{error}"
+        raise ParamedicError(f"{file}: damaged: {said}") from None
     if version != VERSION:
         raise ParamedicError(f"{file}: recording format version {version!r}; this Paramedic reads version {VERSION}")
-    if not right or not 0 < head["world_size"] <= 1 << 20:
+    if not right:
         raise ParamedicError(f"{file}: damaged: world_size or environment is missing")
-    return dict(head)
+    if of != rank:
+        raise ParamedicError(f"{file}: is rank {of!r}'s, but its folder says rank {rank}")
 
 
 def score(recording: Recording, rank: int) -> Score:
+    if rank in recording.broken:
+        raise ParamedicError(recording.broken[rank])
     if rank not in recording.folders:
         have = ", ".join(map(str, recording.ranks[:8])) + (" …" if len(recording.ranks) > 8 else "")
         raise ParamedicError(f"{recording.path}: has no rank {rank}; it has {have}")
-    try:
-        return Score(recording.folders[rank])
-    except _BROKEN as error:
-        said = f"{type(error).__name__}: {error}"
-        raise ParamedicError(f"{recording.folders[rank]}: damaged recording: {said}") from None
+    return recording.scores[rank]
 
 
 def suspected(recording: Recording) -> int:
     """The rank on which something first stopped being finite by its own doing; else the first rank."""
     first: list[tuple[int, int]] = []
     for rank, one in recording.scores.items():
-        for line in one.lines:
-            if (line.get("k") in ("c", "b") and line.get("nf")) or (
-                line.get("k") == "l" and isinstance(line.get("v"), str)
-            ):
-                first.append((int(line.get("s", 0)), rank))
-                break
-            if line.get("k") == "d" and line.get("nf"):
-                break  # it came from a peer
+        bad = next((line for line in one.lines if is_bad(line)), None)
+        if bad is not None and bad["k"] != "d":  # a result came from a peer
+            first.append((bad.get("s", 0), rank))
     return min(first)[1] if first else recording.ranks[0]
 
 
@@ -122,7 +144,7 @@ def summary(recording: Recording) -> list[str]:
     starts = [one.start() for one in scores]
     if all(start is not None for start in starts):
         first = max(start for start in starts if start is not None)
-        command = " ".join(recording.heads[recording.ranks[0]]["environment"].get("program") or ["python", "train.py"])
+        command = shlex.join(recording.program)
         lines.append(
             f"steps from {first + 1} on can be replayed: paramedic replay {recording.path} --rank R -- {command}"
         )
@@ -133,7 +155,10 @@ def faults(recording: Recording) -> list[str]:
     """Why a recording is not all that it could be."""
     found: list[str] = []
     if recording.missing:
-        found.append(f"ranks {', '.join(map(str, recording.missing[:8]))} are missing: the others can be replayed")
+        names = ", ".join(map(str, recording.missing[:8]))
+        many = len(recording.missing) > 1
+        found.append(f"rank{'s' * many} {names} {'are' if many else 'is'} missing: the others can be replayed")
+    found += [f"rank {rank}: {why}" for rank, why in recording.broken.items()]
     for rank, one in recording.scores.items():
         for line in one.lines:
             if line.get("k") == "gap":

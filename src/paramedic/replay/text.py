@@ -7,11 +7,14 @@ from collections.abc import Iterator, Sequence
 from paramedic.replay.alone import Outcome
 from paramedic.replay.compare import Comparison, Divergence, places
 from paramedic.replay.reading import Recording, faults
+from paramedic.replay.replicas import Agreement, Apart
+from paramedic.replay.reproduces import OfRank, Reproduction, shown
 from paramedic.report.escape import printable
 
 _ENDS = {
     "complete": "to the end of the recording",
     "reproduced": "to the same exception",
+    "stopped": "stopped in the debugger",
     "diverged": "stopped at the first difference",
     "raised": "the program raised another exception",
     "astray": "before the recorded steps, the program went another way",
@@ -109,3 +112,68 @@ def _parted(found: Comparison) -> Iterator[str]:
             rest.setdefault((divergence.kind, divergence.step, divergence.call), []).append(divergence)
     for group in rest.values():
         yield f"  then rank{'s' if len(group) > 1 else ''} {', '.join(str(one.rank) for one in group)}: {places(group)}"
+
+
+def agreed(recording: Recording, found: Agreement) -> Iterator[str]:
+    yield from map(printable, _agreed(found))
+    for text in faults(recording):
+        yield printable(f"Recording not whole: {text}")
+
+
+def _agreed(found: Agreement) -> Iterator[str]:
+    if not found.compared:
+        yield "Nothing to compare: no two ranks of the recording had to have anything alike."
+    elif found.first is None:
+        what = f"results of collectives, gradients and states that {len(found.ranks)} ranks must have alike"
+        yield f"The ranks agree: {found.compared:,} {what}, in {found.steps} steps."
+    else:
+        yield from _apart(found.first)
+
+
+def _apart(one: Apart) -> Iterator[str]:
+    what = {"result": f"what call {one.call} of the group gave ({one.op})", "optimizer": "the optimizer's state"}
+    after = "after " if one.kind in ("parameters", "optimizer") else ""
+    where = f"{what.get(one.kind, one.kind)}, {after}step {one.step}"
+    if one.odd:
+        many = len(one.odd) > 1
+        rest = ", ".join(str(rank) for rank in one.ranks if rank not in one.odd)
+        names = ", ".join(map(str, one.odd))
+        yield f"Rank{'s' * many} {names} part{'s' * (not many)} first from ranks {rest}, group {one.group}: {where}"
+    else:
+        yield f"Ranks {', '.join(map(str, one.ranks))} part first, group {one.group}: {where}"
+        yield "  there is no majority; `paramedic replay --all` shows which of them does not do it again"
+    if one.names:
+        yield f"  {', '.join(map(shown, one.names[:6]))}{' …' if len(one.names) > 6 else ''}"
+
+
+def reproduced(recording: Recording, checkpoint: str, found: Reproduction) -> Iterator[str]:
+    yield from map(printable, _reproduced(checkpoint, found))
+    for text in faults(recording):
+        yield printable(f"Recording not whole: {text}")
+
+
+def _reproduced(checkpoint: str, found: Reproduction) -> Iterator[str]:
+    first, last = found.steps
+    if found.step is None:
+        yield f"{checkpoint} has nothing of what the ranks had after any step that is known (from {first} to {last})."
+    elif found.is_whole:
+        what = f"{len(found.ranks)} ranks: {sum(one.total for one in found.ranks):,} tensors, bit for bit"
+        yield f"{checkpoint} is the state after step {found.step} of {what}."
+    else:
+        yield f"{checkpoint} is not what every rank had; nearest is the state after step {found.step}:"
+        for one in found.ranks:
+            yield from _of_rank(one)
+    yield from (f"Not compared: {text}" for text in found.skipped)
+    yield "Not compared: random states, schedulers, the place in the data."
+
+
+def _of_rank(one: OfRank) -> Iterator[str]:
+    yield f"  rank {one.rank}: {one.same:,} of {one.total:,} tensors the same"
+    for name, ranks in one.differ[:_SHOWN]:
+        whose = f": the checkpoint holds rank {', '.join(map(str, ranks[:4]))}'s" if ranks else ""
+        yield f"    differs: {shown(name)}{whose}"
+    if len(one.differ) > _SHOWN:
+        yield f"    and {len(one.differ) - _SHOWN} more"
+    if one.absent:
+        names = ", ".join(map(shown, one.absent[:4]))
+        yield f"    not in it: {names}{' …' if len(one.absent) > 4 else ''}"

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Sequence
 
 from paramedic.errors import ParamedicError
-from paramedic.replay.alone import AGENT
+from paramedic.replay.alone import AGENT, STDERR
 from paramedic.replay.reading import Recording, read
 
 
@@ -27,11 +26,15 @@ def record_again(recording: Recording, command: Sequence[str], folder: str, quie
     threads = recording.heads[recording.ranks[0]]["environment"].get("threads")
     if isinstance(threads, int):
         variables["OMP_NUM_THREADS"] = str(threads)
-    out = subprocess.DEVNULL if quiet else sys.stderr
+    out = subprocess.DEVNULL if quiet else STDERR
     try:
-        subprocess.run(
+        code = subprocess.run(
             list(command), env=variables, stdout=out, stderr=subprocess.DEVNULL if quiet else None, check=False
-        )
+        ).returncode
     except OSError as error:
         raise ParamedicError(f"{command[0]}: cannot be started: {error.strerror or error}") from None
-    return read(folder)
+    try:
+        return read(folder)
+    except ParamedicError:
+        why = f"the command ended with exit code {code} and no rank recorded anything"
+        raise ParamedicError(f"{command[0]}: {why}; --procs needs the launcher, too") from None
