@@ -68,7 +68,7 @@ def loop(args: argparse.Namespace) -> None:
         recorder.payload = "ring" if recorder.stores else "hash"
         recorder.last = 1 if mode == "state" else NEVER
         recorder._looks = lambda mode=mode: mode != "hash"
-        calls, before = recorder.calls, _stored(recorder)
+        calls, before = recorder.calls, _written(recorder)
         if args.cuda:
             torch.cuda.synchronize()
         began, busy = time.perf_counter(), time.process_time()
@@ -79,7 +79,7 @@ def loop(args: argparse.Namespace) -> None:
             torch.cuda.synchronize()
         took, busy = time.perf_counter() - began, time.process_time() - busy
         if step >= len(MODES):
-            rows.append([mode, took, recorder.calls - calls, _stored(recorder) - before, busy])
+            rows.append([mode, took, recorder.calls - calls, _written(recorder) - before, busy])
     if rank == 0:
         parameters = sum(getattr(p, "_local_tensor", p).numel() * 4 for p in model.parameters())
         Path(os.environ["BENCH_ROWS"]).write_text(json.dumps({"rows": rows, "bytes": parameters}))
@@ -87,8 +87,8 @@ def loop(args: argparse.Namespace) -> None:
     dist.destroy_process_group()
 
 
-def _stored(recorder: Any) -> int:
-    return recorder.tape.stored if recorder.tape is not None else 0
+def _written(recorder: Any) -> int:
+    return recorder.tape.written if recorder.tape is not None else 0
 
 
 def ratios(rows: list[list[Any]], mode: str, of: int) -> list[float]:

@@ -232,7 +232,11 @@ def test_a_rank_of_ddp_runs_again_alone_bit_for_bit(tmp_path: Path, start: Start
 
 
 KINDS = [
-    *("ddp", "ddp-accumulate", "ddp-mixed", "ddp-compiled", "fsdp1", "fsdp2", "fsdp2_tp", "hsdp", "pipeline", "zero1"),
+    *("ddp", "ddp-accumulate", "ddp-mixed", "fsdp1", "fsdp2", "fsdp2_tp", "hsdp", "pipeline", "zero1"),
+    pytest.param(
+        "ddp-compiled",
+        marks=pytest.mark.xfail(strict=True, reason="the compiler of torch 2.13 refuses a process group in Python"),
+    ),
 ]
 
 

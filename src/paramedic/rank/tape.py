@@ -44,7 +44,8 @@ class Tape:
     def __init__(self, folder: str, limit: int) -> None:
         self.folder = folder
         self.limit = limit
-        self.stored = self.logged = 0
+        self.stored = self.logged = self.written = 0
+        """Bytes: what is there now, the log alone, and all that ever was."""
         self.is_full = False
         self._lock = threading.Lock()
         self._sum = 0
@@ -68,6 +69,7 @@ class Tape:
             os.write(self._log, whole)
             self.stored += len(whole)
             self.logged += len(whole)
+            self.written += len(whole)
 
     def put(self, segment: str, key: str, parts: list[Any]) -> bool:
         """False when there is no room left. The same content is kept once in a segment."""
@@ -84,6 +86,7 @@ class Tape:
             self._keys[segment].add(key)
             self._sizes[segment] = self._sizes.get(segment, 0) + size + HEADER.size
             self.stored += size + HEADER.size
+            self.written += size + HEADER.size
         return True
 
     def _file(self, segment: str) -> int:
