@@ -258,6 +258,8 @@ def _chunk(path: str, at: int, length: int) -> Callable[[], Any]:
             data = io.BytesIO(file.read(length))
         with zipfile.ZipFile(data) as archive:
             index = next(name for name in archive.namelist() if name.endswith("data.pkl"))
+            if archive.getinfo(index).file_size > _MOST:
+                raise Odd("has an index far larger than one tensor needs")
             value, _ = outline(archive.read(index))
         one = next((tensor for _, tensor in _tensors(value)), None)
         if one is None:
