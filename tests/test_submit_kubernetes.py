@@ -23,7 +23,7 @@ import pytest
 
 from paramedic import ParamedicError
 from paramedic.commands import main
-from paramedic.submit import engines
+from paramedic.submit import engines, rank_logs
 from paramedic.submit.engines import kubernetes as engine
 from paramedic.submit.engines.manifests import render
 
@@ -244,6 +244,23 @@ def test_a_good_end_and_a_deletion_by_somebody_else(cluster: Cluster, tmp_path: 
     assert (engine.poll("", plan).phase, engine.poll("", plan).code) == ("ended", 0)
     del cluster.objects[JOB]
     assert engine.poll("", plan).reason == "cancelled-outside"
+
+
+def test_what_each_rank_prints_is_had_while_the_pods_run(cluster: Cluster, tmp_path: Path) -> None:
+    plan = plan_in(tmp_path)
+    (Path(plan.folder) / "engine").mkdir(parents=True, exist_ok=True)
+    engine.submit(plan)
+    for number in (0, 1):
+        cluster.pod(number, phase="Running")
+    cluster.logs = {f"{NAME}-0-x": "a note\n[rank0]: step 1\n[rank1]: step 1\n", f"{NAME}-1-x": "[rank99]: no such\n"}
+    engine.logs("", plan)
+    known = rank_logs.files(plan.folder, 2)
+    assert {rank: Path(path).read_text() for rank, (path,) in known.items()} == {0: "step 1\n", 1: "step 1\n"}
+    with open(known[0][0], "rb") as following:
+        assert following.read() == b"step 1\n"
+        cluster.logs[f"{NAME}-0-x"] += "[rank0]: step 2\n"
+        engine.logs("", plan)
+        assert following.read() == b"step 2\n"
 
 
 def test_cancel_removes_all_of_it(cluster: Cluster, tmp_path: Path) -> None:

@@ -6,11 +6,12 @@ import contextlib
 import glob
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from paramedic.submit.spec import LOGS
 
 _LIVE = re.compile(r"/node-(\d{1,6})/[^/]+/attempt_\d+/(\d{1,6})/std(out|err)\.log$")
+_RANK = re.compile(rb"\[rank(\d{1,6})\]: ?")
 _SETTLED = re.compile(r"/rank-(\d{1,6})\.(out|err)$")
 
 
@@ -27,6 +28,20 @@ def settle(folder: str, ranks_per_node: int) -> None:
     for rank, kind, path in list(_all(folder, ranks_per_node)):
         with contextlib.suppress(OSError):
             os.replace(path, os.path.join(folder, LOGS, f"rank-{rank}.{kind}"))
+
+
+def share_out(pages: Sequence[str], folder: str, world_size: int) -> None:
+    """Pages on which torchrun has put each line's rank before it: what is new goes to the ranks' own files."""
+    said: dict[int, list[bytes]] = {}
+    for page in pages:
+        with open(page, "rb") as file:
+            for line in file:
+                if (hit := _RANK.match(line)) and int(hit[1]) < world_size:
+                    said.setdefault(int(hit[1]), []).append(line[hit.end() :])
+    os.makedirs(os.path.join(folder, LOGS), exist_ok=True)
+    for rank, found in said.items():
+        with open(os.path.join(folder, LOGS, f"rank-{rank}.out"), "ab") as file:
+            file.write(b"".join(found)[file.tell() :])  # it only grows, and may be read just now
 
 
 def _all(folder: str, ranks_per_node: int) -> Iterator[tuple[int, str, str]]:

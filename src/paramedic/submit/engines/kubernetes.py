@@ -17,6 +17,7 @@ from importlib import import_module
 from typing import Any
 
 from paramedic.errors import ParamedicError
+from paramedic.submit import rank_logs
 from paramedic.submit.engines import Concern, State, manifests, write_launch
 from paramedic.submit.engines.manifests import KINDS, kind_of, namespace_of
 from paramedic.submit.spec import ENGINE, Plan
@@ -214,7 +215,10 @@ def _why(pods: list[dict[str, Any]]) -> tuple[str, tuple[str, ...], int | None]:
 
 
 def logs(id: str, plan: Plan) -> None:
-    _fetch(_cluster(plan), namespace_of(plan), plan.engine_name, os.path.join(plan.folder, ENGINE))
+    folder = os.path.join(plan.folder, ENGINE)
+    count = _fetch(_cluster(plan), namespace_of(plan), plan.engine_name, folder)
+    pages = [os.path.join(folder, f"pod-{number}.log") for number in range(count)]
+    rank_logs.share_out(pages, plan.folder, plan.spec.world_size)
 
 
 def _fetch(cluster: _Cluster, namespace: str, name: str, folder: str) -> int:
