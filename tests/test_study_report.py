@@ -54,7 +54,7 @@ def test_every_plot_has_a_caption_that_says_what_to_learn(page: str) -> None:
         "100 % of 11 faults fall to five symptoms, collective-hang the commonest (55 %)"
         in captions["What fails, and at which stage"]
     )
-    assert "Causes of 10 of them are not labelled" in captions["From symptom over cause to cure"]
+    assert "Causes of 10 of them have no label" in captions["From symptom over cause to cure"]
     assert "v2 drew the most" in captions["By release"] or "v1 drew the most" in captions["By release"]
     assert "median 3 days" in captions["Time to resolution"]
     assert "collective-hang and low-throughput" in captions["What comes together"]
