@@ -420,7 +420,7 @@ def test_the_network_of_all_nodes_is_part_of_the_check(
         ' "launch": net["launch"]}'
     )
     via = starter(tmp_path, "pass", network)
-    launch = ["--", str(tmp_path), "torchrun", "--nnodes", "2", "--master-addr", "10.0.0.1", "train.py"]
+    launch = [str(tmp_path), "--", "torchrun", "--nnodes", "2", "--master-addr", "10.0.0.1", "train.py"]
     assert main(["check", "--via", via, "--select", "NET", "--format", "json", *launch]) == 1
     found = {one["rule"]: one for one in json.loads(capsys.readouterr().out)["findings"]}
     assert found["NET040"]["hosts"] == ["node-2"]
@@ -429,7 +429,7 @@ def test_the_network_of_all_nodes_is_part_of_the_check(
 
 
 def test_a_master_that_this_node_does_not_know_is_found(tmp_path: Path, capsys: Captured) -> None:
-    launch = ["--", str(tmp_path), "torchrun", "--nnodes", "2", "--master-addr", "nowhere.invalid", "train.py"]
+    launch = [str(tmp_path), "--", "torchrun", "--nnodes", "2", "--master-addr", "nowhere.invalid", "train.py"]
     main(["check", "--select", "NET", "--format", "json", *launch])
     (finding,) = json.loads(capsys.readouterr().out)["findings"]
     assert "nowhere.invalid" in finding["summary"]

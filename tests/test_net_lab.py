@@ -224,10 +224,7 @@ def test_verify_starts_a_real_group_names_where_it_stands_and_leaves_nothing() -
 def environment(name: str) -> Path:
     from paramedic.ward import environments
 
-    folder = environments.find(name)
-    if folder is None:
-        pytest.skip(f"the environment {name} is not built; `paramedic ward run` builds it")
-    return folder / "bin"
+    return environments.build(name) / "bin"
 
 
 @pytest.fixture

@@ -417,10 +417,7 @@ FRAMEWORKS = [
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("name", "kind"), FRAMEWORKS)
 def test_frameworks_run_again_alone_bit_for_bit(name: str, kind: str, tmp_path: Path, start: Start) -> None:  # noqa: F811
-    place = environments.find(name)
-    if place is None:
-        pytest.skip(f"no environment {name}; `python -m paramedic.ward.environments {name}` builds it")
-    python, program = str(place / "bin/python"), PROGRAM.parent / "frameworks.py"
+    python, program = str(environments.build(name) / "bin/python"), PROGRAM.parent / "frameworks.py"
     more = {"KIND": kind, "STEPS": 4}
     record = [*PARAMEDIC, "record", "--payload", "always", "-o", str(tmp_path / "rec"), "--"]
     code, _, err = start([*record, *torchrun(program, 4, python)], **more).ended()

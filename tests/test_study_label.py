@@ -157,7 +157,6 @@ def test_two_processes_give_what_one_gives(sample: Store) -> None:
     assert both == alone
 
 
-RAY = environments.find("ray")
 _ON_RAY = """
 import json, sys
 from dataclasses import asdict
@@ -172,17 +171,14 @@ print("LABELS " + json.dumps(found))
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    RAY is None, reason="the ward's environment ray is not there (`paramedic ward run ray-…` builds it)"
-)
+@pytest.mark.timeout(900)
 def test_ray_gives_what_one_process_gives(sample: Store) -> None:
     """In the ward's Ray environment, with this interpreter's packages behind it."""
-    assert RAY is not None
     alone = [one for some in labelled(chunks(sample), Recipe()) for one in some]
     posts = [asdict(one) for some in sample.posts() for one in some]
     here = [str(ROOT / "src"), *(path for path in sys.path if path.endswith("site-packages"))]
     done = subprocess.run(
-        [str(RAY / "bin/python"), "-c", _ON_RAY],
+        [str(environments.build("ray") / "bin/python"), "-c", _ON_RAY],
         input=json.dumps(posts),
         capture_output=True,
         text=True,

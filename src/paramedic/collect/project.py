@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from paramedic.collect import code, configs, tree
 from paramedic.collect.formats import Broken, launch
+from paramedic.collect.launch import wanted
 from paramedic.model import Event, Fact, Run, Skipped, Source
 from paramedic.redact import redact
 
@@ -46,10 +47,10 @@ def read_project(root: str, progress: Progress | None = None) -> Run:
 
 
 def read_command(words: Sequence[str]) -> Run:
-    """A launch command, read and never started."""
+    """A launch command, read and never started: its settings, and what it asks a checkpoint to fit."""
     text, sections = launch.of_command(words)
     source = Source(COMMAND, "command", lines=1, bytes=len(text))
-    return Run(COMMAND, (source,), (), tuple(configs.facts_of(COMMAND, list(sections))))
+    return Run(COMMAND, (source,), (), (*configs.facts_of(COMMAND, list(sections)), *wanted(words)))
 
 
 def joined(runs: Sequence[Run]) -> Run:

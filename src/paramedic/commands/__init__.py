@@ -75,8 +75,9 @@ def _parsed(arguments: list[str]) -> argparse.Namespace:
     if first in _READ_A_COMMAND and "--" in rest:
         at = arguments.index("--")
         args = parser.parse_args(arguments[:at])
-        args.command = arguments[at + 1 :]
-        return args
+        if "command" in args:  # of `net` not every action reads one
+            args.command = arguments[at + 1 :]
+            return args
     if first in VERBS or (first.startswith("-") and first != "-"):
         return parser.parse_args(arguments)
     meant: list[str] = []

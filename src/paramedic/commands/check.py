@@ -13,7 +13,6 @@ takes less than a second a node. `paramedic fix` shows and applies the safe chan
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -80,41 +79,32 @@ def run(args: argparse.Namespace) -> int:
 
 def parts(args: argparse.Namespace, progress: Progress | None) -> list[Run]:
     """What is examined; each part is a Run of its own."""
-    from paramedic.collect.launch import wanted
     from paramedic.collect.project import read_command, read_project
 
-    folder, command = _split(args)
-    found = [read_project(folder, progress)]  # configurations and code
-    if command:
-        found += [read_command(command), Run("launch command", facts=tuple(wanted(command)))]
+    found = [read_project(args.dir, progress)]  # configurations and code
+    if args.command:
+        found.append(read_command(args.command))
     if not args.files_only:
-        found.append(_environment(args, command))
+        found.append(_environment(args))
     if args.checkpoint:
         found.append(_checkpoint(args, progress))
     return found
 
 
-def _split(args: argparse.Namespace) -> tuple[str, list[str]]:
-    """`check -- torchrun …` names no folder: what stands there is the command's first word."""
-    if args.command and not os.path.exists(args.dir):
-        return ".", [args.dir, *args.command]
-    return args.dir, list(args.command)
-
-
 # -- this machine, or several --------------------------------------------------------------------------------------
 
 
-def _environment(args: argparse.Namespace, command: Sequence[str]) -> Run:
+def _environment(args: argparse.Namespace) -> Run:
     """This node, or those that --via reaches."""
     from paramedic.collect.probe import parsed, seen
 
     if not args.via:
-        return _of_nodes([seen(args.python, args.deep, command)])
+        return _of_nodes([seen(args.python, args.deep, args.command)])
     from paramedic.collect.gather import from_lines
 
     start = time.time()
     arguments = ["check", "--probe-only", *(["--python", args.python] if args.python else [])]
-    arguments += [*(["--deep"] if args.deep else []), *(["--", ".", *command] if command else [])]
+    arguments += [*(["--deep"] if args.deep else []), *(["--", *args.command] if args.command else [])]
     ended = on_nodes(args.via, arguments, _VIA_SECONDS, keep_output=True)
     answers, broken = from_lines(ended.output.split("\n"))
     if not answers:
@@ -141,7 +131,7 @@ def _answer(args: argparse.Namespace) -> int:
     from paramedic.collect.gather import as_lines
     from paramedic.collect.probe import answer
 
-    for line in as_lines(answer(args.python, args.deep, _split(args)[1])):
+    for line in as_lines(answer(args.python, args.deep, args.command)):
         print(line, flush=True)
     return 0
 

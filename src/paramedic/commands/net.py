@@ -132,12 +132,8 @@ def _probe(args: argparse.Namespace) -> int:
     from paramedic.collect.network import facts
 
     names = [name.strip() for name in args.resolve.split(",") if name.strip()]
-    _write(args.output, _json(document(facts(names, command=_words(args)))))
+    _write(args.output, _json(document(facts(names, command=args.command))))
     return 0
-
-
-def _words(args: argparse.Namespace) -> list[str]:
-    return [word for word in args.command if word != "--"] if args.command[:1] == ["--"] else list(args.command)
 
 
 def _agent(args: argparse.Namespace) -> int:
@@ -164,7 +160,7 @@ def _agent(args: argparse.Namespace) -> int:
                 raise ParamedicError("--gather: needs --token-file, a secret that both sides have")
             board = Remote.at(address_of(args.gather), read_token(args.token_file), args.wait)
             stack.callback(board.close)
-        take_part(board, args.name or socket.gethostname(), _words(args), args.wait, flags.say, verify)
+        take_part(board, args.name or socket.gethostname(), args.command, args.wait, flags.say, verify)
     return 0
 
 

@@ -19,7 +19,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from paramedic.commands import flags
 from paramedic.errors import ParamedicError
@@ -50,21 +50,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument("--format", choices=("text", "json"), default="text", help="how to print it (default: text)")
     output.add_argument("--output", metavar="FILE", help="write it there instead of to standard output")
     output.add_argument("--quiet", action="store_true", help="without the program's own output and ours")
-    _split_at_dashes(parser)
-
-
-def _split_at_dashes(parser: argparse.ArgumentParser) -> None:
-    """argparse would give what stands after -- to DIR's part of the line, and then not know it."""
-    parse: Any = parser.parse_known_args
-
-    def parse_known_args(args: Sequence[str] | None = None, namespace: Any = None) -> Any:
-        words = list(args or ())
-        at = words.index("--") if "--" in words else len(words)
-        found, rest = parse(words[:at], namespace)
-        found.command = words[at + 1 :]
-        return found, rest
-
-    parser.parse_known_args = parse_known_args  # type: ignore[method-assign,assignment]
 
 
 def run(args: argparse.Namespace) -> int:

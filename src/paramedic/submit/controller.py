@@ -29,8 +29,8 @@ from paramedic.watch.pulse import read_states
 _LOCK, _CANCEL = "controller.lock", "cancel"
 _PERIOD = {"local": 0.2, "ray": 1.0, "slurm": 1.0, "kubernetes": 3.0}
 _TIMED_BY_US = ("local", "ray")
-_FETCHED, _FETCH_PERIOD = ("kubernetes",), 10.0
-"""Their ranks write where we do not see it: what they print is asked for, now and then."""
+_FETCHED, _FETCH_PERIOD, _SELDOM = ("kubernetes",), 10.0, 50
+"""Their ranks write where we do not see it: all of it is asked for anew, the more seldom the longer that takes."""
 _STORE_AGAIN = 0.5
 _BEGINS = 20.0
 _BROKE = "internal error: "
@@ -117,7 +117,7 @@ class Controller:
     def _follow(self, standing: Standing) -> None:
         attempt = standing.attempts[-1]
         plan, phase, started = self._plan_of(attempt), standing.phase, attempt.started
-        fetched = 0.0
+        due = 0.0
         while True:
             if wants_cancel(self.store, self.entry.id):
                 return
@@ -132,10 +132,11 @@ class Controller:
             if limit and started and time.time() - started > limit:
                 state = State("ended", None, "time-limit", (), f"it ran for more than {limit} s")
                 break
-            if self.spec.engine in _FETCHED and started and time.monotonic() - fetched > _FETCH_PERIOD:
-                fetched = time.monotonic()
+            if self.spec.engine in _FETCHED and started and (began := time.monotonic()) > due:
                 with contextlib.suppress(ParamedicError, OSError):  # a pod may not have begun to write
                     self.engine.logs(attempt.engine_id, plan)
+                ended = time.monotonic()
+                due = ended + max(_FETCH_PERIOD, _SELDOM * (ended - began))
             time.sleep(_PERIOD[self.spec.engine])
         self._ended(attempt.engine_id, plan, state)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from paramedic.errors import ParamedicError
 from paramedic.submit import code, controller, engines, policy, preflight, rank_logs
 from paramedic.submit.follow import lines
-from paramedic.submit.spec import Plan, Spec, checked, tunable
+from paramedic.submit.spec import Plan, Spec, checked, names_python, tunable
 from paramedic.submit.standing import Attempt, Standing, plan_of, standing_of
 from paramedic.submit.store import ENDED, Entry, JobEvent, Store, StoreError
 
@@ -190,7 +190,7 @@ def first_plan(spec: Spec, id: str, root: str) -> Plan:
 
 def python_of(command: tuple[str, ...]) -> str:
     """The Python that the command names, as it is found here; else the one that runs us."""
-    if command and os.path.basename(command[0]).startswith("python"):
+    if names_python(command):
         return shutil.which(command[0]) or command[0]
     return sys.executable
 

@@ -13,7 +13,7 @@ from paramedic.errors import ParamedicError
 from paramedic.submit import code, engines, fits
 from paramedic.submit.engines import Concern
 from paramedic.submit.policy import less_memory
-from paramedic.submit.spec import Plan, Spec
+from paramedic.submit.spec import Plan, Spec, names_python
 
 _ENOUGH = 64 << 20
 _READ = (".py", ".json", ".yaml", ".yml", ".toml")
@@ -92,7 +92,6 @@ def _memory(plan: Plan) -> Iterator[Concern]:
 def _as_before_a_launch(plan: Plan) -> Iterator[Concern]:
     """What `paramedic check` says of the files that the job names, and of this machine where the ranks will run on it.
     An error in the job's own files is certain; one of the environment may concern what this job does not use."""
-    from paramedic.collect.launch import wanted
     from paramedic.collect.probe import seen
     from paramedic.collect.project import joined, read_command, read_project
     from paramedic.model import Run
@@ -100,7 +99,7 @@ def _as_before_a_launch(plan: Plan) -> Iterator[Concern]:
 
     launch = _as_torchrun(plan.spec)
     parts = [read_project(path) for path in _named_files(plan.spec)]
-    parts += [read_command(launch), Run("launch command", facts=tuple(wanted(launch)))]
+    parts.append(read_command(launch))
     if plan.spec.engine == "local":
         with contextlib.suppress(ParamedicError):  # a Python that cannot be asked is another check's concern
             parts.append(Run("this machine", facts=seen(plan.spec.python, command=launch).facts))
@@ -113,8 +112,7 @@ def _as_before_a_launch(plan: Plan) -> Iterator[Concern]:
 
 def _as_torchrun(spec: Spec) -> list[str]:
     """The command that a user would have typed: it is read, not started."""
-    named = bool(spec.command) and os.path.basename(spec.command[0]).startswith("python")
-    program = spec.command[1:] if named else spec.command
+    program = spec.command[1:] if names_python(spec.command) else spec.command
     return ["torchrun", f"--nnodes={spec.nodes}", f"--nproc-per-node={spec.ranks_per_node}", *program]
 
 

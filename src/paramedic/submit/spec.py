@@ -6,7 +6,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -157,6 +157,10 @@ def _check_places(text: str, where: str, known: set[str]) -> None:
             raise ParamedicError(f"{{{name}}} in {where}: no --tunable has this name")
 
 
+def names_python(command: Sequence[str]) -> bool:
+    return bool(command) and os.path.basename(command[0]).startswith("python")
+
+
 def filled(text: str, values: Mapping[str, object]) -> str:
     """`{micro_batch}` is its value in this attempt."""
     return _PLACE.sub(lambda hit: str(values[hit[1]]), text)
@@ -209,7 +213,7 @@ def program(plan: Plan) -> list[str]:
         for word in spec.command
         if plan.resume or "{resume}" not in word  # `--resume={resume}` is left out where there is nothing to resume
     ]
-    if os.path.basename(words[0]).startswith("python"):
+    if names_python(words):
         return words[1:]
     return ["--no-python", *words]
 

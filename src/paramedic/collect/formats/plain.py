@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from packaging.utils import canonicalize_name
+
 from paramedic.collect.formats import Entry, Lines, Section
 
 _LINE = re.compile(r"^[ \t]*([^\s#][^\n]*?)[ \t\r]*$", re.M)
@@ -46,7 +48,7 @@ def _requirements(text: str) -> Iterator[Entry]:
             option, _, value = found[1].replace("=", " ", 1).partition(" ")
             yield Entry(option, value.strip(), number, found.start(1), found.end(1), found.span(1))
         elif said := _REQUIREMENT.match(found[1]):
-            name = re.sub(r"[-_.]+", "-", said[1]).lower()
+            name = canonicalize_name(said[1])
             yield Entry(name, said[2].strip(), number, found.start(1), found.end(1), found.span(1))
 
 
@@ -77,5 +79,5 @@ def _installed(text: str, start: int, end: int, lines: Lines) -> Iterator[Entry]
         plain = not taken and _PLAIN.fullmatch(said)
         taken = not taken and _WITH_VALUE.fullmatch(said) is not None
         if plain and (found := _REQUIREMENT.match(said)):
-            name = re.sub(r"[-_.]+", "-", found[1]).lower()
+            name = canonicalize_name(found[1])
             yield Entry(name, found[2].strip(), lines.of(word.start()), *word.span(), word.span())
