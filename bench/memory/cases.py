@@ -145,6 +145,45 @@ RESNET = {"architectures": ["ResNetForImageClassification"], "model_type": "resn
 CONVNEXT = {"architectures": ["ConvNextForImageClassification"], "model_type": "convnext"}
 REGNET = {"architectures": ["RegNetForImageClassification"], "model_type": "regnet"}
 
+LLAMA_1B = _decoder(
+    "LlamaForCausalLM", "llama", hidden_size=2048, intermediate_size=5632, num_attention_heads=32, num_key_value_heads=8
+)
+MISTRAL = _decoder("MistralForCausalLM", "mistral", num_key_value_heads=8, sliding_window=512)
+PHI3 = _decoder("Phi3ForCausalLM", "phi3", num_key_value_heads=16, pad_token_id=0)
+FALCON = _decoder("FalconForCausalLM", "falcon", multi_query=True, vocab_size=65024)
+BLOOM = {
+    "architectures": ["BloomForCausalLM"],
+    "model_type": "bloom",
+    "hidden_size": 1024,
+    "n_layer": 16,
+    "n_head": 16,
+    "vocab_size": 64000,
+}
+STARCODER2 = _decoder("Starcoder2ForCausalLM", "starcoder2", intermediate_size=4096, num_key_value_heads=2)
+OLMOE = _decoder(
+    "OlmoeForCausalLM", "olmoe", hidden_size=768, intermediate_size=512, num_hidden_layers=8, num_attention_heads=12,
+    num_key_value_heads=12, num_experts=16, num_experts_per_tok=4,
+)  # fmt: skip
+DISTILBERT = {"architectures": ["DistilBertForMaskedLM"], "model_type": "distilbert"}
+ELECTRA = {
+    "architectures": ["ElectraForMaskedLM"],
+    "model_type": "electra",
+    "hidden_size": 768,
+    "embedding_size": 768,
+    "intermediate_size": 3072,
+    "num_attention_heads": 12,
+}
+DEBERTA = {"architectures": ["DebertaV2ForMaskedLM"], "model_type": "deberta-v2", "hidden_size": 768,
+    "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12, "vocab_size": 64000,
+}  # fmt: skip
+BEIT = {"architectures": ["BeitForImageClassification"], "model_type": "beit"}
+MOBILENET = {"architectures": ["MobileNetV2ForImageClassification"], "model_type": "mobilenet_v2"}
+EFFICIENTNET = {
+    "architectures": ["EfficientNetForImageClassification"],
+    "model_type": "efficientnet",
+    "image_size": 224,
+}
+
 _TABLE: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("gpt2-fp32", GPT2, {"batch": 4, "seq": 512, "dtype": "fp32"}),
     ("gpt2-bf16", GPT2, {"batch": 8, "seq": 512, "dtype": "bf16"}),
@@ -193,6 +232,36 @@ _TABLE: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("regnet-fp32", REGNET, {"batch": 64, "dtype": "fp32"}),
     ("gpt2-ddp", GPT2, {"batch": 4, "seq": 512, "strategy": "ddp", "world_size": 2}),
     ("bert-ddp-view", BERT, {"batch": 8, "seq": 256, "strategy": "ddp", "world_size": 2, "bucket_view": True}),
+    ("gpt2-odd", GPT2, {"batch": 3, "seq": 777}),
+    ("gpt2-max-split", GPT2, {"batch": 8, "seq": 768, "alloc_conf": "max_split_size_mb:128"}),
+    ("gpt2-ddp-autocast", GPT2, {"batch": 4, "seq": 1024, "strategy": "ddp", "world_size": 2}),
+    (
+        "llama-expandable-ac",
+        LLAMA,
+        {"batch": 8, "seq": 2048, "checkpointing": True, "alloc_conf": "expandable_segments:True"},
+    ),
+    ("llama-rmsprop", LLAMA, {"batch": 4, "seq": 512, "optimizer": "rmsprop"}),
+    ("llama-1b-bf16", LLAMA_1B, {"batch": 2, "seq": 2048, "dtype": "bf16"}),
+    ("llama-1b-autocast-ac", LLAMA_1B, {"batch": 4, "seq": 2048, "checkpointing": True}),
+    ("llama-eager", LLAMA, {"batch": 2, "seq": 1024, "attention": "eager"}),
+    ("mistral-autocast", MISTRAL, {"batch": 4, "seq": 1024}),
+    ("phi3-bf16", PHI3, {"batch": 4, "seq": 1024, "dtype": "bf16"}),
+    ("falcon-autocast", FALCON, {"batch": 4, "seq": 512}),
+    ("bloom-autocast", BLOOM, {"batch": 4, "seq": 512}),
+    ("starcoder2-autocast", STARCODER2, {"batch": 4, "seq": 1024}),
+    ("olmoe-autocast", OLMOE, {"batch": 4, "seq": 512}),
+    ("distilbert-autocast", DISTILBERT, {"batch": 64, "seq": 256}),
+    ("distilbert-fp16", DISTILBERT, {"batch": 64, "seq": 256, "dtype": "fp16-autocast", "optimizer": "adam-fused"}),
+    ("electra-fp32", ELECTRA, {"batch": 16, "seq": 256, "dtype": "fp32"}),
+    ("deberta-autocast", DEBERTA, {"batch": 8, "seq": 256}),
+    ("t5-fp32", T5, {"batch": 4, "seq": 256, "dtype": "fp32", "optimizer": "adafactor"}),
+    ("bart-fp32", BART, {"batch": 4, "seq": 512, "dtype": "fp32"}),
+    ("vit-bf16", VIT, {"batch": 64, "dtype": "bf16"}),
+    ("beit-autocast", BEIT, {"batch": 64}),
+    ("mobilenet-autocast", MOBILENET, {"batch": 128}),
+    ("efficientnet-fp32", EFFICIENTNET, {"batch": 32, "dtype": "fp32"}),
+    ("resnet-bf16", RESNET, {"batch": 128, "dtype": "bf16", "optimizer": "sgd-momentum"}),
+    ("roberta-fsdp2", ROBERTA, {"batch": 32, "seq": 256, "strategy": "fsdp2", "world_size": 2}),
 ]
 CASES = [
     Case(id, config, {"dtype": "bf16-autocast", "optimizer": "adamw", "attention": "sdpa", **flags})

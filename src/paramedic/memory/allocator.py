@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, insort
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 from paramedic.errors import ParamedicError
@@ -255,8 +255,8 @@ class Allocator:
 class Replay:
     """Feeds events to an allocator; tolerant of a step that is replayed more often than it was traced."""
 
-    def __init__(self, allocator: Allocator) -> None:
-        self.allocator = allocator
+    def __init__(self, allocator: Allocator, optional: Container[int] = ()) -> None:
+        self.allocator, self.optional = allocator, optional
         self._held: dict[int, Block | None] = {}
 
     def run(self, events: Iterable[Event]) -> int:
@@ -269,7 +269,11 @@ class Replay:
                 continue
             if key in held:
                 continue
-            held[key] = allocator.take(size, stream)
+            try:
+                held[key] = allocator.take(size, stream)
+            except OutOfMemory:
+                if key not in self.optional:
+                    raise
             if allocator.allocated > top:
                 top, at = allocator.allocated, index
         return at

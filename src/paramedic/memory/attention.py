@@ -27,6 +27,8 @@ class Call:
     dropout: float = 0.0
     causal: bool = False
     scale: float | None = None
+    gqa: bool = False
+    """The caller says that query heads share keys; otherwise unequal heads are spread out by plain mathematics."""
 
     @property
     def grouped(self) -> bool:
@@ -34,14 +36,15 @@ class Call:
 
     @property
     def dense_rows(self) -> bool:
-        return all(one.stride(-1) == 1 for one in (self.query, self.key, self.value))
+        """A bias that was permuted, as T5's is, counts, too."""
+        return all(one.stride(-1) == 1 for one in (self.query, self.key, self.value, self.mask) if one is not None)
 
     def low_precision(self, card: Card) -> bool:
         return self.query.dtype in _HALF if card.capability >= (8, 0) else self.query.dtype == torch.float16
 
 
 def choose(call: Call, card: Card, flash_asked: bool = False) -> Kernel:
-    if call.query.dim() != 4:
+    if call.query.dim() != 4 or (call.grouped and not call.gqa):
         return "math"
     if flash_asked and _flash(call, card, masked=False):
         return "flash"
@@ -102,13 +105,14 @@ def install(card: Card, device: str, flash_asked: bool = False) -> None:
         if query.device.type != device:
             return _original(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
         query, key, value, attn_mask = _autocast(device, query, key, value, attn_mask)
-        call = Call(query, key, value, attn_mask, dropout_p, is_causal, scale)
+        call = Call(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
         kernel = choose(call, card, flash_asked)
         if kernel == "math":
             plain = torch.ops.aten._scaled_dot_product_attention_math
-            return _first(
-                plain(query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa)
-            )
+            with torch.autocast(device, enabled=False):  # inside it has done its casts, and half precision is widened
+                return _first(
+                    plain(query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa)
+                )
         return _run(kernel, call)
 
     F.scaled_dot_product_attention = attention
@@ -150,10 +154,10 @@ def _padded(tensor: torch.Tensor, to: int) -> torch.Tensor:
 
 
 def _bias(mask: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
-    """A boolean mask becomes numbers; its rows are padded to 16 when they are not aligned; then it is expanded."""
+    """A boolean mask becomes numbers; its rows are padded to 8 when they are not aligned; then it is expanded."""
     if mask.dtype == torch.bool:
         mask = torch.where(mask, 0.0, torch.scalar_tensor(-math.inf, dtype=query.dtype, device=query.device))
-    short = -mask.shape[-1] % 16
+    short = -mask.shape[-1] % 8
     if short:
         mask = F.pad(mask, (0, short))[..., : mask.shape[-1]]
     return mask.expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])

@@ -1,19 +1,21 @@
 """What CUDA kernels allocate inside, which no shape of an argument or a result shows. Sizes in bytes.
 
 From torch's sources (aten/src/ATen/native): cuda/Embedding.cu, cuda/EmbeddingBackwardKernel.cu, cuda/Blas.cpp,
-transformers/cuda/flash_attn, transformers/cuda/attention_backward.cu, cudnn/MHA.cpp. Conv_v8.cpp's workspaces are the
-choice of cuDNN's heuristics and only guessed.
+transformers/cuda/flash_attn, transformers/cuda/attention_backward.cu, cudnn/MHA.cpp. Which algorithm a convolution runs
+with is the choice of cuDNN's heuristics; what its workspaces hold was read off an H200 by `bench/memory`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import Any
 
 import torch
 
-Inner = Callable[[Sequence[Any], Any], list[int]]
+from paramedic.memory import reduction
+from paramedic.memory.cards import MIB, Card
+
+Inner = Callable[[Sequence[Any], Any, Card], list[int]]
 
 FEW_INDICES = 3072
 """Up to so many, the embedding's gradient is summed in one kernel without sorting."""
@@ -29,7 +31,7 @@ def _bytes(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
-def embedding_backward(args: Sequence[Any], out: Any) -> list[int]:
+def embedding_backward(args: Sequence[Any], out: Any, card: Card) -> list[int]:
     grad, indices = args[0], args[1]
     padding = args[3] if len(args) > 3 else -1
     many = indices.numel()
@@ -41,7 +43,7 @@ def embedding_backward(args: Sequence[Any], out: Any) -> list[int]:
     return [many * row] * 2 + [many * row * 2] + [many * row] * 3 + [parts * row, parts * grad.shape[-1] * 4]
 
 
-def flash_backward(args: Sequence[Any], out: Any) -> list[int]:
+def flash_backward(args: Sequence[Any], out: Any, card: Card) -> list[int]:
     """The fp32 sum for dq, the rows' sums; with grouped heads, dk and dv for every query head."""
     query, key = args[1], args[2]
     batch, heads, rows, width = query.shape
@@ -54,7 +56,7 @@ def flash_backward(args: Sequence[Any], out: Any) -> list[int]:
     return inner
 
 
-def cudnn_backward(args: Sequence[Any], out: Any) -> list[int]:
+def cudnn_backward(args: Sequence[Any], out: Any, card: Card) -> list[int]:
     """cuDNN's workspace: as flash, one allocation."""
     query, key = args[1], args[2]
     batch, heads, rows, width = query.shape
@@ -64,18 +66,18 @@ def cudnn_backward(args: Sequence[Any], out: Any) -> list[int]:
     return [size]
 
 
-def efficient_backward(args: Sequence[Any], out: Any) -> list[int]:
+def efficient_backward(args: Sequence[Any], out: Any, card: Card) -> list[int]:
     query, value = args[1], args[3]
     batch, heads, rows, width = query.shape
     inner = [batch * heads * _up(rows, 32) * 4]
     if query.element_size() < 4:
-        inner.append(batch * heads * _up(rows, 64) * _up(width, 32) * 4)
+        inner.append(batch * heads * _up(rows, 64) * _up(width, 64) * 4)
         if value.shape[-1] > 128:
             inner.append(batch * heads * value.shape[2] * (width + value.shape[-1]) * 4)
     return inner
 
 
-def matrix_copies(args: Sequence[Any], out: Any) -> list[int]:
+def matrix_copies(args: Sequence[Any], out: Any, card: Card) -> list[int]:
     """cuBLAS wants one of the last two dimensions dense; anything else is copied first."""
     return [_bytes(one) for one in args if isinstance(one, torch.Tensor) and one.dim() >= 2 and not _dense(one)]
 
@@ -88,13 +90,62 @@ def _dense(matrix: torch.Tensor) -> bool:
     return (along == 1 and down >= columns) or (down == 1 and along >= rows)
 
 
-def convolution(args: Sequence[Any], out: Any) -> list[int]:
-    """Tensor-core kernels want channels last: what they read is turned in the workspace. Not for grouped ones."""
-    tensors = [one for one in args[:3] if isinstance(one, torch.Tensor) and one.dim() == 4]
-    grouped = args[-1] if isinstance(args[-1], int) else args[-2]
-    if len(tensors) < 2 or grouped != 1 or all(t.is_contiguous(memory_format=torch.channels_last) for t in tensors):
+def convolution(args: Sequence[Any], out: Any, card: Card) -> list[int]:
+    source, weight = args[0], args[1]
+    return _turned(source, out, weight) if _turns(source, out, weight, args[8]) else []
+
+
+def convolution_backward(args: Sequence[Any], out: Any, card: Card) -> list[int]:
+    """Towards the input as forward; towards the weights the work is split, each part with fp32 weights of its own."""
+    grad, source, weight = args[:3]
+    if grad.dim() != 4:
         return []
-    return [max(_bytes(one) + _bytes(other) for one, other in pairwise(tensors))]
+    found: list[int] = []
+    if args[10][0] and _turns(source, grad, weight, args[9]):
+        found += _turned(source, grad, weight)
+    if not args[10][1]:
+        return found
+    if args[9] != 1:
+        return found + ([_bytes(source)] if not _channels_last(source) else [])
+    whole = weight.numel() * 4
+    shares, dense = (128, 8) if grad.element_size() < 4 else (32, 2)
+    if _plain(source, grad, weight) and grad.shape[-2] * grad.shape[-1] % dense == 0:
+        return [*found, min(shares * whole, 64 * MIB)]
+    return [*found, sum(_turned(source, grad, weight)) + min(13 * whole, max(3 * whole, 7 * MIB))]
+
+
+def _turns(source: torch.Tensor, result: torch.Tensor, weight: torch.Tensor, groups: int) -> bool:
+    """Tensor-core kernels want channels last: all is turned in the workspace. A product of matrices does without."""
+    if groups != 1 or source.dim() != 4 or (_channels_last(source) and _channels_last(weight)):
+        return False
+    return not _plain(source, result, weight) or result.shape[-2] * result.shape[-1] % 2 == 1
+
+
+def _plain(source: torch.Tensor, result: torch.Tensor, weight: torch.Tensor) -> bool:
+    """One by one without a stride: a product of matrices."""
+    return weight.shape[-2:] == (1, 1) and source.shape[-2:] == result.shape[-2:]
+
+
+def _channels_last(tensor: torch.Tensor) -> bool:
+    return tensor.is_contiguous(memory_format=torch.channels_last) and not (
+        tensor.shape[-2:] == (1, 1) and tensor.is_contiguous()
+    )
+
+
+def _turned(source: torch.Tensor, result: torch.Tensor, weight: torch.Tensor) -> list[int]:
+    """Input, output and, beyond one by one, weights; channels are filled up to what a load takes."""
+    to = 16 // source.element_size()
+    channels = [_bytes(one) // one.shape[1] * _up(one.shape[1], to) for one in (source, result)]
+    filled = _bytes(weight) // weight.shape[1] * _up(weight.shape[1], to) if weight.shape[-2:] != (1, 1) else 0
+    return [sum(channels) + filled]
+
+
+def reduced(args: Sequence[Any], out: Any, card: Card) -> list[int]:
+    tensor = args[0]
+    dims = next((one for one in args[1:3] if isinstance(one, list | tuple)), [])
+    if tensor.device.type == "cpu" or not tensor.is_contiguous() or not tensor.is_floating_point():
+        return []
+    return reduction.sizes(tensor.shape, dims, tensor.element_size(), max(tensor.element_size(), 4), card.processors)
 
 
 _ATEN = torch.ops.aten
@@ -108,6 +159,12 @@ INNER: dict[Any, Inner] = {
     _ATEN.addmm.default: matrix_copies,
     _ATEN.baddbmm.default: matrix_copies,
     _ATEN.convolution.default: convolution,
-    _ATEN.convolution_backward.default: convolution,
+    _ATEN.convolution_backward.default: convolution_backward,
+    _ATEN.sum.dim_IntList: reduced,
+    _ATEN.mean.dim: reduced,
+    _ATEN.sum.default: reduced,
+    _ATEN.linalg_vector_norm.default: reduced,
 }
 MATRIX_PRODUCTS = {_ATEN.mm.default, _ATEN.bmm.default, _ATEN.addmm.default, _ATEN.baddbmm.default}
+CONVOLUTIONS = {_ATEN.convolution.default, _ATEN.convolution_backward.default}
+"""Where memory is short, cuDNN falls back to an algorithm that needs less."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 from paramedic.memory.allocator import FREED, Allocator, Event, OutOfMemory, Replay, Settings
@@ -40,7 +40,7 @@ def measured(trace: Any, settings: Settings, capacities: Sequence[int]) -> dict[
         "breakdown": _breakdown(trace, kinds, at, allocator.peak_allocated),
         "owners": _owners(trace, kinds, at),
         "series": _series(trace, kinds),
-        "capacity": [_fits(build, first, steady, settings, one) for one in capacities],
+        "capacity": [_fits((build, first, steady, steady), settings, one, trace.optional) for one in capacities],
         "notes": list(trace.notes),
         "events": len(trace.events),
     }
@@ -159,13 +159,13 @@ def _series(trace: Any, kinds: dict[int, str]) -> dict[str, Any]:
 
 
 def _fits(
-    build: Sequence[Event], first: Sequence[Event], steady: Sequence[Event], settings: Settings, capacity: int
+    parts: Sequence[Sequence[Event]], settings: Settings, capacity: int, optional: Container[int]
 ) -> dict[str, Any]:
     """What the allocator itself does with so much: it empties its cache before it gives up."""
     allocator = Allocator(max(capacity, 0), settings)
-    replay = Replay(allocator)
+    replay = Replay(allocator, optional)
     try:
-        for part in (build, first, steady, steady):
+        for part in parts:
             replay.run(part)
     except OutOfMemory as failed:
         return {"capacity": capacity, "fits": False, "flushes": allocator.flushes, "request": failed.request}

@@ -6,6 +6,7 @@ Tried with torch 2.13; `check_version` says so when another one is found.
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import sys
 import types
@@ -184,6 +185,20 @@ def choose_as_on_cuda(device: str) -> None:
         optimizer._foreach_supported_types.append(FakeTensor)
     if device != "cuda":
         optimizer._get_foreach_kernels_supported_devices = lambda: [device]
+    _own_kernels()
+
+
+@functools.cache
+def _own_kernels() -> Any:
+    """What has a kernel of its own on CUDA, and is put together from others where that kernel was not compiled."""
+    library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+    for name in ("silu_backward", "mish_backward"):
+        library.impl(name, _never, "CUDA")
+    return library
+
+
+def _never(*args: Any, **kwargs: Any) -> Any:
+    raise AssertionError("a tensor without data reaches no kernel")
 
 
 class Propagation:

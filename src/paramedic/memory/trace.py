@@ -20,6 +20,7 @@ from paramedic.memory.allocator import FREED, Event
 from paramedic.memory.cards import Card
 
 _ADD = torch.ops.aten.add.Tensor
+_INDEX_PUT = torch.ops.aten.index_put.default
 NEAR_PEAK = 0.9
 """Lines are looked up only for moments this near to the first step's peak: it costs."""
 
@@ -44,6 +45,8 @@ class Trace:
     notes: list[str] = field(default_factory=list)
     kinds: dict[int, str] = field(default_factory=dict)
     """Storages whose owner is known at birth: parameters, inputs, communication."""
+    optional: set[int] = field(default_factory=set)
+    """Workspaces without which the operation takes another way."""
 
 
 class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -106,6 +109,7 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _gone(self, key: int) -> None:
         held = self._live.pop(key, None)
+        self._makers.pop(key, None)
         if held is not None and held[1]:
             self.release(held[0], held[1])
 
@@ -194,6 +198,10 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
             out = func(*args, **kwargs)
             self._inherit(args[0], out)
             return out
+        if func is _INDEX_PUT and self.phase == "backward" and internals.called_by_engine(sys._getframe(1)):
+            out = func(*args, **kwargs)
+            self._inherit(args[0], out)  # with data, the zeros are filled in place
+            return out
         out = guesses.run(func, args, kwargs, self)
         tensors = _tensors(out)
         if tensors:
@@ -229,15 +237,17 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._new(tensor, moment)
         inner = kernels.INNER.get(func)
         if inner is not None and self.inner:
-            self._pass_through(inner(args, out), moment)
+            self._pass_through(inner(args, out, self.card), moment, func in kernels.CONVOLUTIONS)
 
-    def _pass_through(self, sizes: list[int], moment: int) -> None:
+    def _pass_through(self, sizes: list[int], moment: int, optional: bool) -> None:
         made = []
         for size in sizes:
             if size:
                 self._serial += 1
                 self._add(self._serial, size, moment, internals.Streams.current)
                 made.append((self._serial, size))
+                if optional:
+                    self.trace.optional.add(self._serial)
         for serial, size in made:
             self.release(serial, size)
 
