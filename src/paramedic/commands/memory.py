@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     planning.add_argument(
         "--largest", choices=("batch", "seq"), help="instead: the largest batch or sequence that fits as it is"
     )
-    planning.add_argument("--most", type=int, default=6, metavar="N", help="how many answers (default: 6)")
+    planning.add_argument("--most", type=int, default=3, metavar="N", help="how many answers (default: 3)")
 
 
 def _add_step(parser: argparse.ArgumentParser) -> None:
@@ -146,7 +146,7 @@ def _rendered(made: Estimate, args: argparse.Namespace) -> str:
 
 
 def _plan(args: argparse.Namespace) -> int:
-    from paramedic.memory import plan
+    from paramedic.memory import answers, plan
     from paramedic.report.json import dumps
 
     request = request_of(args)
@@ -157,7 +157,7 @@ def _plan(args: argparse.Namespace) -> int:
         plan.largest(request, args.largest, _say(args)) if args.largest else plan.plan(request, args.most, _say(args))
     )
     kind = args.format or flags.format_of(args.output, _FORMATS) or "text"
-    _write(args, dumps(plan.document(found)) + "\n" if kind == "json" else plan.text(found))
+    _write(args, dumps(answers.document(found)) + "\n" if kind == "json" else answers.text(found))
     return int(not found.answers)
 
 
