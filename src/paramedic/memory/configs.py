@@ -9,6 +9,8 @@ from typing import Any
 from paramedic.memory.request import Request
 
 _CHECKPOINTING = 'model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})'
+A_NODE = 8
+"""More ranks than this are on several machines, and only the user knows how many."""
 
 
 def config_of(request: Request) -> list[str]:
@@ -53,7 +55,7 @@ def accelerate(request: Request) -> list[str]:
         "compute_environment: LOCAL_MACHINE",
         "distributed_type: FSDP",
         f"mixed_precision: '{mixed}'",
-        "num_machines: 1",
+        *(["num_machines: 1"] if request.world_size <= A_NODE else []),
         f"num_processes: {request.world_size}",
         "fsdp_config:",
         "  fsdp_version: 2",

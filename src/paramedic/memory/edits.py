@@ -120,9 +120,9 @@ def free_edits(candidate: Candidate) -> Iterator[Edit]:
     """What costs no speed and no numerics: room for a setting that fits tightly."""
     groups = {edit.group for edit in candidate.edits}
     for edit in edits(candidate.request):
-        if edit.effort == 1 and edit.group in ("alloc", "optimizer") and edit.group not in groups:
-            if _sensible(candidate.and_also(edit).request, (edit,)):
-                yield edit
+        free = edit.effort == 1 and edit.group in ("alloc", "optimizer") and edit.group not in groups
+        if free and _sensible(candidate.and_also(edit).request, (edit,)):
+            yield edit
 
 
 def candidates(request: Request) -> list[Candidate]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from paramedic.memory import outside
 from paramedic.memory.cards import Card, card_of
-from paramedic.memory.edits import Candidate, candidates, free_edits
+from paramedic.memory.edits import Candidate, Edit, candidates, free_edits
 from paramedic.memory.estimate import Estimate, checked, traced
 from paramedic.memory.process import Say, Tracing
 from paramedic.memory.request import Request, check
@@ -59,6 +59,10 @@ class Answer:
     tight: Estimate | None = None
     """What it was before an edit that costs nothing gave it room."""
 
+    @property
+    def wanted(self) -> tuple[Edit, ...]:
+        return self.candidate.edits[:-1] if self.tight is not None else self.candidate.edits
+
 
 @dataclass
 class Plan:
@@ -96,7 +100,7 @@ class _Planning:
             group, left = self._next(left, found)
             likely = [one for one in group if self._need(one.request).total <= self.card.memory]
             found.tried += len(group)
-            say(f"paramedic: {found.tried} settings looked at with few layers, {len(likely)} of the last may fit")
+            say(f"paramedic: looked at {found.tried} with few layers; of the last {len(group)}, {len(likely)} may fit")
             for candidate in likely:
                 if len(found.answers) < most and not _covered(candidate, found.answers):
                     self._whole(candidate, found)
@@ -165,9 +169,9 @@ class _Planning:
 
 
 def _covered(candidate: Candidate, answers: list[Answer]) -> bool:
-    """A set of edits that contains an answer's only adds effort to it."""
+    """A set of edits that contains an answer's, without what gave that room, only adds effort to it."""
     mine = {edit.title for edit in candidate.edits}
-    return any({edit.title for edit in answer.candidate.edits} <= mine for answer in answers)
+    return any({edit.title for edit in answer.wanted} <= mine for answer in answers)
 
 
 def grown(few: Estimate, more: Estimate, layers: int) -> Need:
