@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import inspect
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves
 
-from paramedic.memory import attention, buckets, entry, measure, models, pipeline, sharding, zero
+from paramedic.memory import attention, buckets, entry, measure, models, pipeline, places, sharding, zero
 from paramedic.memory import torch_internals as internals
 from paramedic.memory.allocator import Settings
 from paramedic.memory.cards import card_of
@@ -30,6 +31,7 @@ class _Step:
     """Elements of each parameter."""
     layers: int | None
     notes: list[str]
+    forwards: list[places.Forward]
 
 
 _KEPT: dict[tuple[Request, str], _Step] = {}
@@ -63,6 +65,9 @@ def _alone(request: Request, device: str, capacities: Sequence[int]) -> dict[str
     step = _shared(request, device)
     found = measure.measured(step.trace, Settings.parse(request.alloc_conf), capacities)
     found["notes"] = [*step.notes, *found["notes"]]
+    kinds = measure.owners_of(step.trace)
+    found["places"] = places.at_peak(step.trace, kinds, found.pop("at_event"), step.forwards)
+    found["forwards"] = [asdict(one) for one in step.forwards]
     return found | {"parameters": sum(step.sizes), "layers": step.layers}
 
 
@@ -101,7 +106,16 @@ def _trace(request: Request, device: str) -> _Step:
         with watching(tracer, work.model):
             run_steps(tracer, work, request, batch)
     trace = replace(tracer.trace, events=list(tracer.trace.events))  # the model's own end is no part of the step
-    return _Step(trace, sizes, work.layers, [*work.notes, *notes])
+    return _Step(trace, sizes, work.layers, [*work.notes, *notes], list(_forwards(work.model)))
+
+
+def _forwards(model: torch.nn.Module) -> Iterator[places.Forward]:
+    for name, module in model.named_modules():
+        code = getattr(inspect.unwrap(type(module).forward), "__code__", None)
+        if code is not None:
+            last = max((line for _, _, line in code.co_lines() if line is not None), default=code.co_firstlineno)
+            kind = code.co_qualname.split(".")[0]
+            yield places.Forward(name, kind, places.short(code.co_filename), code.co_firstlineno, last)
 
 
 def _prepared(request: Request, device: str) -> tuple[Tracer, Work, Any, list[str], list[int]]:
