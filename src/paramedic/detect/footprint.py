@@ -112,7 +112,11 @@ def _away(config: Part, name: str) -> bool:
 def _unknown(job: Job) -> bool:
     """Something else than the Trainer's Adam on all parameters may be meant, or something could not be read."""
     parts = [one for one in (job.arguments, job.deepspeed) if one is not None]
-    if any("?" in key for one in parts for key in one.facts):
+    if any("?" in key for one in parts for key in one.facts) or job.launch.get("launcher") == "accelerate":
+        return True  # accelerate's own file may share what the arguments do not
+    if any(job.arguments.has(key) and job.arguments.get(key) is None for key in ("fsdp", "deepspeed", "optim")):
+        return True
+    if job.deepspeed is None and any(job.arguments.has(key) for key in ("deepspeed", "deepspeed_config")):
         return True
     optimizer = job.arguments.get("optim")
     if optimizer is not None and optimizer not in _ADAM:
@@ -164,10 +168,10 @@ def _card(setup: Setup, launch: Part) -> tuple[int, Fact] | None:
     return None
 
 
-def plan_command(job: Job | None, card: int | None, world: int | None = None) -> str:
+def plan_command(job: Job | None, card: int | None, world: int | None = None, root: str = "") -> str:
     """`paramedic memory plan` with all that is known; … where it is not."""
-    words = ["paramedic", "memory", "plan", "--model"]
-    words.append(shlex.quote(job.model.source) if job is not None and job.model is not None else "config.json")
+    model = posixpath.join(root, job.model.source) if job is not None and job.model is not None else "config.json"
+    words = ["paramedic", "memory", "plan", "--model", shlex.quote(posixpath.normpath(model))]
     batch = _first(job, "per_device_train_batch_size", "micro_batch_size", "batch_size")
     if batch is None and job is not None and job.deepspeed is not None:
         batch = job.deepspeed.number_of("train_micro_batch_size_per_gpu")

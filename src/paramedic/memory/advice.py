@@ -28,18 +28,21 @@ def with_plan(report: ShownReport, paths: Sequence[str]) -> ShownReport:
 
 def _planned(verdict: Finding, world: int | None, paths: Sequence[str]) -> Finding:
     card = _card(verdict)
-    job = _job(paths)
+    folder = next((path for path in paths if os.path.isdir(path)), "")
+    job = _job(folder) if folder else None
+    command = footprint.plan_command(job, card, world, folder)
     states = _states(job)
-    command = footprint.plan_command(job, card, world)
-    too_much = states is not None and card is not None and states > card
-    title = "Ask which settings would fit, the smallest change first; no GPU is needed"
-    if too_much and states is not None and card is not None:
+    title = f"See what would fit: {command}"
+    if states is not None and card is not None and states > card:
         title = (
             f"Parameters and optimizer states alone take {memory.human(states)} of {memory.human(card)} on each rank: "
             "no smaller batch fits; ask which settings do"
         )
+    elif job is not None:
+        title = "Ask which settings of this job would fit, the smallest change first; no GPU is needed"
     fix = Fix(PATTERN, title, "manual", {"kind": "command", "run": command}, cause="device-memory-overcommit")
-    fixes = (fix, *verdict.fixes) if too_much or not verdict.fixes else (verdict.fixes[0], fix, *verdict.fixes[1:])
+    known = job is not None and job.model is not None
+    fixes = (fix, *verdict.fixes) if known or not verdict.fixes else (verdict.fixes[0], fix, *verdict.fixes[1:])
     return replace(verdict, fixes=fixes)
 
 
@@ -52,10 +55,9 @@ def _card(verdict: Finding) -> int | None:
     return None
 
 
-def _job(paths: Sequence[str]) -> footprint.Job | None:
-    """The only one that the folders among the paths start; with several nobody knows which of them failed."""
-    folders = [path for path in paths if os.path.isdir(path)]
-    found = [job for folder in folders[:1] for job in footprint.jobs(Setup(read_project(folder)))]
+def _job(folder: str) -> footprint.Job | None:
+    """The only one that the folder's scripts start; with several nobody knows which of them failed."""
+    found = list(footprint.jobs(Setup(read_project(folder))))
     return found[0] if len(found) == 1 else None
 
 
