@@ -17,8 +17,8 @@ import pytest
 
 from paramedic.commands import main
 from paramedic.errors import ParamedicError
-from paramedic.memory import compare, guard, outside, picture, process
-from paramedic.memory.cards import CARDS, GIB, card_of, size_of
+from paramedic.memory import compare, guard, outside, page, picture, process
+from paramedic.memory.cards import GIB, card_of, size_of
 from paramedic.memory.document import document
 from paramedic.memory.estimate import Estimate, estimates
 from paramedic.memory.request import Request, check
@@ -330,11 +330,14 @@ def test_an_estimate_beside_memory_stats(made: dict[str, Estimate], tmp_path: Pa
 
 
 def test_the_picture_is_one_file_that_loads_nothing(made: dict[str, Estimate]) -> None:
-    page = picture.page("Memory of <script>", "words & <b>", made["plain"].result["series"], CARDS["h200"].memory)
-    assert "<script>" not in page
-    assert "<polygon" in page
-    assert "http" not in page.replace("http-equiv", "")
-    lines = list(picture.chart(made["plain"].result["series"], 1))
+    drawn = page.page("Memory of <script>", "words & <b>", made["plain"])
+    assert "<script>" not in drawn
+    assert "<!-- " not in drawn
+    assert '<polygon class="optimizer"' in drawn
+    assert "far above" in drawn
+    assert "peak " in drawn
+    assert "http" not in drawn.replace("http-equiv", "")
+    lines = list(picture.chart(made["plain"].result["series"]))
     assert "forward" in lines[-1]
     assert "backward" in lines[-1]
 

@@ -64,7 +64,9 @@ def test_the_least_that_each_rank_holds(zero: dict[str, object] | None, each: fl
     assert footprint.least_bytes(job(project(tmp_path, zero)), 1000) == int(1000 * each)
 
 
-@pytest.mark.parametrize("more", ["--optim adafactor", "--lora_rank 8", "--fsdp $MODE", "--load_in_4bit", "--deepspeed away.json"])
+@pytest.mark.parametrize(
+    "more", ["--optim adafactor", "--lora_rank 8", "--fsdp $MODE", "--load_in_4bit", "--deepspeed away.json"]
+)
 def test_what_is_not_certain_is_not_said(more: str, tmp_path: Path) -> None:
     project(tmp_path, None, more=more)
     assert list(footprint.states_exceed_card(Setup(read_project(str(tmp_path))))) == []

@@ -129,7 +129,7 @@ def _estimate(args: argparse.Namespace) -> int:
 
 def _rendered(made: Estimate, args: argparse.Namespace) -> str:
     from paramedic.memory.document import document
-    from paramedic.memory.picture import page
+    from paramedic.memory.page import page
     from paramedic.memory.show import text
     from paramedic.report.escape import printable
     from paramedic.report.json import dumps
@@ -139,9 +139,7 @@ def _rendered(made: Estimate, args: argparse.Namespace) -> str:
         return dumps(document(made)) + "\n"
     words = "\n".join(printable(line) for line in text(made).split("\n"))
     if kind == "html":
-        return page(
-            f"Memory of {made.request.model or made.request.entry}", words, made.result["series"], made.card.memory
-        )
+        return page(f"Memory of {made.request.model or made.request.entry}", words, made)
     return words
 
 
