@@ -22,6 +22,7 @@ from paramedic.memory.cards import GIB, card_of, size_of
 from paramedic.memory.document import document
 from paramedic.memory.estimate import Estimate, estimates
 from paramedic.memory.request import Request, check
+from paramedic.memory.show import text
 
 SCHEMA = json.loads(resources.files("paramedic.memory").joinpath("memory.schema.json").read_text("utf-8"))
 GPT2 = {
@@ -222,6 +223,7 @@ def test_without_a_compiler_it_is_coarser_and_says_so(
     (found,) = estimates([made["plain"].request], print)
     assert found.result["way"] == "coarse"
     assert "compiler" in found.why_coarse
+    assert "Coarser than it might be: no C++ compiler" in text(found)
     assert found.allocated.mid == pytest.approx(made["plain"].allocated.mid, rel=0.05)
 
 
@@ -247,6 +249,9 @@ def test_the_users_own_code_is_traced(tmp_path: Path, capsys: pytest.CaptureFixt
         ("def build(): return 1", "returned int"),
         ("def other(): pass", "has no function build"),
         ("def build(): raise RuntimeError('no such file')", "no such file"),
+        ("def build(): import sys; sys.exit('stop')", "SystemExit: stop"),
+        ("import os; os._exit(7)", "ended with code 7"),
+        ("input('name? ')", "EOFError"),
     ],
 )
 def test_code_that_does_not_work_is_one_clear_line(
@@ -267,6 +272,8 @@ def test_code_that_does_not_work_is_one_clear_line(
     [
         ({"model_type": "gpt3"}, [], "knows no model_type 'gpt3'"),
         ({}, [], 'no "model_type"'),
+        ({**GPT2, "n_layer": 10**8}, [], "n_layer is 100,000,000"),
+        ({**GPT2, "n_head": 5}, [], "does not build"),
         (GPT2, ["--seq", "512"], "positions for 256 tokens"),
         (GPT2, ["--seq", "64", "--tp", "3"], "--tp 3"),
     ],

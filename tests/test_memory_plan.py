@@ -107,7 +107,7 @@ def test_an_answer_says_what_is_left_why_and_what_it_costs() -> None:
     found = plan.Plan(FOUR, CARDS["a100-40"], plan.Need(120 * GIB, {"parameters": 25 * GIB, "rounding": 1}))
     found.answers.append(plan.Answer(candidate, made(30 * GIB), 4.4, [effect]))
     text = answers.text(found)
-    assert "does not fit, about 120.00 GiB of 39.49 GiB a card: 25.00 GiB parameters." in text
+    assert "does not fit, about 120.00 GiB of 39.49 GiB a card:\n     25.00 GiB parameters\n" in text
     assert "fits: 30.00 GiB of 39.49 GiB, 9.49 GiB left, 8.49 GiB in the worst case" in text
     assert "removes 90.00 GiB (75%); costs: 10% slower, gathered twice" in text
     assert "fsdp_version: 2" in text

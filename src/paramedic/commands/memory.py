@@ -150,6 +150,8 @@ def _plan(args: argparse.Namespace) -> int:
     request = request_of(args)
     if request.entry:
         raise ParamedicError("memory plan: needs --model; with --entry, change your code and estimate it again")
+    if args.most < 1:
+        raise ParamedicError(f"--most {args.most}: must be 1 or more")
     _begin(args)
     found = (
         plan.largest(request, args.largest, _say(args)) if args.largest else plan.plan(request, args.most, _say(args))

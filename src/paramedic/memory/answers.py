@@ -71,7 +71,7 @@ def _lines(found: Plan) -> Iterator[str]:
         yield from _largest(found)
         return
     if found.need is not None:
-        yield _as_it_is(found, found.need)
+        yield from _as_it_is(found, found.need)
         yield ""
     if not found.answers:
         yield f"none of {found.tried} settings fits: use more or larger cards, or a smaller model"
@@ -91,15 +91,14 @@ def _largest(found: Plan) -> Iterator[str]:
     yield f"largest --{found.largest}: {value} ({verdict}{_room(answer)})"
 
 
-def _as_it_is(found: Plan, need: Need) -> str:
+def _as_it_is(found: Plan, need: Need) -> Iterator[str]:
     asked, card = found.asked, found.card
     cards = f"{asked.world_size} × {asked.gpu}" if asked.world_size > 1 else asked.gpu
     how = f", {asked.strategy}" if asked.strategy != "none" else ""
     fits = "fits" if need.total <= card.memory else "does not fit"
     parts = [f"{size(count)} {name}" for name, count in need.kinds.items() if count > need.total / 100]
-    return (
-        f"As it is ({cards}{how}): {fits}, about {size(need.total)} of {size(card.memory)} a card: {', '.join(parts)}."
-    )
+    yield f"As it is ({cards}{how}): {fits}, about {size(need.total)} of {size(card.memory)} a card:"
+    yield f"     {', '.join(parts)}"
 
 
 def _answer(number: int, answer: Answer) -> Iterator[str]:
@@ -107,7 +106,8 @@ def _answer(number: int, answer: Answer) -> Iterator[str]:
     yield f"{number}. {answer.candidate.title}"
     yield f"     {verdict}: {_room(answer)}; about {answer.speed:.1f} samples a second"
     for effect in answer.effects:
-        yield f"     {effect.title}: {effect.why}; {_removed(effect)}{_cost(effect)}"
+        yield f"     {effect.title}: {effect.why}"
+        yield f"         {_removed(effect)}{_cost(effect)}"
     for line in config_of(answer.candidate.request):
         yield f"       {line}".rstrip()
     yield ""
