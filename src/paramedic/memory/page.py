@@ -52,7 +52,7 @@ class _Drawing:
         self.made = made
         series = made.result["series"]
         self.points, self.phases = series["points"], series["phases"]
-        self.events = max(series["events"], 1)
+        self.events = max(int(series["events"]), 1)
         self.peak = max(self.points, key=total, default={"event": 0})
         most = max(total(self.peak), made.reserved.mid, 1)
         self.card = made.card.memory if made.card.memory <= FAR * most else None
