@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,13 +17,12 @@ import pytest
 
 from paramedic.commands import main
 from paramedic.errors import ParamedicError
-from paramedic.memory import compare, guard, outside, picture, plan, process
-from paramedic.memory.cards import CARDS, GIB, card_of, size_of
-from paramedic.memory.configs import config_of
+from paramedic.memory import compare, guard, outside, page, picture, process
+from paramedic.memory.cards import GIB, card_of, size_of
 from paramedic.memory.document import document
 from paramedic.memory.estimate import Estimate, estimates
 from paramedic.memory.request import Request, check
-from paramedic.memory.speed import samples_a_second
+from paramedic.memory.show import text
 
 SCHEMA = json.loads(resources.files("paramedic.memory").joinpath("memory.schema.json").read_text("utf-8"))
 GPT2 = {
@@ -225,6 +223,7 @@ def test_without_a_compiler_it_is_coarser_and_says_so(
     (found,) = estimates([made["plain"].request], print)
     assert found.result["way"] == "coarse"
     assert "compiler" in found.why_coarse
+    assert "Coarser than it might be: no C++ compiler" in text(found)
     assert found.allocated.mid == pytest.approx(made["plain"].allocated.mid, rel=0.05)
 
 
@@ -250,6 +249,9 @@ def test_the_users_own_code_is_traced(tmp_path: Path, capsys: pytest.CaptureFixt
         ("def build(): return 1", "returned int"),
         ("def other(): pass", "has no function build"),
         ("def build(): raise RuntimeError('no such file')", "no such file"),
+        ("def build(): import sys; sys.exit('stop')", "SystemExit: stop"),
+        ("import os; os._exit(7)", "ended with code 7"),
+        ("input('name? ')", "EOFError"),
     ],
 )
 def test_code_that_does_not_work_is_one_clear_line(
@@ -270,6 +272,8 @@ def test_code_that_does_not_work_is_one_clear_line(
     [
         ({"model_type": "gpt3"}, [], "knows no model_type 'gpt3'"),
         ({}, [], 'no "model_type"'),
+        ({**GPT2, "n_layer": 10**8}, [], "n_layer is 100,000,000"),
+        ({**GPT2, "n_head": 5}, [], "does not build"),
         (GPT2, ["--seq", "512"], "positions for 256 tokens"),
         (GPT2, ["--seq", "64", "--tp", "3"], "--tp 3"),
     ],
@@ -320,90 +324,7 @@ def test_secrets_do_not_reach_the_child(monkeypatch: pytest.MonkeyPatch) -> None
     assert kept["PLAIN"] == "y"
 
 
-# -- plan ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_the_plan_begins_with_the_smallest_change(configs: dict[str, str]) -> None:
-    asked = Request(model=configs["llama"], batch=8, seq=256, gpu="h200", gpu_memory="960MiB")
-    found = plan.plan(asked, 3, lambda text: None)
-    assert found.answers
-    efforts = [answer.candidate.effort for answer in found.answers]
-    assert efforts == sorted(efforts)
-    assert all(answer.estimate.fits != "no" for answer in found.answers)
-    assert found.answers[0].candidate.edits
-    assert "1. --" in plan.text(found)
-    json.dumps(plan.document(found))
-
-
-def test_a_plan_for_several_cards_offers_to_share(configs: dict[str, str]) -> None:
-    titles = {edit.title for one in plan.candidates(Request(model="x", batch=4, world_size=4)) for edit in one.edits}
-    assert {"--strategy fsdp2", "--strategy zero3", "--bucket-view", "--activation-checkpointing"} <= titles
-
-
-def test_the_largest_batch_fits_and_a_larger_one_does_not() -> None:
-    assert [plan._search(start, most.__ge__) for start, most in ((1, 13), (16, 13), (1, 0), (4, 4))] == [13, 13, 0, 4]
-
-
-@pytest.mark.parametrize("strategy", ["zero2", "zero3", "fsdp2", "none"])
-def test_a_plan_can_be_pasted(strategy: str) -> None:
-    asked = Request(
-        model="x", batch=4, strategy=strategy, world_size=4 if strategy != "none" else 1, checkpointing=True
-    )
-    text = "\n".join(config_of(asked))
-    if strategy.startswith("zero"):
-        assert json.loads(text)["zero_optimization"]["stage"] == int(strategy[-1])
-    else:
-        assert ("fsdp_version: 2" in text) == (strategy == "fsdp2")
-
-
-def test_more_work_or_more_moving_is_slower() -> None:
-    card, base = CARDS["a100-40"], Request(model="x", batch=4, seq=2048, strategy="fsdp2", world_size=4)
-    plain, again, away = (
-        samples_a_second(one, 7 * 10**9, card)
-        for one in (base, replace(base, checkpointing=True), replace(base, offload="parameters"))
-    )
-    assert plain > again > 0
-    assert plain > away
-
-
 # -- compare, picture, outside -------------------------------------------------------------------------------------
-
-
-def snapshot() -> dict[str, Any]:
-    blocks = [
-        {
-            "size": 1024,
-            "requested_size": 1000,
-            "state": "active_allocated",
-            "frames": [{"filename": "/home/me/train.py", "line": 7, "name": "f"}],
-        }
-    ]
-    segments = [{"total_size": 2 << 20, "allocated_size": 1024, "blocks": blocks}]
-    trace = [{"action": "alloc", "size": 4096}, {"action": "free_completed", "size": 4096}]
-    return {"segments": segments, "device_traces": [trace]}
-
-
-def test_a_snapshot_is_read_with_its_peak(tmp_path: Path) -> None:
-    file = tmp_path / "snapshot.pickle"
-    file.write_bytes(pickle.dumps(snapshot()))
-    found = compare.read(str(file))
-    assert (found.allocated, found.reserved) == (1024 + 4096, 2 << 20)
-    assert found.owners == {"/home/me/train.py:7": 1000}
-
-
-def test_a_snapshot_that_would_run_code_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "snapshot.pickle"
-    file.write_bytes(pickle.dumps(os.getcwd))
-    with pytest.raises(ParamedicError, match="refused"):
-        compare.read(str(file))
-
-
-@pytest.mark.parametrize("content", [b"", b"{}", b"{", pickle.dumps({"segments": [{}]}), pickle.dumps([1])])
-def test_other_files_are_refused(content: bytes, tmp_path: Path) -> None:
-    (tmp_path / "x").write_bytes(content)
-    with pytest.raises(ParamedicError):
-        compare.read(str(tmp_path / "x"))
 
 
 def test_an_estimate_beside_memory_stats(made: dict[str, Estimate], tmp_path: Path) -> None:
@@ -416,11 +337,14 @@ def test_an_estimate_beside_memory_stats(made: dict[str, Estimate], tmp_path: Pa
 
 
 def test_the_picture_is_one_file_that_loads_nothing(made: dict[str, Estimate]) -> None:
-    page = picture.page("Memory of <script>", "words & <b>", made["plain"].result["series"], CARDS["h200"].memory)
-    assert "<script>" not in page
-    assert "<polygon" in page
-    assert "http" not in page.replace("http-equiv", "")
-    lines = list(picture.chart(made["plain"].result["series"], 1))
+    drawn = page.page("Memory of <script>", "words & <b>", made["plain"])
+    assert "<script>" not in drawn
+    assert "<!-- " not in drawn
+    assert '<polygon class="optimizer"' in drawn
+    assert "far above" in drawn
+    assert "peak " in drawn
+    assert "http" not in drawn.replace("http-equiv", "")
+    lines = list(picture.chart(made["plain"].result["series"]))
     assert "forward" in lines[-1]
     assert "backward" in lines[-1]
 

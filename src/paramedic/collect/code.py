@@ -47,7 +47,8 @@ _NAMED = frozenset(
     DistributedDataParallel FullyShardedDataParallel fully_shard init_distributed Accelerator Fabric
     launch_from_torch initialize init_device_mesh set_static_graph static_graph use_orig_params
     DistributedSamplerWrapper split_dataset_by_node get_world_size WORLD_SIZE RANK MASTER_ADDR setdefault
-    sync_dist mpu parallel_state init"""
+    sync_dist mpu parallel_state init Trainer peft LoraConfig get_peft_model add_adapter requires_grad requires_grad_
+    bitsandbytes BitsAndBytesConfig load_in_4bit load_in_8bit quantization_config"""
     )
 )
 _RANK = re.compile(

@@ -56,6 +56,10 @@ def run(args: argparse.Namespace) -> int:
     config = flags.settings(args)
     with fetched(args.path) as paths, flags.interruptible(paths) as skipped, flags.progress_bar() as progress:
         report = diagnose(paths, flags.options(config), progress)
+        if report.verdict is not None and report.verdict.symptom == "device-out-of-memory":
+            from paramedic.memory.advice import with_plan
+
+            report = with_plan(report, paths)
     report = replace(report, skipped=(*report.skipped, *skipped))
     flags.write_report(report, args, config)
     return flags.exit_code(report, config.fail_on)

@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     planning.add_argument(
         "--largest", choices=("batch", "seq"), help="instead: the largest batch or sequence that fits as it is"
     )
-    planning.add_argument("--most", type=int, default=6, metavar="N", help="how many answers (default: 6)")
+    planning.add_argument("--most", type=int, default=3, metavar="N", help="how many answers (default: 3)")
 
 
 def _add_step(parser: argparse.ArgumentParser) -> None:
@@ -129,7 +129,7 @@ def _estimate(args: argparse.Namespace) -> int:
 
 def _rendered(made: Estimate, args: argparse.Namespace) -> str:
     from paramedic.memory.document import document
-    from paramedic.memory.picture import page
+    from paramedic.memory.page import page
     from paramedic.memory.show import text
     from paramedic.report.escape import printable
     from paramedic.report.json import dumps
@@ -139,25 +139,25 @@ def _rendered(made: Estimate, args: argparse.Namespace) -> str:
         return dumps(document(made)) + "\n"
     words = "\n".join(printable(line) for line in text(made).split("\n"))
     if kind == "html":
-        return page(
-            f"Memory of {made.request.model or made.request.entry}", words, made.result["series"], made.card.memory
-        )
+        return page(f"Memory of {made.request.model or made.request.entry}", words, made)
     return words
 
 
 def _plan(args: argparse.Namespace) -> int:
-    from paramedic.memory import plan
+    from paramedic.memory import answers, plan
     from paramedic.report.json import dumps
 
     request = request_of(args)
     if request.entry:
         raise ParamedicError("memory plan: needs --model; with --entry, change your code and estimate it again")
+    if args.most < 1:
+        raise ParamedicError(f"--most {args.most}: must be 1 or more")
     _begin(args)
     found = (
         plan.largest(request, args.largest, _say(args)) if args.largest else plan.plan(request, args.most, _say(args))
     )
     kind = args.format or flags.format_of(args.output, _FORMATS) or "text"
-    _write(args, dumps(plan.document(found)) + "\n" if kind == "json" else plan.text(found))
+    _write(args, dumps(answers.document(found)) + "\n" if kind == "json" else answers.text(found))
     return int(not found.answers)
 
 

@@ -8,6 +8,7 @@ from paramedic.detect import (
     code,
     configs,
     deepspeed,
+    footprint,
     jobsize,
     kubernetes,
     launchers,
@@ -28,6 +29,7 @@ _ROOMS: tuple[ModuleType, ...] = (
     kubernetes,
     variables,
     jobsize,
+    footprint,
     code,
 )
 

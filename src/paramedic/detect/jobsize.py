@@ -30,7 +30,7 @@ def world_size(launch: Part) -> tuple[int, tuple[Fact, ...]] | None:
     return None
 
 
-def _started(setup: Setup, *kinds: str) -> Iterator[tuple[Part, Part]]:
+def started(setup: Setup, *kinds: str) -> Iterator[tuple[Part, Part]]:
     """A launch command with the arguments of its own program."""
     by_place = {(part.source, part.number): part for part in setup.of("launch")}
     for part in setup.of(*kinds):
@@ -40,7 +40,7 @@ def _started(setup: Setup, *kinds: str) -> Iterator[tuple[Part, Part]]:
 
 
 def megatron_world(setup: Setup) -> Iterator[Hit]:
-    for launch, part in _started(setup, "megatron"):
+    for launch, part in started(setup, "megatron"):
         size = world_size(launch)
         keys = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
         degrees = [part.number_of(key) if part.has(key) else 1 for key in keys]
@@ -54,7 +54,7 @@ def megatron_world(setup: Setup) -> Iterator[Hit]:
 
 
 def megatron_global_batch(setup: Setup) -> Iterator[Hit]:
-    for launch, part in _started(setup, "megatron"):
+    for launch, part in started(setup, "megatron"):
         size = world_size(launch)
         total, micro = part.number_of("global_batch_size"), part.number_of("micro_batch_size")
         keys = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
@@ -78,16 +78,16 @@ def megatron_global_batch(setup: Setup) -> Iterator[Hit]:
                 yield Hit(quoted, {"total": total, "micro": micro, "replicas": replicas})
 
 
-def _deepspeed_of(setup: Setup, launch: Part, part: Part) -> Part | None:
+def deepspeed_of(setup: Setup, launch: Part, part: Part) -> Part | None:
     """The DeepSpeed configuration that the command names, where it lies in this folder."""
     for key in ("deepspeed", "deepspeed_config", "deepspeed_config_file"):
         named = part.get(key)
         if isinstance(named, str):
-            return _file(setup, launch.source, named, "deepspeed")
+            return file_named(setup, launch.source, named, "deepspeed")
     return None
 
 
-def _file(setup: Setup, source: str, named: str, kind: str) -> Part | None:
+def file_named(setup: Setup, source: str, named: str, kind: str) -> Part | None:
     beside = posixpath.normpath(posixpath.join(posixpath.dirname(source), named))
     for part in setup.of(kind):
         if part.source in (posixpath.normpath(named), beside):
@@ -97,8 +97,8 @@ def _file(setup: Setup, source: str, named: str, kind: str) -> Part | None:
 
 def deepspeed_world(setup: Setup) -> Iterator[Hit]:
     """All three sizes and the number of ranks are known: they agree, or nothing starts."""
-    for launch, part in _started(setup, "transformers", "arguments"):
-        size, config = world_size(launch), _deepspeed_of(setup, launch, part)
+    for launch, part in started(setup, "transformers", "arguments"):
+        size, config = world_size(launch), deepspeed_of(setup, launch, part)
         if size is None or config is None:
             continue
         keys = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
@@ -126,8 +126,8 @@ _SAME = {
 
 def trainer_and_deepspeed(setup: Setup) -> Iterator[Hit]:
     """The Trainer refuses to start where its arguments and DeepSpeed's file differ; "auto" cannot differ."""
-    for launch, part in _started(setup, "transformers"):
-        config = _deepspeed_of(setup, launch, part)
+    for launch, part in started(setup, "transformers"):
+        config = deepspeed_of(setup, launch, part)
         if config is None or not isinstance(part.get("deepspeed"), str):  # `--deepspeed FILE` is the Trainer's
             continue
         for key, argument in _SAME.items():
@@ -144,7 +144,7 @@ def named_file_missing(setup: Setup) -> Iterator[Hit]:
     """Only where other files of its folder are here, so that the project is surely all there."""
     sources = {source.id for source in setup.run.sources}
     folders = {posixpath.dirname(source) for source in sources}
-    for launch, part in _started(setup, "transformers", "arguments", "megatron"):
+    for launch, part in started(setup, "transformers", "arguments", "megatron"):
         for key in ("deepspeed", "deepspeed_config"):
             named = part.get(key)
             if not isinstance(named, str) or not named.endswith(".json") or named.startswith(("/", "~", "$")):
@@ -183,7 +183,7 @@ def accelerate_nodes(setup: Setup) -> Iterator[Hit]:
     """`accelerate launch --config_file x.yaml` in a batch script for another number of machines."""
     for launch in setup.of("launch"):
         named = launch.get("config_file")
-        config = _file(setup, launch.source, named, "accelerate") if isinstance(named, str) else None
+        config = file_named(setup, launch.source, named, "accelerate") if isinstance(named, str) else None
         batch = next((p for p in setup.of("slurm") if p.source == launch.source), None)
         if config is None or batch is None or launch.has("num_machines"):
             continue

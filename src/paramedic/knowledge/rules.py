@@ -21,7 +21,19 @@ from paramedic.knowledge.taxonomy import Taxonomy
 from paramedic.model import Consequence, Fix, Severity, Symptom
 
 BEFORE = frozenset(
-    ("configs", "deepspeed", "trainers", "megatron", "launchers", "slurm", "kubernetes", "variables", "jobsize", "code")
+    (
+        "configs",
+        "deepspeed",
+        "trainers",
+        "megatron",
+        "launchers",
+        "slurm",
+        "kubernetes",
+        "variables",
+        "jobsize",
+        "footprint",
+        "code",
+    )
 )
 """Rooms of `detect` that judge what a project would start with."""
 HEADINGS = ("What it means", "Confirm", "Fix", "Not this")

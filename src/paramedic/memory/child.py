@@ -19,12 +19,21 @@ from paramedic.memory.request import Request
 LONGEST_REASON = 600
 
 
-def main(task_file: str, result_file: str) -> int:
-    task = json.loads(Path(task_file).read_text("utf-8"))
-    _limit(task.get("limits", {}))
-    with contextlib.redirect_stdout(sys.stderr):  # whatever the user's code prints is no result
-        results = [_one(task, one) for one in _starting(task)]
-    Path(result_file).write_text(json.dumps(results), "utf-8")
+def main(answers: int) -> int:
+    """A line on standard input is a task, a line on `answers` its result. The user's code sees neither."""
+    with os.fdopen(os.dup(0), encoding="utf-8") as asked, os.fdopen(answers, "w", encoding="utf-8") as said:
+        nothing = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nothing, 0)
+        if not os.environ.get("PARAMEDIC_DEBUG"):
+            os.dup2(nothing, 2)
+        sys.stdin = os.fdopen(0, closefd=False)
+        with contextlib.redirect_stdout(sys.stderr):  # whatever the user's code prints is no result
+            for number, line in enumerate(asked):
+                task = json.loads(line)
+                if not number:
+                    _start(task)
+                said.write(json.dumps(_one(task)) + "\n")
+                said.flush()
     return 0
 
 
@@ -37,7 +46,8 @@ def _limit(limits: dict[str, int]) -> None:
             resource.setrlimit(number, (value, resource.getrlimit(number)[1]))
 
 
-def _starting(task: dict[str, Any]) -> list[dict[str, Any]]:
+def _start(task: dict[str, Any]) -> None:
+    _limit(task["limits"])
     if task["library"]:
         guard.load(Path(task["library"]))
     if not os.environ.get("PARAMEDIC_DEBUG"):
@@ -45,28 +55,28 @@ def _starting(task: dict[str, Any]) -> list[dict[str, Any]]:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ["CUDA_VISIBLE_DEVICES"] = "" if task["way"] != "card" else os.environ.get("CUDA_VISIBLE_DEVICES", "0")
-    found: list[dict[str, Any]] = task["requests"]
-    return found
 
 
-def _one(task: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
+def _one(task: dict[str, Any]) -> dict[str, Any]:
     start = time.monotonic()
     try:
         from paramedic.memory.ranks import traced
 
-        result = traced(Request.from_dict(request["request"]), task["way"], request["capacities"])
+        result = traced(Request.from_dict(task["request"]), task["way"], task["capacities"])
     except ParamedicError as error:
         return {"error": str(error)}
     except MemoryError:
         return {"error": "tracing the step took more memory than this process may have"}
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # the user's code may also exit, or raise what is no Exception
         if os.environ.get("PARAMEDIC_DEBUG"):
             traceback.print_exc()
         return {"error": _reason(error)}
     return result | {"seconds": round(time.monotonic() - start, 2)}
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     """The step failed: by what, and where in code that is not ours."""
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [
@@ -78,4 +88,4 @@ def _reason(error: Exception) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2]))
+    sys.exit(main(int(sys.argv[1])))

@@ -1,10 +1,14 @@
-"""An estimate beside what a real run measured: a memory snapshot, or the numbers of `torch.cuda.memory_stats`."""
+"""An estimate beside what a real run measured: a memory snapshot, or the numbers of `torch.cuda.memory_stats`.
+
+A snapshot's highest moment (`snapshot`) is put beside the estimate's, by where memory was taken (`places`).
+"""
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +17,15 @@ from paramedic.collect.plain_pickle import NotPlain, load
 from paramedic.errors import ParamedicError
 from paramedic.memory.document import breakdown
 from paramedic.memory.estimate import SCHEMA_VERSION, Estimate
+from paramedic.memory.places import BEFORE, Forward, Lines, names_of
 from paramedic.memory.show import size
+from paramedic.memory.snapshot import Peak, peak_of
+from paramedic.report.escape import printable
 
 LARGEST = 2 << 30
+OWNERS = 12
+PLACES = 16
+LINES = 8
 _STATS = {
     "allocated": ("allocated_bytes.all.peak", "max_memory_allocated", "peak_allocated_bytes"),
     "reserved": ("reserved_bytes.all.peak", "max_memory_reserved", "peak_reserved_bytes"),
@@ -27,8 +37,8 @@ class Measured:
     source: str
     allocated: int | None
     reserved: int | None
-    owners: dict[str, int] = field(default_factory=dict)
-    """Bytes alive in the snapshot by the user's line, where stacks were recorded."""
+    peak: Peak | None = None
+    """Of a snapshot; numbers alone have none."""
 
 
 def read(path: str) -> Measured:
@@ -65,48 +75,10 @@ def _snapshot(path: str, data: bytes) -> Measured:
     if not isinstance(segments, list):
         raise ParamedicError(f"{path}: no memory snapshot; make it with torch.cuda.memory._dump_snapshot(file)")
     try:
-        return _of_segments(path, segments, snapshot.get("device_traces"))
-    except (TypeError, KeyError, AttributeError, ValueError):
+        peak = peak_of(snapshot)
+    except (TypeError, KeyError, AttributeError, ValueError, IndexError):
         raise ParamedicError(f"{path}: a memory snapshot of a shape that is not known here") from None
-
-
-def _of_segments(path: str, segments: list[dict[str, Any]], traces: Any) -> Measured:
-    reserved = sum(int(one["total_size"]) for one in segments)
-    allocated = sum(int(one["allocated_size"]) for one in segments)
-    owners: dict[str, int] = defaultdict(int)
-    for segment in segments:
-        for block in segment.get("blocks", ()):
-            if block.get("state") == "active_allocated":
-                owners[_line(block.get("frames") or ())] += int(block.get("requested_size", block["size"]))
-    return Measured(
-        path, max(allocated, _peak(traces, allocated)), max(reserved, _peak_reserved(traces, reserved)), owners
-    )
-
-
-def _peak(traces: Any, end: int) -> int:
-    """The history is replayed backwards from what was allocated at its end."""
-    return _highest(traces, end, {"alloc": 1, "free_completed": -1})
-
-
-def _peak_reserved(traces: Any, end: int) -> int:
-    return _highest(traces, end, {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unmap": -1})
-
-
-def _highest(traces: Any, end: int, signs: dict[str, int]) -> int:
-    best = now = end
-    for trace in traces if isinstance(traces, list) else ():
-        for event in reversed(trace):
-            now -= signs.get(event.get("action"), 0) * int(event.get("size", 0))
-            best = max(best, now)
-    return best
-
-
-def _line(frames: Any) -> str:
-    for frame in frames:
-        name = str(frame.get("filename", ""))
-        if name.startswith("/") and "-packages/" not in name and "/lib/python" not in name:
-            return f"{name}:{frame.get('line')}"
-    return "no stack recorded" if not frames else "torch and libraries"
+    return Measured(path, peak.allocated, peak.reserved, peak)
 
 
 def compare(measured: Measured, made: Estimate) -> dict[str, Any]:
@@ -123,27 +95,99 @@ def compare(measured: Measured, made: Estimate) -> dict[str, Any]:
                     "within": one.low <= truth <= one.high,
                 }
             )
-    largest = sorted(measured.owners.items(), key=lambda item: -item[1])[:12]
+    forwards = [Forward(**one) for one in made.result.get("forwards", ())]
     return {
         "schema_version": SCHEMA_VERSION,
         "tool": {"name": "paramedic", "version": __version__},
         "measured": measured.source,
+        "at_peak": measured.peak.recorded if measured.peak else None,
         "rows": rows,
-        "alive_in_snapshot": [{"line": line, "bytes": count} for line, count in largest],
-        "estimated": {"breakdown": breakdown(made), "owners": made.result["owners"], "at": made.result["at"]},
+        "places": _places(measured.peak, made, forwards) if measured.peak else [],
+        "lines": _lines(measured.peak) if measured.peak else [],
+        "estimated": {
+            "breakdown": breakdown(made),
+            "owners": made.result["owners"][:OWNERS],
+            "at": made.result["at"],
+        },
     }
 
 
+def _places(peak: Peak, made: Estimate, forwards: list[Forward]) -> list[dict[str, Any]]:
+    """What was alive at both peaks, by where it was taken; where they part most comes first."""
+    lines, names = Lines(forwards), names_of(forwards)
+    really: dict[str, int] = defaultdict(int)
+    for block in peak.blocks:
+        really[BEFORE if block.before else lines.place(block.frames)] += block.size
+    ours: dict[str, int] = made.result.get("places", {})
+    rows = [
+        {
+            "place": place,
+            "modules": names.get(place),
+            "measured_bytes": really.get(place, 0),
+            "estimated_bytes": ours.get(place, 0),
+        }
+        for place in {**really, **ours}
+    ]
+    return sorted(rows, key=lambda row: (-abs(row["measured_bytes"] - row["estimated_bytes"]), str(row["place"])))
+
+
+def _lines(peak: Peak) -> list[dict[str, Any]]:
+    """The user's own lines that held the most."""
+    sums: dict[str, int] = defaultdict(int)
+    for block in peak.blocks:
+        line = _line(block.frames)
+        if line:
+            sums[line] += block.size
+    return [{"line": line, "bytes": count} for line, count in sorted(sums.items(), key=lambda item: -item[1])[:LINES]]
+
+
+def _line(frames: Any) -> str:
+    for frame in frames:
+        name = str(frame.get("filename", ""))
+        if name.endswith(".py") and "-packages/" not in name and "/lib/python" not in name:
+            return f"{name}:{frame.get('line')}"
+    return ""
+
+
 def text(found: dict[str, Any]) -> str:
-    lines = []
+    return "\n".join(printable(line) for line in _words(found)) + "\n"
+
+
+def _words(found: dict[str, Any]) -> Iterator[str]:
     for row in found["rows"]:
-        lines.append(
+        yield (
             f"{row['what']:10} measured {size(row['measured_bytes']):>11}   "
             f"estimated {size(row['estimated_bytes']):>11}   {row['difference']:+.1%}"
             f"{'' if row['within'] else '   outside the range'}"
         )
-    for row in found["alive_in_snapshot"]:
-        lines.append(f"  alive {size(row['bytes']):>11}   {row['line']}")
-    lines.append("estimated at the peak:")
-    lines += [f"  {name:14}{size(count):>12}" for name, count in found["estimated"]["breakdown"].items() if count]
-    return "\n".join(lines) + "\n"
+    if found["places"]:
+        yield ""
+        when = (
+            "at the peak" if found["at_peak"] else "alive in the snapshot, which has no history; estimate at its peak"
+        )
+        yield f"where it was taken ({when}), the largest difference first:"
+        yield f"  {'measured':>11} {'estimated':>11} {'more':>12}"
+        yield from _table(found["places"])
+    if found["lines"]:
+        yield ""
+        yield "your lines that held the most:"
+        yield from (f"  {size(row['bytes']):>11}   {row['line']}" for row in found["lines"])
+    if not found["places"]:
+        yield "estimated at the peak:"
+        parts = found["estimated"]["breakdown"].items()
+        yield from (f"  {name:14}{size(count):>12}" for name, count in parts if count)
+
+
+def _table(rows: list[dict[str, Any]]) -> Iterator[str]:
+    for row in rows[:PLACES]:
+        really, ours = row["measured_bytes"], row["estimated_bytes"]
+        of = f" ({row['modules']})" if row["modules"] else ""
+        yield f"  {size(really):>11} {size(ours):>11} {_signed(ours - really):>12}   {row['place']}{of}"
+    rest = rows[PLACES:]
+    if rest:
+        really, ours = (sum(row[f"{name}_bytes"] for row in rest) for name in ("measured", "estimated"))
+        yield f"  {size(really):>11} {size(ours):>11} {_signed(ours - really):>12}   {len(rest)} more places"
+
+
+def _signed(count: int) -> str:
+    return f"{'+' if count >= 0 else '-'}{size(abs(count))}"

@@ -9,6 +9,7 @@ from typing import Any
 from paramedic.errors import ParamedicError
 
 LARGEST_CONFIG = 4 << 20
+MOST_LAYERS = 10_000
 
 
 def read_config(path: str) -> dict[str, Any]:
@@ -26,4 +27,7 @@ def read_config(path: str) -> dict[str, Any]:
         raise ParamedicError(f"--model {path}: not JSON; give the config.json of a Hugging Face model") from None
     if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
         raise ParamedicError(f'--model {path}: no "model_type"; give the config.json of a Hugging Face model')
+    for name, value in config.items():
+        if "layer" in name and isinstance(value, int) and value > MOST_LAYERS:
+            raise ParamedicError(f"--model {path}: {name} is {value:,}; more than {MOST_LAYERS:,} are no model's")
     return config

@@ -15,7 +15,7 @@ from paramedic.errors import ParamedicError
 from paramedic.memory import outside
 from paramedic.memory.cards import Card, Range, card_of
 from paramedic.memory.config_json import read_config
-from paramedic.memory.process import Say, trace
+from paramedic.memory.process import Say, Tracing
 from paramedic.memory.request import Request, check
 
 SCHEMA_VERSION = 1
@@ -75,19 +75,26 @@ def estimate(request: Request, say: Say) -> Estimate:
 
 
 def estimates(requests: Sequence[Request], say: Say) -> list[Estimate]:
+    """All are checked before the first is traced."""
     for request in requests:
-        check(request)
-        if request.model:
-            read_config(request.model)
-    cards = [card_of(one.gpu, one.gpu_memory) for one in requests]
-    sizes = [_capacities(one, card) for one, card in zip(requests, cards, strict=True)]
-    results, why = trace(requests, sizes, say)
-    made = []
-    for request, card, result in zip(requests, cards, results, strict=True):
-        if "error" in result:
-            raise ParamedicError(f"memory: {result['error']}")
-        made.append(Estimate(request, card, result, result.pop("ranks", []), why))
-    return made
+        checked(request)
+    with Tracing(say) as tracing:
+        return [traced(request, tracing) for request in requests]
+
+
+def checked(request: Request) -> Card:
+    check(request)
+    if request.model:
+        read_config(request.model)
+    return card_of(request.gpu, request.gpu_memory)
+
+
+def traced(request: Request, tracing: Tracing) -> Estimate:
+    card = checked(request)
+    result = tracing.trace(request, _capacities(request, card))
+    if "error" in result:
+        raise ParamedicError(f"memory: {result['error']}")
+    return Estimate(request, card, result, result.pop("ranks", []), tracing.why_coarse)
 
 
 def _capacities(request: Request, card: Card) -> list[int]:

@@ -37,6 +37,7 @@ def measured(trace: Any, settings: Settings, capacities: Sequence[int]) -> dict[
         "first_step": first_step,
         "phases": _phase_peaks(trace),
         "at": _where(trace, at),
+        "at_event": at,
         "breakdown": _breakdown(trace, kinds, at, allocator.peak_allocated),
         "owners": _owners(trace, kinds, at),
         "series": _series(trace, kinds),
@@ -81,6 +82,9 @@ def owners_of(trace: Any) -> dict[int, str]:
 
 def _kind(trace: Any, event: Event, death: tuple[int, str] | None) -> str:
     moment = trace.moments[event[3]]
+    kept = death is None or death[1] in ("optimizer", "zero_grad")
+    if event[2] and moment.phase == "backward" and kept:  # FSDP's share of a gradient, from the stream that sums it up
+        return "gradients"
     if event[2] or moment.operation == "resize_":
         return "communication"
     if moment.phase == "build":

@@ -6,45 +6,48 @@ whole. Speed is predicted from arithmetic and bytes moved, and only used to orde
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import combinations
-from typing import Any
 
-from paramedic import __version__
 from paramedic.memory import outside
-from paramedic.memory.cards import card_of
-from paramedic.memory.configs import config_of
-from paramedic.memory.estimate import SCHEMA_VERSION, Estimate, estimates
-from paramedic.memory.process import Say
+from paramedic.memory.cards import Card, card_of
+from paramedic.memory.edits import Candidate, Edit, candidates, free_edits
+from paramedic.memory.estimate import Estimate, checked, traced
+from paramedic.memory.process import Say, Tracing
 from paramedic.memory.request import Request, check
 from paramedic.memory.show import size
 from paramedic.memory.speed import samples_a_second
+from paramedic.memory.states import states
+from paramedic.memory.zero import buffered
 
 FEW = (2, 4)
-MOST_EDITS = 3
-AT_ONCE = 8
-MOST_TRIED = 48
+AT_ONCE = 6
+MOST_TRIED = 60
 MARGIN = 1.03
+HOST_BYTES = 16
+"""A parameter with its gradient and Adam's moments, in fp32."""
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
+class Need:
+    """What a setting takes, grown from few layers: bytes on the device, and of each kind."""
+
+    total: int
+    kinds: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What one edit does, after those before it."""
+
     title: str
     why: str
-    effort: int
-    changes: dict[str, Any]
-    group: str
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    request: Request
-    edits: tuple[Edit, ...]
-
-    @property
-    def effort(self) -> int:
-        return sum(edit.effort for edit in self.edits)
+    cost: str
+    removes: int
+    share: float
+    """Of what the setting took without it."""
+    speed: float
+    """Times as fast as without it."""
 
 
 @dataclass
@@ -52,184 +55,143 @@ class Answer:
     candidate: Candidate
     estimate: Estimate
     speed: float
+    effects: list[Effect] = field(default_factory=list)
+    tight: Estimate | None = None
+    """What it was before an edit that costs nothing gave it room."""
+
+    @property
+    def wanted(self) -> tuple[Edit, ...]:
+        return self.candidate.edits[:-1] if self.tight is not None else self.candidate.edits
 
 
 @dataclass
 class Plan:
     asked: Request
+    """With the plainest strategy where none was named."""
+    card: Card
+    need: Need | None = None
+    """As it is."""
     answers: list[Answer] = field(default_factory=list)
     tried: int = 0
     largest: str | None = None
 
 
-def edits(request: Request) -> Iterator[Edit]:
-    """What may be changed, and what it costs."""
-    if request.attention == "eager":
-        yield Edit("--attention sdpa", "no score matrices are kept", 1, {"attention": "sdpa"}, "attention")
-    if request.optimizer in ("adamw", "adamw-foreach"):
-        yield Edit(
-            "--optimizer adamw-fused",
-            "the step makes no copy of all parameters",
-            1,
-            {"optimizer": "adamw-fused"},
-            "optimizer",
-        )
-    if "expandable_segments" not in request.alloc_conf:
-        conf = ",".join(part for part in (request.alloc_conf, "expandable_segments:True") if part)
-        yield Edit(f"--alloc-conf {conf}", "less is lost between segments", 1, {"alloc_conf": conf}, "alloc")
-    if request.strategy == "ddp" and not request.bucket_view:
-        yield Edit(
-            "--bucket-view", "gradients live in DDP's buckets, not beside them", 1, {"bucket_view": True}, "bucket"
-        )
-    if request.model and not request.checkpointing:
-        yield Edit(
-            "--activation-checkpointing",
-            "one more forward pass instead of kept activations",
-            2,
-            {"checkpointing": True},
-            "ac",
-        )
-    if request.dtype == "fp32":
-        yield Edit("--dtype bf16-autocast", "activations in half the bytes", 3, {"dtype": "bf16-autocast"}, "dtype")
-    yield from _smaller_batches(request)
-    yield from _shared(request)
-    if request.optimizer.startswith("adam") and request.optimizer != "adamw-8bit":
-        yield Edit(
-            "--optimizer adamw-8bit",
-            "moments in one byte each; needs bitsandbytes",
-            5,
-            {"optimizer": "adamw-8bit"},
-            "optimizer",
-        )
-
-
-def _smaller_batches(request: Request) -> Iterator[Edit]:
-    """The same samples in more passes."""
-    for times in (2, 4, 8, 16):
-        if request.batch % times == 0 and request.pp == 1:
-            parts = request.accumulation * times
-            yield Edit(
-                f"--batch {request.batch // times} --accumulation {parts}", "the same samples in more, smaller passes",
-                1 + times.bit_length() // 2, {"batch": request.batch // times, "accumulation": parts}, "batch",
-            )  # fmt: skip
-
-
-def _shared(request: Request) -> Iterator[Edit]:
-    if request.world_size < 2 or request.tp > 1 or request.pp > 1:
-        return
-    reasons = {
-        "fsdp2": "parameters, gradients and optimizer are shared among ranks",
-        "zero2": "gradients and optimizer are shared among ranks",
-        "zero3": "parameters, gradients and optimizer are shared among ranks (DeepSpeed)",
-    }
-    for strategy, why in reasons.items():
-        if request.strategy in ("none", "ddp", "zero1", "zero2") and strategy != request.strategy:
-            yield Edit(
-                f"--strategy {strategy}", why, 3 if strategy == "fsdp2" else 4, {"strategy": strategy}, "strategy"
-            )
-    if request.strategy in ("fsdp2", "zero2", "zero3") and request.offload == "none":
-        what = "optimizer" if request.strategy != "fsdp2" else "parameters"
-        yield Edit(f"--offload {what}", "kept in the host's memory; slow", 4, {"offload": what}, "offload")
-
-
-def candidates(request: Request) -> list[Candidate]:
-    """All sets of up to three edits that do not touch the same thing, the least effort first, then the fastest."""
-    start = request
-    if request.strategy == "none" and request.dp > 1:  # several cards and no word how: the plainest way
-        start = replace(request, strategy="ddp")
-    possible = list(edits(start))
-    found = [Candidate(start, ())]
-    for count in range(1, MOST_EDITS + 1):
-        for chosen in combinations(possible, count):
-            if len({edit.group for edit in chosen}) < count:
-                continue
-            changed = start
-            for edit in chosen:
-                changed = replace(changed, **edit.changes)
-            found.append(Candidate(changed, chosen))
-    return sorted(found, key=lambda one: (one.effort, len(one.edits)))
-
-
 def plan(request: Request, most: int, say: Say) -> Plan:
-    found = Plan(request)
-    card = card_of(request.gpu, request.gpu_memory)
-    all_of_them = candidates(request)
-    parameters = _parameters(all_of_them[0].request, say)
-    possible = [one for one in all_of_them if least(one.request, parameters) <= card.memory]
-    for group in _groups(possible):
-        if found.tried >= MOST_TRIED or len(found.answers) >= most:
-            break
-        say(f"paramedic: tries {len(group)} settings of effort {group[0].effort} to {group[-1].effort}")
-        likely = [one for one, need in zip(group, needs(group, say), strict=True) if need <= card.memory]
-        found.tried += len(group)
-        for candidate in likely:
-            if len(found.answers) < most and not _covered(candidate, found):
-                made = estimates([candidate.request], say)[0]
-                if made.fits != "no":
-                    speed = samples_a_second(candidate.request, parameters, card)
-                    found.answers.append(Answer(candidate, made, speed))
-    found.answers.sort(key=lambda one: (one.candidate.effort, -one.speed))
-    return found
+    with Tracing(say) as tracing:
+        return _Planning(request, tracing, say).run(most)
 
 
-def _parameters(request: Request, say: Say) -> int:
-    """Of the whole model, from two with few layers."""
-    if request.entry:
-        return int(estimates([request], say)[0].result["parameters"])
-    few, more = estimates([replace(request, layers=count) for count in FEW], say)
-    layers = few.result["layers"]
-    small, large = int(few.result["parameters"]), int(more.result["parameters"])
-    if not isinstance(layers, int) or large == small:
-        return small
-    return small + (large - small) * (layers - FEW[0]) // (FEW[1] - FEW[0])
+class _Planning:
+    def __init__(self, request: Request, tracing: Tracing, say: Say) -> None:
+        self.tracing, self.say = tracing, say
+        self.candidates = candidates(request)
+        self.start = self.candidates[0].request
+        self.card = checked(self.start)
+        self.parameters = 0
+        self._needs: dict[Request, Need] = {}
+
+    def run(self, most: int) -> Plan:
+        say = self.say
+        say("paramedic: looks at the setting as it is")
+        found = Plan(self.start, self.card, self._need(self.start))
+        left = [one for one in self.candidates if states(one.request, self.parameters) <= self.card.memory]
+        say(f"paramedic: {len(left)} of {len(self.candidates)} settings remain when states alone are counted")
+        while left and len(found.answers) < most and found.tried < MOST_TRIED:
+            group, left = self._next(left, found)
+            likely = [one for one in group if self._need(one.request).total <= self.card.memory]
+            found.tried += len(group)
+            say(f"paramedic: looked at {found.tried} with few layers; of the last {len(group)}, {len(likely)} may fit")
+            for candidate in likely:
+                if len(found.answers) < most and not _covered(candidate, found.answers):
+                    self._whole(candidate, found)
+        found.answers.sort(key=lambda one: (one.candidate.effort, -one.speed))
+        for answer in found.answers:
+            answer.effects = list(self._effects(answer))
+        return found
+
+    def _next(self, left: list[Candidate], found: Plan) -> tuple[list[Candidate], list[Candidate]]:
+        """All of the least effort that are left, the fastest first; none that only adds to an answer."""
+        left = [one for one in left if not _covered(one, found.answers)]
+        if not left:
+            return [], []
+        effort = left[0].effort
+        group = [one for one in left if one.effort == effort]
+        group.sort(key=lambda one: -self._speed(one.request))
+        group = group[:AT_ONCE]
+        return group, [one for one in left if one not in group]
+
+    def _whole(self, candidate: Candidate, found: Plan) -> None:
+        self.say(f"paramedic: traces the whole step with {candidate.title}")
+        made, tight = traced(candidate.request, self.tracing), None
+        if made.fits == "tight":
+            for edit in free_edits(candidate):
+                wider = candidate.and_also(edit)
+                again = traced(wider.request, self.tracing)
+                if again.fits == "yes":
+                    candidate, made, tight = wider, again, made
+                    break
+        if made.fits != "no":
+            found.answers.append(Answer(candidate, made, self._speed(candidate.request), tight=tight))
+
+    def _speed(self, request: Request) -> float:
+        return samples_a_second(request, self.parameters, self.card)
+
+    def _effects(self, answer: Answer) -> Iterator[Effect]:
+        before, edits = self.start, answer.candidate.edits
+        for edit in edits:
+            after = replace(before, **edit.changes)
+            old, new = self._need(before).total, self._need(after).total
+            if answer.tight is not None and edit is edits[-1]:
+                old, new = answer.tight.total.mid, answer.estimate.total.mid
+            cost = edit.cost
+            if edit.group == "offload":
+                away = HOST_BYTES * self.parameters // self.start.dp
+                cost += f", {size(away)} of the host's memory for each rank"
+            speed = self._speed(after) / self._speed(before)
+            yield Effect(edit.title, edit.why, cost, old - new, (old - new) / old, speed)
+            before = after
+
+    def _need(self, request: Request) -> Need:
+        if request not in self._needs:
+            self._needs[request] = self._look(request)
+        return self._needs[request]
+
+    def _look(self, request: Request) -> Need:
+        few = traced(replace(request, layers=FEW[0]), self.tracing)
+        layers = few.result["layers"]
+        if not isinstance(layers, int) or layers <= FEW[1]:
+            few = traced(request, self.tracing)
+            self.parameters = int(few.result["parameters"])
+            return Need(few.total.mid, dict(few.result["breakdown"]))
+        more = traced(replace(request, layers=FEW[1]), self.tracing)
+        self.parameters = _line(int(few.result["parameters"]), int(more.result["parameters"]), layers)
+        return grown(few, more, layers)
 
 
-def least(request: Request, parameters: int) -> int:
-    """What parameters, gradients and optimizer alone take: no trace is needed where that is too much already."""
-    engine = request.strategy.startswith("zero")
-    weight = 2 if engine or request.dtype in ("bf16", "fp16") else 4
-    adam = {"adamw-8bit": 2, "sgd": 0, "adafactor": 0, "none": 0, "sgd-momentum": weight}
-    moments = adam.get(request.optimizer, 8 if engine else 2 * weight)
-    kept = 0 if request.offload != "none" else moments + (4 if engine else 0)
-    share = 1 / request.dp
-    weights = share if request.strategy in ("zero3", "fsdp2") else 1.0
-    if request.offload == "parameters":
-        weights = 0.0
-    sharing = share if engine or request.strategy == "fsdp2" else 1.0
-    gradients = 0.0 if request.offload != "none" else sharing if request.strategy != "zero1" else 1.0
-    each = weight * weights + weight * gradients + kept * sharing
-    return int(parameters / (request.tp * request.pp) * each)
-
-
-def _groups(found: Sequence[Candidate]) -> Iterator[Sequence[Candidate]]:
-    for start in range(0, len(found), AT_ONCE):
-        yield found[start : start + AT_ONCE]
-
-
-def _covered(candidate: Candidate, found: Plan) -> bool:
-    """A set of edits that contains an answer's only adds effort to it."""
+def _covered(candidate: Candidate, answers: list[Answer]) -> bool:
+    """A set of edits that contains an answer's, without what gave that room, only adds effort to it."""
     mine = {edit.title for edit in candidate.edits}
-    return any({edit.title for edit in answer.candidate.edits} <= mine for answer in found.answers)
+    return any({edit.title for edit in answer.wanted} <= mine for answer in answers)
 
 
-def needs(found: Sequence[Candidate], say: Say) -> list[int]:
-    """Bytes on the device, grown from few layers where the model has layers to leave out."""
-    requests = [one.request for one in found]
-    if all(one.model for one in requests):
-        few = estimates([replace(one, layers=FEW[0]) for one in requests], say)
-        layers = few[0].result["layers"]
-        if isinstance(layers, int) and layers > FEW[1]:
-            more = estimates([replace(one, layers=FEW[1]) for one in requests], say)
-            return [_grown(a, b, layers) for a, b in zip(few, more, strict=True)]
-    return [one.total.mid for one in estimates(requests, say)]
-
-
-def _grown(few: Estimate, more: Estimate, layers: int) -> int:
-    """Each phase's peak grows evenly with layers; which of them is the highest may change."""
-    share = (layers - FEW[0]) / (FEW[1] - FEW[0])
+def grown(few: Estimate, more: Estimate, layers: int) -> Need:
+    """Each phase's peak grows evenly with layers, but for ZeRO's buffers, which have an end; the highest may change."""
     small, large = few.result["phases"], more.result["phases"]
-    peak = max(small[name] + (large[name] - small[name]) * share for name in large)
-    return int(peak * MARGIN) + outside.total(more.terms).mid
+    counts = [int(one.result["parameters"]) for one in (few, more)]
+    least, greater, whole = (buffered(more.request, count) for count in (*counts, _line(counts[0], counts[1], layers)))
+    peak = max(
+        _line(small.get(name, 0) - least.get(name, 0), large[name] - greater.get(name, 0), layers) + whole.get(name, 0)
+        for name in large
+    )
+    kinds = {
+        name: _line(few.result["breakdown"].get(name, 0), more.result["breakdown"][name], layers)
+        for name in more.result["breakdown"]
+    }
+    return Need(int(peak * MARGIN) + outside.total(more.terms).mid, kinds)
+
+
+def _line(few: int, more: int, layers: int) -> int:
+    return few + (more - few) * (layers - FEW[0]) // (FEW[1] - FEW[0])
 
 
 def largest(request: Request, what: str, say: Say) -> Plan:
@@ -238,27 +200,35 @@ def largest(request: Request, what: str, say: Say) -> Plan:
     card = card_of(request.gpu, request.gpu_memory)
     step = 1 if what == "batch" else 128
     start = getattr(request, what) or step
+    found = Plan(request, card, largest=what)
+    with Tracing(say) as tracing:
+        planning = _Planning(request, tracing, say)
 
-    def fits(count: int) -> bool:
-        one = Candidate(_sized(request, what, count * step), ())
-        return needs([one], say)[0] <= card.memory
+        def fits(count: int) -> bool:
+            found.tried += 1
+            need = planning._need(_sized(request, what, count * step)).total
+            say(f"paramedic: --{what} {count * step} takes about {need / (1 << 30):.1f} GiB")
+            return need <= card.memory
 
-    best = _search(max(start // step, 1), fits)
-    while best > 0:
-        asked = _sized(request, what, best * step)
-        made = estimates([asked], say)[0]
-        if made.fits != "no":
-            speed = samples_a_second(asked, made.result["parameters"], card)
-            return Plan(request, [Answer(Candidate(asked, ()), made, speed)], largest=what)
-        best = best * 15 // 16 if best > 16 else best - 1
-    return Plan(request, largest=what)
+        best = search(max(start // step, 1), fits)
+        while best > 0:
+            asked = _sized(request, what, best * step)
+            say(f"paramedic: traces the whole step with --{what} {best * step}")
+            made = traced(asked, tracing)
+            if made.fits != "no":
+                speed = samples_a_second(asked, made.result["parameters"], card)
+                found.answers.append(Answer(Candidate(asked, ()), made, speed))
+                return found
+            best = best * 15 // 16 if best > 16 else best - 1
+    return found
 
 
 def _sized(request: Request, what: str, count: int) -> Request:
     return replace(request, batch=count) if what == "batch" else replace(request, seq=count)
 
 
-def _search(start: int, fits: Any) -> int:
+def search(start: int, fits: Callable[[int], bool]) -> int:
+    """The largest that fits, to about 3 %, where all smaller ones do."""
     low, high = 0, start
     while high < 1 << 16 and fits(high):
         low, high = high, high * 2
@@ -269,60 +239,3 @@ def _search(start: int, fits: Any) -> int:
         else:
             high = middle
     return low
-
-
-def document(found: Plan) -> dict[str, Any]:
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "tool": {"name": "paramedic", "version": __version__},
-        "tried": found.tried,
-        "answers": [
-            {
-                "flags": flags(answer.candidate.request),
-                "edits": [{"change": edit.title, "why": edit.why} for edit in answer.candidate.edits],
-                "effort": answer.candidate.effort,
-                "predicted_samples_per_second": round(answer.speed, 2),
-                "fits": answer.estimate.fits,
-                "device_total_bytes": answer.estimate.total.mid,
-                "peak_allocated_bytes": answer.estimate.allocated.mid,
-                "config": config_of(answer.candidate.request),
-            }
-            for answer in found.answers
-        ],
-    }
-
-
-def flags(request: Request) -> str:
-    """The request as a command line would say it; what is default is left out."""
-    plain = Request()
-    words = []
-    for name, value in request.to_dict().items():
-        if value == getattr(plain, name) or name in ("layers",):
-            continue
-        flag = "--" + {"checkpointing": "activation-checkpointing"}.get(name, name).replace("_", "-")
-        words.append(flag if value is True else f"{flag} {value}")
-    return " ".join(words)
-
-
-def text(found: Plan) -> str:
-    if not found.answers:
-        what = f"no {found.largest} fits" if found.largest else f"none of {found.tried} settings fits"
-        return f"{what}: use more or larger cards, or a smaller model\n"
-    if found.largest:
-        answer = found.answers[0]
-        value = getattr(answer.candidate.request, found.largest)
-        return f"largest --{found.largest}: {value} ({size(answer.estimate.total.mid)} on the device)\n"
-    return "\n".join(line for number, answer in enumerate(found.answers, 1) for line in _lines(number, answer)) + "\n"
-
-
-def _lines(number: int, answer: Answer) -> Iterator[str]:
-    changes = answer.candidate.edits
-    yield f"{number}. {' '.join(edit.title for edit in changes) or 'as it is'}"
-    for edit in changes:
-        yield f"     {edit.title}: {edit.why}"
-    verdict = "fits" if answer.estimate.fits == "yes" else "fits tightly"
-    needs_now = f"{size(answer.estimate.total.mid)} of {size(answer.estimate.card.memory)}"
-    yield f"     {verdict}: {needs_now}; about {answer.speed:.1f} samples a second"
-    for line in config_of(answer.candidate.request):
-        yield f"       {line}"
-    yield ""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import inspect
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves
 
-from paramedic.memory import attention, buckets, entry, measure, models, pipeline, sharding, zero
+from paramedic.memory import attention, buckets, entry, measure, models, pipeline, places, sharding, zero
 from paramedic.memory import torch_internals as internals
 from paramedic.memory.allocator import Settings
 from paramedic.memory.cards import card_of
@@ -17,6 +18,24 @@ from paramedic.memory.models import Work
 from paramedic.memory.request import Request
 from paramedic.memory.step import make_optimizer, materialise, run_steps
 from paramedic.memory.trace import Trace, Tracer, watching
+
+ALIKE = 2
+"""Passes before one optimizer step: from the second on each takes what the second took."""
+MOST_KEPT = 8
+
+
+@dataclass(frozen=True)
+class _Step:
+    trace: Trace
+    sizes: list[int]
+    """Elements of each parameter."""
+    layers: int | None
+    notes: list[str]
+    forwards: list[places.Forward]
+
+
+_KEPT: dict[tuple[Request, str], _Step] = {}
+"""Traces that a later request of the same child may share."""
 
 
 def traced(request: Request, way: str, capacities: Sequence[int]) -> dict[str, Any]:
@@ -43,36 +62,60 @@ def set_up(request: Request, way: str, device: str) -> list[str]:
 
 
 def _alone(request: Request, device: str, capacities: Sequence[int]) -> dict[str, Any]:
-    trace, work, notes, parameters = _trace(request, device)
-    found = measure.measured(trace, Settings.parse(request.alloc_conf), capacities)
-    found["notes"] = [*work.notes, *notes, *found["notes"]]
-    return found | {"parameters": parameters, "layers": work.layers}
+    step = _shared(request, device)
+    found = measure.measured(step.trace, Settings.parse(request.alloc_conf), capacities)
+    found["notes"] = [*step.notes, *found["notes"]]
+    kinds = measure.owners_of(step.trace)
+    found["places"] = places.at_peak(step.trace, kinds, found.pop("at_event"), step.forwards)
+    found["forwards"] = [asdict(one) for one in step.forwards]
+    return found | {"parameters": sum(step.sizes), "layers": step.layers}
 
 
-def _trace(request: Request, device: str) -> tuple[Trace, Work, list[str], int]:
+def _shared(request: Request, device: str) -> _Step:
+    """The allocator's settings change no trace; ZeRO's stages differ by what is put over the same bare step."""
     zero_stage = request.strategy.startswith("zero")
+    bare = replace(
+        request, alloc_conf="", gpu_memory=None, bucket_view=False, accumulation=min(request.accumulation, ALIKE)
+    )
     if zero_stage:  # the engine holds the model in half precision, and the optimizer is its own
-        half = {"fp16-autocast": "fp16"}.get(
-            request.dtype, "bf16" if request.dtype == "bf16-autocast" else request.dtype
-        )
-        request = replace(request, dtype=half)
+        half = {"fp16-autocast": "fp16", "bf16-autocast": "bf16"}.get(request.dtype, request.dtype)
+        bare = replace(bare, dtype=half, strategy="zero3", offload="none", optimizer="none")
+    key = (bare, device)
+    if key not in _KEPT:
+        while len(_KEPT) >= MOST_KEPT:
+            del _KEPT[next(iter(_KEPT))]
+        _KEPT[key] = _trace(bare, device)
+    step = _KEPT[key]
+    if zero_stage:
+        return replace(step, trace=zero.over(step.trace, request, step.sizes))
+    if request.bucket_view and request.strategy == "ddp":
+        return replace(step, trace=buckets.into_buckets(step.trace))
+    return step
+
+
+def _trace(request: Request, device: str) -> _Step:
     with internals.fake_mode():
         tracer, work, batch, notes, sizes = _prepared(request, device)
-        if work.optimizer is None and not zero_stage and request.entry is None:
-            work.optimizer = make_optimizer(request.optimizer, work.model.parameters())
-        if zero_stage:
+        if request.strategy.startswith("zero"):
             work.optimizer = None
+        elif work.optimizer is None and request.entry is None:
+            work.optimizer = make_optimizer(request.optimizer, work.model.parameters())
         for leaf in tree_leaves(batch):
             if isinstance(leaf, torch.Tensor):
                 tracer.hold(leaf, "inputs")
         with watching(tracer, work.model):
             run_steps(tracer, work, request, batch)
-    trace = tracer.trace
-    if zero_stage:
-        trace = zero.over(trace, request, sizes)
-    elif request.bucket_view and request.strategy == "ddp":
-        trace = buckets.into_buckets(trace)
-    return trace, work, notes, sum(sizes)
+    trace = replace(tracer.trace, events=list(tracer.trace.events))  # the model's own end is no part of the step
+    return _Step(trace, sizes, work.layers, [*work.notes, *notes], list(_forwards(work.model)))
+
+
+def _forwards(model: torch.nn.Module) -> Iterator[places.Forward]:
+    for name, module in model.named_modules():
+        code = getattr(inspect.unwrap(type(module).forward), "__code__", None)
+        if code is not None:
+            last = max((line for _, _, line in code.co_lines() if line is not None), default=code.co_firstlineno)
+            kind = code.co_qualname.split(".")[0]
+            yield places.Forward(name, kind, places.short(code.co_filename), code.co_firstlineno, last)
 
 
 def _prepared(request: Request, device: str) -> tuple[Tracer, Work, Any, list[str], list[int]]:

@@ -47,7 +47,7 @@ def _lines(made: Estimate) -> Iterator[str]:
             for one in owners
         )
         yield ""
-    yield from chart(result["series"], made.allocated.mid)
+    yield from chart(result["series"])
     yield from _ranks(made)
     yield from _small_print(made)
 

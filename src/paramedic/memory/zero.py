@@ -34,6 +34,17 @@ def over(trace: Trace, request: Request, sizes: list[int], buffers: Buffers = Bu
     return _Rewriting(trace, engine).run()
 
 
+def buffered(request: Request, parameters: int) -> dict[str, int]:
+    """Bytes of the buffers that have a greatest size, by phase: they do not grow with the model for ever."""
+    if not request.strategy.startswith("zero"):
+        return {}
+    engine = _Engine(request, parameters, 0, Buffers())
+    always = engine.bucket if engine.stage == 3 else 0
+    forward = always + engine.gathered()
+    backward = forward + sum(size for _, _, size in engine.in_backward())
+    return {"forward": forward, "backward": backward, "optimizer": always, "zero_grad": always, "end": always}
+
+
 @dataclass(frozen=True, slots=True)
 class _Engine:
     request: Request
