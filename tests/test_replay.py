@@ -15,7 +15,7 @@ import jsonschema
 import pytest
 
 from paramedic.commands import main
-from paramedic.rank.tape import Tape
+from paramedic.rank.tape import VERSION, Tape
 from paramedic.replay import reading
 from paramedic.replay.compare import compare
 from paramedic.ward import environments
@@ -136,7 +136,7 @@ def test_nothing_in_common_is_no_agreement(tmp_path: Path, capsys: pytest.Captur
 
 def _other_version(folder: Path) -> None:
     file = folder / "recording/rank-00000/head.json"
-    file.write_text(file.read_text().replace('"paramedic_recording": 1', '"paramedic_recording": 7'))
+    file.write_text(file.read_text().replace(f'"paramedic_recording": {VERSION}', '"paramedic_recording": 7'))
 
 
 def _no_head(folder: Path) -> None:
@@ -151,7 +151,7 @@ def _strange_lines(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "why"),
     [
-        (_other_version, "recording format version 7; this Paramedic reads version 1"),
+        (_other_version, "recording format version 7; this Paramedic reads version 2"),
         (_no_head, "damaged"),
         (_strange_lines, "damaged recording"),
         (shutil.rmtree, "cannot be read"),

@@ -150,6 +150,12 @@ class State:
                     setattr(scheduler, name, tuple(found[key]) if isinstance(value, tuple) else found[key])
 
 
+def is_of_optimizer(name: str) -> bool:
+    """A state that it keeps, not a parameter as it holds it."""
+    words = name.split(" ", 3)
+    return words[0] == "optimizer" and words[2:3] != ["of"]
+
+
 def _alive(references: list[weakref.ref[Any]]) -> list[Any]:
     return [one for reference in references if (one := reference()) is not None]
 
