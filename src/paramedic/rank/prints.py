@@ -77,7 +77,7 @@ def _add(whole: Any, flat: Any, tensor: Any, finite: bool) -> bool:
         if values is not None:
             last = None if first + step >= count else (number + 1) * each
             totals.append(_total(values[number * each : last]))
-    sums[count:] = columns[0] if len(columns) == 1 else torch.stack(columns).sum(0)
+    torch.sum(torch.stack(columns), 0, out=sums[count:])
     whole.update(view(bytes_of(sums)))
     if tensor.element_size() >= 8:  # two flipped signs of doubles would cancel out in the others
         whole.update(view(bytes_of((words >> 32).sum(1))))

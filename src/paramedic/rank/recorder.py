@@ -67,6 +67,7 @@ class Recorder(Listener):
         self.stores = self.payload != "hash"
         self._lock = threading.Lock()
         self._told: set[str] = set()
+        self._optimizer_is_small = True
         self._names: list[str] = []
         self._replicas: dict[str, list[str]] = {}
 
@@ -270,11 +271,12 @@ class Recorder(Listener):
 
     def _tell_state(self, step: int) -> dict[str, str]:
         """Parameters and buffers; what the optimizer has beside them is much, and read seldom unless it is little."""
-        pairs = [pair for pair in self.state.tensors() if not pair[0].startswith("scaler")]
+        whole = self._optimizer_is_small or step % _FOR_GOOD == 0 or self._keeps_state(step)
+        pairs = [pair for pair in self.state.tensors(whole) if not pair[0].startswith("scaler")]
         known = self._tell_each("pa", [pair for pair in pairs if not is_of_optimizer(pair[0])])
         own = [pair for pair in pairs if is_of_optimizer(pair[0])]
-        size = sum(tensor.numel() * tensor.element_size() for _, tensor in own)
-        if own and (size <= _LITTLE or step % _FOR_GOOD == 0 or self._keeps_state(step)):
+        self._optimizer_is_small &= sum(one.numel() * one.element_size() for _, one in own) <= _LITTLE
+        if own and (self._optimizer_is_small or step % _FOR_GOOD == 0 or self._keeps_state(step)):
             known |= self._tell_each("op", own)
         return known
 
