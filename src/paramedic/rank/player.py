@@ -55,7 +55,8 @@ class Player(Listener):
         self.found: list[dict[str, Any]] = []
         self.notes: list[str] = []
         self.checked = {
-            name: [0, 0] for name in ("calls", "batches", "losses", "gradients", "parameters", "optimizer states", "random states")
+            name: [0, 0]
+            for name in ("calls", "batches", "losses", "gradients", "parameters", "optimizer states", "random states")
         }
         self.ops: Ops | None = None
         self.tape: Tape | None = None

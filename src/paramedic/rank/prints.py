@@ -63,7 +63,7 @@ def _add(whole: Any, flat: Any, tensor: Any, finite: bool) -> bool:
     torch = sys.modules["torch"]
     if flat.storage_offset() % 8:
         flat = flat.clone()
-    size, count = flat.numel(), flat.numel() // _ROW
+    count = flat.numel() // _ROW
     words = flat[: count * _ROW].view(torch.int64).view(-1, _COLUMNS)
     values = flat.view(tensor.dtype) if finite else None
     sums = torch.empty(count + _COLUMNS, dtype=torch.int64, device=flat.device)

@@ -110,7 +110,7 @@ class Tape:
 
     def _file(self, segment: str) -> int:
         if segment not in self._open:
-            path, spares = self._path(segment), self._spare.get(segment.split("-")[0])
+            path, spares = self._path(segment), self._spare.get(segment.partition("-")[0])
             flags = _FLAGS if spares else _FLAGS | os.O_TRUNC
             if spares:
                 spare, size = spares.pop()
@@ -154,7 +154,7 @@ class Tape:
         self._spares += 1
         spare = os.path.join(self.folder, "segments", f"{self._spares}.spare")
         os.rename(self._path(segment), spare)
-        self._spare.setdefault(segment.split("-")[0], []).append((spare, size))
+        self._spare.setdefault(segment.partition("-")[0], []).append((spare, size))
 
     def _drop_spares(self) -> None:
         for path, size in [one for many in self._spare.values() for one in many]:
