@@ -5,8 +5,9 @@
     python bench/replay_cost.py --ranks 4 --cuda      gloo ranks that share the GPU
 
 Prints the ratio of the steps with recording to the bare ones between which they stand, with a 95 % interval, the
-microseconds for each call, and the bytes for each step. What is done in every eighth step only (all parameters looked
-at, the state kept) is measured in steps of its own and counted with an eighth.
+microseconds for each call, and the bytes for each step. What is done in some steps only (the state kept, all parameters
+looked at where no payload is, optimizer states looked at) is measured in steps of its own and counted with its share.
+Fingerprints cost by the byte that is sent, a step by the token: tokens a rank and step are the ratio that decides.
 """
 
 from __future__ import annotations
@@ -25,19 +26,26 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 SITE = ROOT / "src" / "paramedic" / "rank" / "site"
-MODES = ("bare", "hash", "bare", "looked", "bare", "ring", "bare", "state")
+MODES = ("bare", "hash", "bare", "looked", "bare", "ring", "bare", "state", "bare", "tenth")
 EVERY = 8
 """`record --last 8`: a state every eighth step; with fingerprints alone, all parameters are looked at as seldom."""
+SHARES = {"hash": {"looked": 1 / EVERY}, "ring": {"state": 1 / EVERY, "tenth": 3 / 40}}
+"""Optimizer states are looked at in every tenth step, too: in forty steps three that keep no state of their own."""
+WARM = 4
+"""Rounds that do not count: by then the files of dropped steps are written over, as in all of a long job but its start."""
+TOKENS = 64  # of a sequence
 NEVER = 1 << 40
-WALL, BUSY = 1, 4
-"""Places in a row: seconds of wall, and of this rank's processor, which a loaded machine disturbs less."""
+WALL, BUSY, OWN = 1, 4, 5
+"""Places in a row: seconds of wall; of this rank's processor, which a loaded machine disturbs less; and of those what was
+spent inside of the recorder, which is a certain figure, without what its reading does to caches."""
 
 
 def loop(args: argparse.Namespace) -> None:
     """One rank."""
     import torch
     import torch.distributed as dist
-    from paramedic_rank import start  # type: ignore[import-not-found]
+    from paramedic_rank import recorder as recording  # type: ignore[import-not-found]
+    from paramedic_rank import start
     from torch import nn
 
     torch.set_num_threads(1)
@@ -58,17 +66,19 @@ def loop(args: argparse.Namespace) -> None:
             fully_shard(block, mesh=mesh)
         fully_shard(model, mesh=mesh)
     optimizer = torch.optim.AdamW(model.parameters())
-    batch = torch.randn(args.batch, 64, args.width, device=device)
+    batch = torch.randn(args.batch, TOKENS, args.width, device=device)
     recorder = start.recorder
+    own = timed(recorder)
     rows = []
-    for step in range(args.steps * len(MODES)):
+    for step in range((args.steps + WARM) * len(MODES)):
         mode = MODES[step % len(MODES)]
         recorder.paused = mode == "bare"
-        recorder.stores = mode in ("ring", "state")
+        recorder.stores = mode in ("ring", "state", "tenth")
         recorder.payload = "ring" if recorder.stores else "hash"
         recorder.last = 1 if mode == "state" else NEVER
+        recording._FOR_GOOD = 1 if mode == "tenth" else NEVER
         recorder._looks = lambda mode=mode: mode != "hash"
-        calls, before = recorder.calls, _written(recorder)
+        calls, before, own[0] = recorder.calls, _written(recorder), 0.0
         if args.cuda:
             torch.cuda.synchronize()
         began, busy = time.perf_counter(), time.process_time()
@@ -78,13 +88,32 @@ def loop(args: argparse.Namespace) -> None:
         if args.cuda:
             torch.cuda.synchronize()
         took, busy = time.perf_counter() - began, time.process_time() - busy
-        if step >= len(MODES):
-            rows.append([mode, took, recorder.calls - calls, _written(recorder) - before, busy])
+        if step >= WARM * len(MODES):
+            rows.append([mode, took, recorder.calls - calls, _written(recorder) - before, busy, own[0]])
     if rank == 0:
         parameters = sum(getattr(p, "_local_tensor", p).numel() * 4 for p in model.parameters())
         Path(os.environ["BENCH_ROWS"]).write_text(json.dumps({"rows": rows, "bytes": parameters}))
     dist.barrier()
     dist.destroy_process_group()
+
+
+def timed(recorder: Any) -> list[float]:
+    """Seconds of the processor that its methods take, in whatever thread they run."""
+    own = [0.0]
+
+    def of(method: Any) -> Any:
+        def called(*arguments: Any) -> Any:
+            began = time.thread_time()
+            try:
+                return method(*arguments)
+            finally:
+                own[0] += time.thread_time() - began
+
+        return called
+
+    for name in ("begin", "end", "batch", "loss", "gradients", "stepped"):
+        setattr(recorder, name, of(getattr(recorder, name)))
+    return own
 
 
 def _written(recorder: Any) -> int:
@@ -100,19 +129,24 @@ def ratios(rows: list[list[Any]], mode: str, of: int) -> list[float]:
     ]
 
 
-def spread(often: list[float], seldom: list[float]) -> str:
+def spread(rows: list[list[Any]], mode: str, of: int) -> str:
     """The usual cost, and what is seldom with its share; by the median, with a 95 % interval."""
     chance = random.Random(0)
+    usual, seldom = ratios(rows, mode, of), {one: ratios(rows, one, of) for one in SHARES[mode]}
+
+    def drawn(found: list[float]) -> list[float]:
+        return chance.choices(found, k=len(found))
+
     again = sorted(
-        _shared(chance.choices(often, k=len(often)), chance.choices(seldom, k=len(seldom))) for _ in range(2000)
+        _shared(mode, drawn(usual), {one: drawn(found) for one, found in seldom.items()}) for _ in range(2000)
     )
-    low, mid, high = (100 * (one - 1) for one in (again[50], _shared(often, seldom), again[1949]))
+    low, mid, high = (100 * (one - 1) for one in (again[50], _shared(mode, usual, seldom), again[1949]))
     return f"{mid:+.1f} % ({low:+.1f} to {high:+.1f})"
 
 
-def _shared(often: list[float], seldom: list[float]) -> float:
-    usual = median(often)
-    return usual + (median(seldom) - usual) / EVERY
+def _shared(mode: str, usual: list[float], seldom: dict[str, list[float]]) -> float:
+    often = median(usual)
+    return often + sum((median(seldom[one]) - often) * share for one, share in SHARES[mode].items())
 
 
 def measure(args: argparse.Namespace, way: str) -> dict[str, Any]:
@@ -152,32 +186,34 @@ def main() -> None:
     parser.add_argument("--loop", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.steps < 6:
-        parser.error("--steps: at least 6, the first of which only warms up")
+        parser.error("--steps: at least 6")
     if args.loop:
         loop(args)
         return
     print(
-        "| | bare step | fingerprints | payloads on disk | the same in processor time | a call, fingerprints | bytes a step |"
+        "| | bare step | fingerprints | payloads on disk | the same in processor time | the recorder's own processor time | a call, fingerprints | bytes a step |"
     )
-    print("|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|")
     for way in args.ways.split(","):
-        print(f"| {way}, {args.ranks} ranks | {' | '.join(cells(measure(args, way)))} |", flush=True)
+        found = measure(args, way)
+        print(
+            f"| {way}, {args.ranks} ranks, {found['bytes'] / 4e6:.1f} M parameters on each, {args.batch * TOKENS} tokens | {' | '.join(cells(found))} |",
+            flush=True,
+        )
 
 
 def cells(found: dict[str, Any]) -> list[str]:
     rows = found["rows"]
-    costs = [
-        spread(ratios(rows, often, of), ratios(rows, seldom, of))
-        for of in (WALL, BUSY)
-        for often, seldom in (("hash", "looked"), ("ring", "state"))
-    ]
+    costs = [spread(rows, mode, of) for of in (WALL, BUSY) for mode in ("hash", "ring")]
     bare, busy = (median(row[of] for row in rows if row[0] == "bare") for of in (WALL, BUSY))
+    own = {mode: median(row[OWN] for row in rows if row[0] == mode) / busy for mode in MODES}
+    alone = [own[mode] + sum((own[one] - own[mode]) * n for one, n in SHARES[mode].items()) for mode in SHARES]
     calls = median(row[2] for row in rows if row[0] == "hash")
-    micros = (median(row[BUSY] for row in rows if row[0] == "hash") - busy) * 1e6 / max(calls, 1)
+    micros = own["hash"] * busy * 1e6 / max(calls, 1)
     sizes = {mode: median(row[3] for row in rows if row[0] == mode) for mode in ("ring", "state")}
     size = sizes["ring"] + (sizes["state"] - sizes["ring"]) / EVERY
     return [
-        f"{1e3 * bare:.0f} ms", *costs[:2], f"{costs[2]}; {costs[3]}", f"{micros:.0f} µs of processor ({calls:.0f} calls)",
+        f"{1e3 * bare:.0f} ms, {1e3 * busy:.0f} of processor", *costs[:2], f"{costs[2]}; {costs[3]}", " and ".join(f"{100 * one:.1f} %" for one in alone), f"{micros:.0f} µs of processor ({calls:.0f} calls)",
         f"{size / 1e6:.1f} MB, {size / max(found['bytes'], 1):.2f} of this rank's parameters",
     ]  # fmt: skip
 

@@ -17,6 +17,7 @@ from paramedic.pipeline import diagnose
 from paramedic.rank import prints
 from paramedic.rank.calls import Call
 from paramedic.rank.pretend import pretend
+from paramedic.rank.recorder import Recorder
 from paramedic.rank.score import Score
 from paramedic.rank.state import State, random_states, set_random_states
 from paramedic.rank.tape import Segments, Tape, packed, read_log, unpacked
@@ -60,6 +61,23 @@ def test_a_fingerprint_is_of_the_values_not_of_the_layout() -> None:
     assert prints.of([torch.randn(3, 40_001)[:, 1:][0].clone()]) != prints.of([tensor])
     base = torch.arange(80_001, dtype=torch.uint8)
     assert prints.of([base[1:]]) == prints.of([base[1:].clone()])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int32, torch.complex64])
+def test_a_fingerprint_is_the_same_in_one_block_and_in_many(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tensor = torch.randn(700_003, generator=torch.Generator().manual_seed(1)).mul(9).to(dtype)
+    here = prints.look([tensor])
+    monkeypatch.setattr(prints, "_BLOCK", 1 << 20)
+    assert prints.look([tensor]) == here == (prints.of([tensor]), True)
+    if dtype.is_floating_point or dtype.is_complex:
+        for place in (0, 350_000, 700_002):
+            spoilt = tensor.clone()
+            spoilt[place] = float("nan")
+            for block in (1 << 20, 128):
+                monkeypatch.setattr(prints, "_BLOCK", block)
+                assert prints.look([spoilt])[1] is False
 
 
 def test_taking_a_fingerprint_leaves_storage_resizable() -> None:
@@ -140,6 +158,63 @@ def test_a_payload_that_is_not_whole_is_left_out(tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes()[:-1])
     found = Segments(str(tmp_path / "t"))
     assert [key in found for key in keys] == [True, True, False]
+
+
+def test_a_dropped_step_is_written_over_and_nothing_of_it_is_read(tmp_path: Path) -> None:
+    """Old headers and the new ones' places agree, as in a job whose steps are all alike; killed at any write."""
+    place = tmp_path / "t"
+    tape = Tape(str(place), 1 << 20)
+    old = [prints.of_bytes(bytes([number])) for number in range(4)]
+    new = [prints.of_bytes(bytes([number])) for number in range(10, 14)]
+    for key in old:
+        tape.put("step-00000001", key, [b"o" * 300])
+    tape.drop(["step-00000001"], reuse=True)
+    assert not Segments(str(place))._at
+    for count, key in enumerate(new[:3], 1):
+        tape.put("step-00000002", key, [b"n" * 300])
+        found = Segments(str(place))
+        assert list(found._at) == new[:count]
+        assert found.read(key) == b"n" * 300
+    assert not list((place / "segments").glob("*.spare"))
+    tape.close("step-00000002")
+    assert (place / "segments/step-00000002.seg").stat().st_size == 3 * 328
+    tape.drop(["step-00000002"], reuse=True)
+    tape.end()
+    assert not list((place / "segments").iterdir())
+
+
+def test_a_payload_counts_only_once_all_of_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "t"
+    tape = Tape(str(place), 1 << 20)
+    keys = [prints.of_bytes(bytes([number])) for number in range(3)]
+    tape.put("step-00000001", keys[0], [b"o" * 900])
+    tape.drop(["step-00000001"], reuse=True)
+    tape.put("step-00000002", keys[1], [b"n" * 100])
+
+    def killed(*_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "pwrite", killed)
+    with pytest.raises(KeyboardInterrupt):
+        tape.put("step-00000002", keys[2], [b"n" * 100])
+    assert list(Segments(str(place))._at) == [keys[1]]
+
+
+def test_large_optimizer_states_are_looked_at_where_a_state_is_kept_and_every_tenth_step(tmp_path: Path) -> None:
+    recorder = Recorder(str(tmp_path), {"payload": "ring", "last": 4})
+    recorder.tape = Tape(str(tmp_path / "t"), 1 << 30)
+    model = torch.nn.Linear(1024, 1024)
+    recorder.state.module(model)
+    optimizer = torch.optim.AdamW(model.parameters())
+    recorder.state.optimizer(optimizer)
+    for _ in range(12):
+        model(torch.ones(1, 1024)).sum().backward()
+        optimizer.step()
+        recorder.gradients(optimizer)
+        recorder.program.step()
+    lines, _ = read_log(str(tmp_path / "t/log.tape"))
+    steps = {kind: [line["s"] for line in lines if line["k"] == kind] for kind in ("gr", "pa", "op", "off")}
+    assert steps == {"gr": list(range(12)), "pa": list(range(1, 13)), "op": [4, 8, 10, 12], "off": []}
 
 
 def test_random_states_survive_a_round_trip() -> None:

@@ -15,12 +15,12 @@ import jsonschema
 import pytest
 
 from paramedic.commands import main
-from paramedic.rank.tape import Tape
+from paramedic.rank.tape import VERSION, Tape
 from paramedic.replay import reading
 from paramedic.replay.compare import compare
 from paramedic.ward import environments
 from test_record import PROGRAM, recording
-from test_run import PARAMEDIC, Job, environment, start, torchrun  # noqa: F401
+from test_run import PARAMEDIC, Job, environment, said, start, torchrun  # noqa: F401
 
 Start = Callable[..., Job]
 SCHEMA = json.loads(resources.files("paramedic.replay").joinpath("replay.schema.json").read_text("utf-8"))
@@ -136,7 +136,7 @@ def test_nothing_in_common_is_no_agreement(tmp_path: Path, capsys: pytest.Captur
 
 def _other_version(folder: Path) -> None:
     file = folder / "recording/rank-00000/head.json"
-    file.write_text(file.read_text().replace('"paramedic_recording": 1', '"paramedic_recording": 7'))
+    file.write_text(file.read_text().replace(f'"paramedic_recording": {VERSION}', '"paramedic_recording": 7'))
 
 
 def _no_head(folder: Path) -> None:
@@ -151,7 +151,7 @@ def _strange_lines(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "why"),
     [
-        (_other_version, "recording format version 7; this Paramedic reads version 1"),
+        (_other_version, "recording format version 7; this Paramedic reads version 2"),
         (_no_head, "damaged"),
         (_strange_lines, "damaged recording"),
         (shutil.rmtree, "cannot be read"),
@@ -231,13 +231,8 @@ def test_a_rank_of_ddp_runs_again_alone_bit_for_bit(tmp_path: Path, start: Start
     assert any("the loader gives others here" in note for note in one["notes"])
 
 
-KINDS = [
-    *("ddp", "ddp-accumulate", "ddp-mixed", "fsdp1", "fsdp2", "fsdp2_tp", "hsdp", "pipeline", "zero1"),
-    pytest.param(
-        "ddp-compiled",
-        marks=pytest.mark.xfail(strict=True, reason="the compiler of torch 2.13 refuses a process group in Python"),
-    ),
-]
+KINDS = ["ddp", "ddp-accumulate", "ddp-mixed", "fsdp1", "fsdp2", "fsdp2_tp", "hsdp", "pipeline", "zero1"]
+COMPILED = ["ddp-compiled", "ddp-inside", "ddp-functional", "fsdp2-compiled"]
 
 
 @pytest.mark.slow
@@ -250,6 +245,29 @@ def test_every_rank_runs_again_alone_bit_for_bit(kind: str, tmp_path: Path, star
     assert code == 0
     assert found["recording"]["faults"] == []
     assert all(one["checked"]["parameters"][1] >= 3 for one in found["ranks"])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("kind", COMPILED)
+def test_what_is_compiled_trains_the_same_and_runs_again_alone(
+    kind: str,
+    backend: str,
+    tmp_path: Path,
+    start: Start,  # noqa: F811
+) -> None:
+    if backend == "inductor" and not (shutil.which("g++") or shutil.which("clang++")):
+        pytest.skip("inductor needs a C++ compiler")
+    more = {"KIND": kind, "BACKEND": backend, "STEPS": 6}
+    bare = start(torchrun(PROGRAM), **more).ended()
+    code, out, err = start(recording(tmp_path / "rec", "--last", "2"), **more).ended()
+    assert (code, said(out)) == (0, said(bare[1])), err
+    assert "not whole" not in err
+    code, found, err = replayed(start(again(tmp_path / "rec", "--all"), **more))
+    assert (code, [one["bitwise"] for one in found["ranks"]]) == (0, [True] * 2), err
+    assert found["recording"]["faults"] == []
+    assert all(one["first_step"] > 1 and one["checked"]["calls"][1] > 3 for one in found["ranks"])
 
 
 @pytest.mark.slow

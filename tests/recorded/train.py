@@ -44,8 +44,30 @@ class Model(nn.Module):
 
 
 def ddp():
-    size = 25 if KIND.endswith("-compiled") else 0.01  # the compiler wants its first bucket to be the smallest
-    return nn.parallel.DistributedDataParallel(Model(batch_norm=True), bucket_cap_mb=size)
+    size = 25 if KIND.endswith(("-compiled", "-inside")) else 0.01  # the compiler wants its first bucket to be the smallest
+    model = compiled(Model(batch_norm=True)) if KIND.endswith("-inside") else Model(batch_norm=True)
+    return nn.parallel.DistributedDataParallel(model, bucket_cap_mb=size)
+
+
+def compiled(what, **more):
+    return torch.compile(what, backend=os.environ.get("BACKEND", "aot_eager"), **more)
+
+
+def shared_scale():
+    """In one graph: a functional collective, and two of torch.distributed that the compiler makes functional."""
+    import torch.distributed._functional_collectives as functional
+
+    size = dist.get_world_size()
+
+    def scaled(x):
+        mean = functional.all_reduce(x.mean(0), "sum", dist.group.WORLD) / size
+        most = x.abs().amax(0)
+        dist.all_reduce(most, op=dist.ReduceOp.MAX)
+        every = torch.empty(size, dtype=x.dtype)
+        dist.all_gather_into_tensor(every, x.std().reshape(1))
+        return (x - mean) / most + every.sum() * 1e-3
+
+    return compiled(scaled, fullgraph=True)
 
 
 def fsdp1():
@@ -148,7 +170,8 @@ def save(model, optimizer, place):
 def train(rank, size):
     model = {"ddp": ddp, "fsdp1": fsdp1, "fsdp2": fsdp2, "fsdp2_tp": fsdp2_tp, "hsdp": hsdp}[KIND.split("-")[0]]()
     if KIND.endswith("-compiled"):
-        model = torch.compile(model, backend="aot_eager")
+        model = compiled(model)
+    scaled = shared_scale() if KIND.endswith("-functional") else lambda x: x
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 100)
     shared = dist.new_group([0, 1])
@@ -168,7 +191,7 @@ def train(rank, size):
                 batch = next(source)
             with mixed:
                 x, y = batch
-                loss = nn.functional.cross_entropy(model(x * (1 + 0.01 * random.random())), y) / accumulate
+                loss = nn.functional.cross_entropy(model(scaled(x) * (1 + 0.01 * random.random())), y) / accumulate
                 if os.environ.get("DIVIDE") == str(done) and rank == 1:
                     zero = loss.detach() * 0
                     loss = loss * (zero / zero)

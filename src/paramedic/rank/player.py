@@ -19,7 +19,7 @@ from .pretend import pretend
 from .program import Listener, Program, replace_group
 from .recorder import leaves
 from .score import Score, differing
-from .state import State, random_states, set_random_states
+from .state import State, is_of_optimizer, random_states, set_random_states
 from .tape import Tape, folder_of, packed
 from .watching import Ops
 
@@ -55,7 +55,8 @@ class Player(Listener):
         self.found: list[dict[str, Any]] = []
         self.notes: list[str] = []
         self.checked = {
-            name: [0, 0] for name in ("calls", "batches", "losses", "gradients", "parameters", "random states")
+            name: [0, 0]
+            for name in ("calls", "batches", "losses", "gradients", "parameters", "optimizer states", "random states")
         }
         self.ops: Ops | None = None
         self.tape: Tape | None = None
@@ -256,7 +257,8 @@ class Player(Listener):
         self.seen = {}
         if self.exact and not self._is_there(step):
             pairs = {name: one for name, one in self.state.tensors() if not name.startswith("scaler")}
-            self._compare("pa", "parameters", pairs)
+            self._compare("pa", "parameters", {n: one for n, one in pairs.items() if not is_of_optimizer(n)})
+            self._compare("op", "optimizer states", {n: one for n, one in pairs.items() if is_of_optimizer(n)})
             self._check_random(step)
             self._tell("s", i=self.number)
         elif self._is_there(step):

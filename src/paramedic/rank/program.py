@@ -65,6 +65,7 @@ class Program:
             "torch.utils.data.dataloader": self.loaders,
             "torch.autograd": self.backward,
             "torch.distributed.rpc": self.remote_calls,
+            "torch._dynamo.trace_rules": self.compiler,
             "deepspeed.runtime.engine": self.engine,
         }
 
@@ -132,6 +133,11 @@ class Program:
     def remote_calls(self, module: Any) -> None:
         if hasattr(module, "init_rpc"):
             module.init_rpc = self.after(module.init_rpc, lambda: self.listener.not_covered("remote procedure calls"))
+
+    @staticmethod
+    def compiler(rules: Any) -> None:
+        """What is compiled calls our groups as it calls torch's own; the compiler must not try to read them."""
+        rules.add(__name__.rpartition(".")[0])
 
     # -- state -----------------------------------------------------------------------------------------------------
 

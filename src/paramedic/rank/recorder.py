@@ -17,12 +17,13 @@ from . import calls, prints
 from .fingerprint import environment
 from .groups import recording_group
 from .program import Listener, Program, replace_group
-from .state import State, random_states
+from .state import State, is_of_optimizer, random_states
 from .tape import SMALL, VERSION, Tape, folder_of, packed
 
 VARIABLE = "PARAMEDIC_RECORD"
 F = TypeVar("F", bound=Callable[..., Any])
 _SELDOM = 8  # steps between two looks at all parameters where no payload is kept
+_LITTLE = 4 << 20  # bytes of optimizer states that are looked at after every step
 _FOR_GOOD = 10  # every so many steps the print of each tensor stays, for whoever holds a checkpoint against it
 
 
@@ -66,6 +67,7 @@ class Recorder(Listener):
         self.stores = self.payload != "hash"
         self._lock = threading.Lock()
         self._told: set[str] = set()
+        self._optimizer_is_small = True
         self._names: list[str] = []
         self._replicas: dict[str, list[str]] = {}
 
@@ -110,7 +112,7 @@ class Recorder(Listener):
         if self.is_on and self.tape is not None:
             self._check_complete()
             self.tell("end", why=why, text=text[:400])
-            self.tape.sync()
+            self.tape.end()
 
     # -- what the program does -------------------------------------------------------------------------------------
 
@@ -140,13 +142,13 @@ class Recorder(Listener):
         if self.paused:
             return None
         call = calls.Call(op, arguments, group.rank())
-        print_in = prints.of(call.inputs) if call.inputs else None
+        print_in, is_finite = prints.look(call.inputs) if call.inputs else (None, True)
         name = str(group.group_name)
         said: dict[str, Any] = {"in": calls.shapes(call.inputs), "out": calls.shapes(call.outputs), "h": print_in}
         said.update(call.fields)
         if self.program.hands_over_objects:
             said["obj"] = 1
-        elif not all(map(prints.is_finite, call.inputs)):
+        elif not is_finite:
             said["nf"] = 1
         with self._lock:
             call.number = self.calls
@@ -163,10 +165,11 @@ class Recorder(Listener):
     def end(self, call: calls.Call) -> None:
         said: dict[str, Any] = {"i": call.number}
         if call.outputs:
-            key = said["h"] = prints.of(call.outputs)
+            key, is_finite = prints.look(call.outputs)
+            said["h"] = key
             if self.store(key, [prints.bytes_of(one) for one in call.outputs]):
                 said["p"] = 1
-            if not self.program.hands_over_objects and not all(map(prints.is_finite, call.outputs)):
+            if not self.program.hands_over_objects and not is_finite:
                 said["nf"] = 1
         self.tell("d", **said)
         if "nf" in said:
@@ -177,10 +180,10 @@ class Recorder(Listener):
         tensors = list(leaves(batch))
         if self.tape is None or self.paused or not tensors:
             return
-        key = prints.of(tensors)
+        key, is_finite = prints.look(tensors)
         kept = not self.redact and self.store(key, [prints.bytes_of(one) for one in tensors], small=False)
         said = {"h": key, "t": calls.shapes(tensors), "y": int(getattr(loader, "_num_yielded", 0))}
-        if not all(map(prints.is_finite, tensors)):
+        if not is_finite:
             said["nf"] = 1
         self.tell("b", **dict(said, p=1) if kept else said)
 
@@ -205,14 +208,13 @@ class Recorder(Listener):
             return
         step = self.program.steps
         self._check_complete()
-        if self._looks():
-            self._tell_each("pa", [pair for pair in self.state.tensors() if not pair[0].startswith("scaler")])
+        known = self._tell_state(step) if self._looks() else {}
         before = self.segment(step - 1)
         self._tell_random("")
         self.tell("s", i=self.calls)
         self.tape.close(before)
-        if self.payload == "ring" and self.keep_until is None and step % self.last == 0:
-            self._keep_state(step)
+        if self._keeps_state(step):
+            self._keep_state(step, known)
         if os.path.exists(os.path.join(self.folder, "keep")):
             self.keep("on demand")
         if self.keep_until is not None and step >= self.keep_until:
@@ -267,16 +269,31 @@ class Recorder(Listener):
         of = {name: prints.of_bytes(data)[:16] for name, data in states.items()}
         self.tell("r", h=key, p=int(kept), of=of, **({"at": where} if where else {}))
 
-    def _tell_each(self, kind: str, pairs: list[tuple[str, Any]]) -> None:
+    def _tell_state(self, step: int) -> dict[str, str]:
+        """Parameters and buffers; what the optimizer has beside them is much, and read seldom unless it is little."""
+        whole = self._optimizer_is_small or step % _FOR_GOOD == 0 or self._keeps_state(step)
+        pairs = [pair for pair in self.state.tensors(whole) if not pair[0].startswith("scaler")]
+        known = self._tell_each("pa", [pair for pair in pairs if not is_of_optimizer(pair[0])])
+        own = [pair for pair in pairs if is_of_optimizer(pair[0])]
+        self._optimizer_is_small &= sum(one.numel() * one.element_size() for _, one in own) <= _LITTLE
+        if own and (self._optimizer_is_small or step % _FOR_GOOD == 0 or self._keeps_state(step)):
+            known |= self._tell_each("op", own)
+        return known
+
+    def _keeps_state(self, step: int) -> bool:
+        return self.payload == "ring" and self.keep_until is None and step % self.last == 0
+
+    def _tell_each(self, kind: str, pairs: list[tuple[str, Any]]) -> dict[str, str]:
         """One print for all, and each by its name where the step is kept."""
         each = prints.each(pairs)
         data = json.dumps(each).encode()
         whole = prints.of_bytes(data)
         step = self.program.steps
-        segment = "each" if kind == "pa" and step % _FOR_GOOD == 0 else self.segment(step)
+        segment = "each" if kind != "gr" and step % _FOR_GOOD == 0 else self.segment(step)
         kept = self.stores and self._put(segment, whole, [data])
         replicas = {"rep": self._copies(each)} if kind == "pa" else {}
         self.tell(kind, h=whole, n=len(each), p=int(kept), **replicas)
+        return each
 
     def _copies(self, each: dict[str, str]) -> dict[str, str]:
         """One print of the parameters that must be equal on all ranks of a group."""
@@ -295,14 +312,14 @@ class Recorder(Listener):
             if names
         }
 
-    def _keep_state(self, step: int) -> None:
+    def _keep_state(self, step: int, known: dict[str, str]) -> None:
         """A new one, and nothing from before the one before it any more: from any moment at least so many steps."""
         tape = self.tape
         if tape is None:
             return
         segment, index = f"state-{step:08d}", []
         pairs = list(self.state.tensors())
-        keys = prints.each(pairs)
+        keys = known | prints.each([pair for pair in pairs if pair[0] not in known])
         for name, tensor in pairs:
             key = keys[name]
             if not self._put(segment, key, [prints.view(prints.bytes_of(tensor))]):
@@ -319,7 +336,7 @@ class Recorder(Listener):
         tape.close(segment)
         self.states.append(step)
         if len(self.states) > 1:
-            tape.drop(tape.before(self.states[-2]))
+            tape.drop(tape.before(self.states[-2]), reuse=True)
             self.states = self.states[-2:]
 
     def _check_complete(self) -> None:

@@ -12,7 +12,7 @@ from .tape import VERSION, Segments, opened, read_log, unpacked
 _NEEDED: dict[str, dict[str, Any]] = {
     "c": {"i": int, "g": str, "q": int, "op": str, "in": list, "out": list}, "d": {"i": int}, "g": {"g": str},
     "s": {"i": int}, "state": {"i": int, "h": str, "rng": str}, "b": {"h": str, "t": list},
-    "l": {"h": str, "v": (int, float, str)}, "gr": {"h": str}, "pa": {"h": str}, "r": {"of": dict},
+    "l": {"h": str, "v": (int, float, str)}, "gr": {"h": str}, "pa": {"h": str}, "op": {"h": str}, "r": {"of": dict},
     "names": {"groups": dict, "shards": dict, "places": dict, "transient": list},
 }  # fmt: skip
 _COMPARED = ("in", "out", "reduce", "root", "peer", "tag", "splits")

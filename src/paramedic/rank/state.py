@@ -41,7 +41,7 @@ class State:
         parts = {id(part) for module in modules for part in module._modules.values()}
         return [module for module in modules if id(module) not in parts and _has_state(module)]
 
-    def tensors(self) -> Iterator[tuple[str, Any]]:
+    def tensors(self, of_optimizers: bool = True) -> Iterator[tuple[str, Any]]:
         """Every tensor of this rank; of a distributed one, the part that it holds."""
         for number, root in enumerate(self.roots()):
             for name, one in root.named_parameters():
@@ -53,7 +53,7 @@ class State:
             for group in optimizer.param_groups:
                 for one in group["params"]:
                     yield from _held(f"optimizer {number} of {place}", one)
-                    for name, value in _leaves(optimizer.state.get(one, {})):
+                    for name, value in _leaves(optimizer.state.get(one, {})) if of_optimizers else ():
                         if hasattr(value, "untyped_storage"):
                             yield from _held(f"optimizer {number} {place} {name}", value)
                     place += 1
@@ -148,6 +148,12 @@ class State:
                 key = f"scheduler {number} {name}"
                 if _is_plain(value) and key in found:
                     setattr(scheduler, name, tuple(found[key]) if isinstance(value, tuple) else found[key])
+
+
+def is_of_optimizer(name: str) -> bool:
+    """A state that it keeps, not a parameter as it holds it."""
+    words = name.split(" ", 3)
+    return words[0] == "optimizer" and words[2:3] != ["of"]
 
 
 def _alive(references: list[weakref.ref[Any]]) -> list[Any]:

@@ -9,6 +9,7 @@ segments/small.seg    the small ones of all steps: numbers that programs decide 
 segments/each.seg     every tenth step's fingerprint of each tensor
 segments/step-N.seg   all others of step N, as long as they are among the last
 segments/state-N.seg  parameters, buffers, optimizer and random states after step N
+segments/N.spare      a dropped step's, to be written over: memory that the kernel has given already is much cheaper
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ import zlib
 from collections.abc import Iterable
 from typing import Any, BinaryIO
 
-VERSION = 1
+VERSION = 2
+"""2: optimizer states have lines of their own, beside those of parameters and buffers."""
 FOLDER = "recording"
 MARK = b"PMB1"
 HEADER = struct.Struct("<4s16sQ")
@@ -30,7 +32,9 @@ SMALL = 1024
 _FOR_GOOD = ("small", "each")
 _MOST_FOR_GOOD = 256 << 20
 _MOST_LINE = 64 << 20
-_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
+_FLAGS = os.O_WRONLY | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
+_END = bytes(4)
+"""Where the next header will be. A payload counts once its header is there, which is written after it."""
 
 
 def folder_of(place: str, rank: int, attempt: int = 0) -> str:
@@ -50,8 +54,14 @@ class Tape:
         self._lock = threading.Lock()
         self._sum = 0
         os.makedirs(os.path.join(folder, "segments"), exist_ok=True)
-        self._log = os.open(os.path.join(folder, "log.tape"), _FLAGS | os.O_TRUNC, 0o600)
+        self._log = os.open(os.path.join(folder, "log.tape"), _FLAGS | os.O_TRUNC | os.O_APPEND, 0o600)
         self._open: dict[str, int] = {}
+        self._at: dict[str, int] = {}
+        """Where in an open segment the next payload goes."""
+        self._old: dict[str, int] = {}
+        """Bytes of an open segment that are there from its former use."""
+        self._spare: dict[str, list[tuple[str, int]]] = {}
+        self._spares = 0
         self._keys: dict[str, set[str]] = {}
         self._sizes: dict[str, int] = {}
 
@@ -77,21 +87,38 @@ class Tape:
         with self._lock:
             if key in self._keys.setdefault(segment, set()):
                 return True
+            if self.stored + size > self.limit:
+                self._drop_spares()
             if self.is_full or self.stored + size > self.limit:
                 self.is_full = True
                 return False
             if segment in _FOR_GOOD and self._sizes.get(segment, 0) > _MOST_FOR_GOOD:
                 return False
-            _write_all(self._file(segment), [HEADER.pack(MARK, bytes.fromhex(key), size), *parts])
+            self._append(segment, HEADER.pack(MARK, bytes.fromhex(key), size), parts, size)
             self._keys[segment].add(key)
             self._sizes[segment] = self._sizes.get(segment, 0) + size + HEADER.size
             self.stored += size + HEADER.size
             self.written += size + HEADER.size
         return True
 
+    def _append(self, segment: str, header: bytes, parts: list[Any], size: int) -> None:
+        file, at = self._file(segment), self._at[segment]
+        end = at + HEADER.size + size
+        _write_all(file, [*parts, _END] if end < self._old.get(segment, 0) else parts, at + HEADER.size)
+        os.pwrite(file, header, at)
+        self._at[segment] = end
+
     def _file(self, segment: str) -> int:
         if segment not in self._open:
-            self._open[segment] = os.open(self._path(segment), _FLAGS | os.O_TRUNC, 0o600)
+            path, spares = self._path(segment), self._spare.get(segment.partition("-")[0])
+            flags = _FLAGS if spares else _FLAGS | os.O_TRUNC
+            if spares:
+                spare, size = spares.pop()
+                os.rename(spare, path)  # nothing in it counts: it was ended at its beginning
+                self._old[segment] = size
+                self.stored -= size
+            self._open[segment] = os.open(path, flags, 0o600)
+            self._at[segment] = 0
         return self._open[segment]
 
     def _path(self, segment: str) -> str:
@@ -100,18 +127,40 @@ class Tape:
     def close(self, segment: str) -> None:
         with self._lock:
             if segment in self._open:
-                os.close(self._open.pop(segment))
+                file, end = self._open.pop(segment), self._at.pop(segment)
+                if end < self._old.pop(segment, 0):
+                    os.ftruncate(file, end)
+                os.close(file)
             self._keys.pop(segment, None)
 
-    def drop(self, segments: Iterable[str]) -> None:
+    def drop(self, segments: Iterable[str], reuse: bool = False) -> None:
         for segment in segments:
             self.close(segment)
             with self._lock:
-                self.stored -= self._sizes.pop(segment, 0)
-            try:
-                os.unlink(self._path(segment))
-            except OSError:
-                continue
+                size = self._sizes.pop(segment, 0)
+                try:
+                    if reuse and size:
+                        self._put_aside(segment, size)
+                        continue
+                    self.stored -= size
+                    os.unlink(self._path(segment))
+                except OSError:
+                    continue
+
+    def _put_aside(self, segment: str, size: int) -> None:
+        file = os.open(self._path(segment), _FLAGS)
+        os.pwrite(file, _END, 0)
+        os.close(file)
+        self._spares += 1
+        spare = os.path.join(self.folder, "segments", f"{self._spares}.spare")
+        os.rename(self._path(segment), spare)
+        self._spare.setdefault(segment.partition("-")[0], []).append((spare, size))
+
+    def _drop_spares(self) -> None:
+        for path, size in [one for many in self._spare.values() for one in many]:
+            self.stored -= size
+            os.unlink(path)
+        self._spare.clear()
 
     def before(self, step: int) -> list[str]:
         """Segments of earlier steps."""
@@ -130,11 +179,21 @@ class Tape:
             for file in (self._log, *self._open.values()):
                 os.fsync(file)
 
+    def end(self) -> None:
+        """The job is over: nothing will be written over any more."""
+        self.sync()
+        with self._lock:
+            for segment, file in self._open.items():
+                if self._at[segment] < self._old.pop(segment, 0):
+                    os.ftruncate(file, self._at[segment])
+            self._drop_spares()
 
-def _write_all(file: int, parts: list[Any]) -> None:
+
+def _write_all(file: int, parts: list[Any], at: int) -> None:
     left = [memoryview(part) for part in parts if len(part)]
     while left:
-        done = os.writev(file, left[:64])
+        done = os.pwritev(file, left[:64], at)
+        at += done
         while left and done >= len(left[0]):
             done -= len(left.pop(0))
         if left and done:

@@ -12,7 +12,12 @@ from paramedic.rank.score import Score, differing
 from paramedic.rank.tape import opened
 from paramedic.replay.reading import Recording
 
-_KINDS = {"b": "batch", "l": "loss", "gr": "gradients", "pa": "state after the step", "r": "random states"}
+_KINDS = {
+    "b": "batch", "l": "loss", "gr": "gradients", "pa": "state after the step", "op": "optimizer states after the step",
+    "r": "random states",
+}  # fmt: skip
+_AFTER = tuple(_KINDS[kind] for kind in ("pa", "op", "r"))
+"""What is told once the step has been counted."""
 _LOCAL = ("call", "input", *_KINDS.values())
 """What a rank does by itself; an output comes from its peers."""
 _MOST_OPS = 50_000_000
@@ -180,4 +185,4 @@ def places(divergences: Sequence[Divergence]) -> str:
     """Ranks that differ first at the same place, in one phrase."""
     one = divergences[0]
     call = f"{one.kind} of call {one.call} ({one.op}, group {one.group})" if one.call is not None else one.kind
-    return f"{call}, step {one.step + (one.kind not in ('state after the step', 'random states'))}"
+    return f"{call}, step {one.step + (one.kind not in _AFTER)}"

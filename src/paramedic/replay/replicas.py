@@ -110,7 +110,7 @@ def _results(recording: Recording) -> dict[int, list[_Shared]]:
 
 def _states(members: Mapping[int, Score], group: str, step: int) -> Iterator[_Shared]:
     """Each tensor where the step is kept; else the parameters by one print for all of them, which every step has."""
-    maps = {rank: one.each("pa", step) for rank, one in members.items()}
+    maps = {rank: one.each("pa", step) | one.each("op", step) for rank, one in members.items()}
     each = _Shared("parameters", group, {rank: _of(one, group, maps[rank], "model ") for rank, one in members.items()})
     if not each.common():
         yield _Shared("parameters", group, {rank: _whole(one, group, step) for rank, one in members.items()})

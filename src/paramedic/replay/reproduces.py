@@ -84,7 +84,7 @@ def _known(score: Score) -> dict[int, dict[str, str]]:
     """The fingerprint of every tensor after each step that is kept, without what is in no checkpoint."""
     found = {}
     for kind, step in score.marks:
-        each = score.each(kind, step) if kind == "pa" else {}
+        each = score.each("pa", step) | score.each("op", step) if kind == "pa" else {}
         kept = {name: key for name, key in each.items() if _counts(name, score)}
         if kept:
             found[step] = kept
