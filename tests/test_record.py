@@ -353,3 +353,23 @@ def _program() -> list[str]:
     import sys
 
     return [sys.executable, str(PROGRAM)]
+
+
+def test_what_the_program_sets_after_its_group_stands_in_the_head(start: Start, tmp_path: Path) -> None:  # noqa: F811
+    (tmp_path / "late.py").write_text(
+        """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+torch.use_deterministic_algorithms(True)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model(torch.ones(2, 4)).sum().backward()
+optimizer.step()
+dist.destroy_process_group()
+"""
+    )
+    command = [*PARAMEDIC, "record", "-o", str(tmp_path / "rec"), "--", *torchrun(tmp_path / "late.py", 1)]
+    code, _, err = start(command).ended()
+    assert code == 0, err
+    head = json.loads(next((tmp_path / "rec").rglob("head.json")).read_text())
+    assert head["environment"]["deterministic"] is True

@@ -67,6 +67,7 @@ class Recorder(Listener):
         self.stores = self.payload != "hash"
         self._lock = threading.Lock()
         self._told: set[str] = set()
+        self._head: dict[str, Any] = {}
         self._optimizer_is_small = True
         self._names: list[str] = []
         self._replicas: dict[str, list[str]] = {}
@@ -101,12 +102,18 @@ class Recorder(Listener):
     def _begin(self, rank: int, size: int) -> None:
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         self.tape = Tape(folder_of(self.folder, rank, int(attempt) if attempt.isdigit() else 0), self.limit)
-        self.tape.head({
+        self._head = {
             "rank": rank, "world_size": size, "pid": os.getpid(), "at": time.time(), "prints": prints.NAME,
-            "payload": self.payload, "last": self.last, "redacted": self.redact, "environment": environment(),
-        })  # fmt: skip
+            "payload": self.payload, "last": self.last, "redacted": self.redact,
+        }  # fmt: skip
+        self._tell_environment()
         self.tell("head", rank=rank, world_size=size, version=VERSION, host=socket.gethostname(), payload=self.payload)
         self._tell_random("at set-up")
+
+    def _tell_environment(self) -> None:
+        """At the start, and again after the first step: only then is it known whether a GPU is used, and how."""
+        if self.tape is not None:
+            self.tape.head(dict(self._head, environment=environment()))
 
     def ended(self, why: str, text: str = "") -> None:
         if self.is_on and self.tape is not None:
@@ -207,6 +214,8 @@ class Recorder(Listener):
         if self.tape is None or self.paused:
             return
         step = self.program.steps
+        if step == 1:
+            self._tell_environment()
         self._check_complete()
         known = self._tell_state(step) if self._looks() else {}
         before = self.segment(step - 1)
