@@ -80,7 +80,7 @@ def test_attention_goes_the_way_that_the_card_goes() -> None:
 def truth() -> tuple[dict[str, Any], Any]:
     sys.path.insert(0, str(BENCH))
     try:
-        import cases  # type: ignore[import-not-found]
+        import cases
     finally:
         sys.path.remove(str(BENCH))
     return json.loads((BENCH / "truth.json").read_text())["cases"], cases.CASES

@@ -21,7 +21,7 @@ from cases import CASES, Case
 
 from paramedic.memory import outside
 from paramedic.memory.cards import card_of
-from paramedic.memory.process import trace
+from paramedic.memory.process import Tracing
 from paramedic.memory.request import Request
 
 SIZES = (0.85, 0.89, 0.93, 0.97, 1.03, 1.07, 1.11, 1.15)
@@ -42,7 +42,8 @@ def main() -> None:
     cases = [one for one in CASES if args.split in (one.split, "all")]
     for case in cases:
         if case.id not in rows:
-            rows[case.id] = row(case, truth["cases"][case.id], truth["limited"], rivals.get(case.id, {}))
+            tried = [one for one in truth["limited"] if one["id"] == case.id]
+            rows[case.id] = row(case, truth["cases"][case.id], tried, rivals.get(case.id, {}))
             if kept:
                 kept.write_text(json.dumps(rows, indent=1))
         print(line(case, rows[case.id]), flush=True)
@@ -68,8 +69,8 @@ def summary(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def row(case: Case, truth: dict[str, Any], limited: list[dict[str, Any]], rivals: dict[str, int]) -> dict[str, Any]:
-    need, tried = truth.get("need_bytes"), [one for one in limited if one["id"] == case.id]
+def row(case: Case, truth: dict[str, Any], tried: list[dict[str, Any]], rivals: dict[str, int]) -> dict[str, Any]:
+    need = truth.get("need_bytes")
     sizes = SIZES if need else ()
     with tempfile.TemporaryDirectory() as place:
         config = Path(place, "config.json")
@@ -78,7 +79,8 @@ def row(case: Case, truth: dict[str, Any], limited: list[dict[str, Any]], rivals
         guess = outside.total(outside.terms(request, card_of("h200"))).mid
         cards = [int(size * (need + truth["outside_bytes"])) - guess for size in sizes]
         limits = [one["limit_bytes"] for one in tried]
-        (made,), _ = trace([request], [[*cards, *limits]], lambda text: print(text, file=sys.stderr))
+        with Tracing(lambda text: print(text, file=sys.stderr)) as tracing:
+            made = tracing.trace(request, [*cards, *limits])
     fits = [one["fits"] for one in made["capacity"]]
     allocated = truth["peak_allocated_bytes"]
     return {

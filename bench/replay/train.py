@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -36,11 +37,11 @@ class Model(nn.Module):
         self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
         self.head = head
 
-    def forward(self, words: torch.Tensor) -> torch.Tensor:
+    def forward(self, words: torch.Tensor) -> Any:
         return self.head(self.encoder(self.embedding(words)).mean(1))
 
 
-model: nn.Module = Model().to(device)
+model: Any = Model().to(device)
 if args.way == "ddp":
     model = nn.parallel.DistributedDataParallel(model)
 else:
@@ -55,14 +56,14 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 words = torch.randint(0, 1000, (256, 32), generator=torch.Generator().manual_seed(1))
 labels = torch.randint(0, 10, (256,), generator=torch.Generator().manual_seed(2))
 data = torch.utils.data.TensorDataset(words, labels)
-sampler = torch.utils.data.DistributedSampler(data, ranks, rank)
+sampler: Any = torch.utils.data.DistributedSampler(data, ranks, rank)
 loader = iter(torch.utils.data.DataLoader(data, batch_size=256 // ranks // args.steps or 1, sampler=sampler))
 torch.manual_seed(100 + rank)
 for step in range(args.steps):
     batch, target = (one.to(device) for one in next(loader))
     with torch.autocast(device.type, torch.bfloat16, enabled=args.autocast):
         loss = nn.functional.cross_entropy(model(batch), target)
-    loss.backward()
+    loss.backward()  # type: ignore[no-untyped-call]
     optimizer.step()
     optimizer.zero_grad()
     if rank == 0:

@@ -24,9 +24,7 @@ def train(cfg):
     torch.manual_seed(7)
     dist.init_process_group("gloo")
     rank, size = dist.get_rank(), dist.get_world_size()
-    model = DistributedDataParallel(
-        torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.ReLU(), torch.nn.Linear(64, 4))
-    )
+    model = DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.ReLU(), torch.nn.Linear(64, 4)))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     inputs, labels = torch.randn(1024, 16), torch.randint(0, 4, (1024,))
     begin, total = 0, torch.zeros(())
@@ -43,9 +41,7 @@ def train(cfg):
         optimizer.zero_grad()
         total = torch.zeros(())
         for part in range(cfg["accumulation"]):
-            chosen = torch.arange(first + part * cfg["micro_batch"], first + (part + 1) * cfg["micro_batch"]) % len(
-                inputs
-            )
+            chosen = torch.arange(first + part * cfg["micro_batch"], first + (part + 1) * cfg["micro_batch"]) % len(inputs)
             loss = torch.nn.functional.cross_entropy(model(inputs[chosen]), labels[chosen]) / cfg["accumulation"]
             loss.backward()
             total += loss.detach()
@@ -73,8 +69,6 @@ def save(step, model, optimizer):
 if __name__ == "__main__":
     engine = sys.argv[1] if len(sys.argv) > 1 else "local"
     nodes = 1 if engine == "local" else 2
-    job = train.submit(
-        {"steps": 60, "micro_batch": 16, "accumulation": 2, "save_every": 20}, engine=engine, nodes=nodes
-    )
+    job = train.submit({"steps": 60, "micro_batch": 16, "accumulation": 2, "save_every": 20}, engine=engine, nodes=nodes)
     print(job.id, file=sys.stderr)
     print(job.result())
