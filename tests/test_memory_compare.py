@@ -12,6 +12,7 @@ import pytest
 
 from paramedic.errors import ParamedicError
 from paramedic.memory import compare
+from paramedic.memory.events import Moment
 from paramedic.memory.places import (
     BACKWARD,
     BEFORE,
@@ -24,7 +25,6 @@ from paramedic.memory.places import (
     at_peak,
 )
 from paramedic.memory.snapshot import peak_of
-from paramedic.memory.trace import Moment
 
 SITE = "/opt/env/lib/python3.12/site-packages/"
 MODELING = "transformers/models/llama/modeling_llama.py"

@@ -14,10 +14,11 @@ from paramedic.memory import attention, buckets, entry, measure, models, pipelin
 from paramedic.memory import torch_internals as internals
 from paramedic.memory.allocator import Settings
 from paramedic.memory.cards import card_of
+from paramedic.memory.events import Trace
 from paramedic.memory.models import Work
 from paramedic.memory.request import Request
 from paramedic.memory.step import make_optimizer, materialise, run_steps
-from paramedic.memory.trace import Trace, Tracer, watching
+from paramedic.memory.trace import Tracer, watching
 
 ALIKE = 2
 """Passes before one optimizer step: from the second on each takes what the second took."""

@@ -8,45 +8,21 @@ import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from paramedic.memory import guesses, kernels
 from paramedic.memory import torch_internals as internals
-from paramedic.memory.allocator import FREED, Event
+from paramedic.memory.allocator import FREED
 from paramedic.memory.cards import Card
+from paramedic.memory.events import Moment, Trace
 
 _ADD = torch.ops.aten.add.Tensor
 _INDEX_PUT = torch.ops.aten.index_put.default
 NEAR_PEAK = 0.9
 """Lines are looked up only for moments this near to the first step's peak: it costs."""
-
-
-class Moment(NamedTuple):
-    step: int
-    phase: str
-    module: str
-    operation: str
-
-
-@dataclass
-class Trace:
-    events: list[Event] = field(default_factory=list)
-    moments: list[Moment] = field(default_factory=list)
-    steps: list[int] = field(default_factory=list)
-    """Where each step begins in `events`; before the first: model, batch, and what is built around them."""
-    phases: list[tuple[int, int, str]] = field(default_factory=list)
-    """(event, step, phase): from which event on."""
-    lines: dict[int, str] = field(default_factory=dict)
-    """Event → the line of code that ran."""
-    notes: list[str] = field(default_factory=list)
-    kinds: dict[int, str] = field(default_factory=dict)
-    """Storages whose owner is known at birth: parameters, inputs, communication."""
-    optional: set[int] = field(default_factory=set)
-    """Workspaces without which the operation takes another way."""
 
 
 class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from paramedic.memory.allocator import FREED, Event
+from paramedic.memory.events import Moment, Trace
 from paramedic.memory.measure import owners_of
 from paramedic.memory.request import Request
-from paramedic.memory.trace import Moment, Trace
 
 MOMENTS = {"adamw-8bit": 2, "sgd": 0, "sgd-momentum": 4, "adafactor": 0, "none": 0}
 """Bytes an element of the optimizer's own states; Adam's are two fp32 numbers."""
