@@ -360,3 +360,12 @@ def test_no_torch_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ParamedicError, match=r"pip install 'paramedic\[memory\]'"):
         guard.find_torch()
+
+
+def test_another_architecture_than_the_config_names_is_told(
+    configs: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(LLAMA | {"architectures": ["TheirOwnForCausalLM"]}))
+    assert main(["memory", "estimate", "--model", str(config), "--seq", "64", "--gpu", "h100"]) == 0
+    assert "transformers has no TheirOwnForCausalLM: LlamaForCausalLM is taken" in capsys.readouterr().out

@@ -47,7 +47,9 @@ def from_config(request: Request) -> Work:
     layers = next((getattr(config, name) for name in _LAYERS if isinstance(getattr(config, name, None), int)), None)
     if request.layers is not None:
         _set_layers(config, request.layers)
-    model, more = _build(_class_of(config, given), config, request)
+    kind = _class_of(config, given)
+    notes += _other_than_named(kind, given)
+    model, more = _build(kind, config, request)
     experts = next(
         (
             value
@@ -109,6 +111,14 @@ def _class_of(config: Any, given: dict[str, Any]) -> Any:
         if name:
             return getattr(transformers, name if isinstance(name, str) else name[0])
     raise ParamedicError(f"--model: transformers has no model for model_type {config.model_type!r}; use --entry")
+
+
+def _other_than_named(kind: Any, given: dict[str, Any]) -> list[str]:
+    names = given.get("architectures")
+    named = [str(name)[:80] for name in names] if isinstance(names, list) else []
+    if not named or kind.__name__ in named:
+        return []
+    return [f"transformers has no {named[0]}: {kind.__name__} is taken"]
 
 
 def _build(kind: Any, config: Any, request: Request) -> tuple[torch.nn.Module, list[str]]:
