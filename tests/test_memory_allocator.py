@@ -106,13 +106,26 @@ def test_whatever_happens_the_books_balance(conf: str) -> None:
             allocator.give(held.pop(chance.randrange(len(held))))
         else:
             held.append(allocator.take(int(2 ** chance.uniform(4, 27)), chance.randrange(2)))
+        if chance.random() < 0.02:
+            allocator.flush()
         assert allocator.requested <= allocator.allocated <= allocator.reserved
     for block in held:
         allocator.give(block)
     assert allocator.allocated == allocator.requested == 0
-    if "expandable" not in conf:
-        allocator.flush()
-        assert allocator.reserved == 0
+    allocator.flush()
+    assert allocator.reserved == 0
+
+
+def test_an_expandable_segment_gives_its_free_pages_back_before_it_gives_up() -> None:
+    allocator = Allocator(100 * MIB, Settings(expandable=True))
+    first, second = allocator.take(40 * MIB), allocator.take(40 * MIB)
+    allocator.give(first)
+    assert allocator.take(60 * MIB) is not None
+    assert allocator.flushes == 1
+    with pytest.raises(OutOfMemory):
+        allocator.take(20 * MIB)
+    allocator.give(second)
+    assert allocator.take(40 * MIB) is not None
 
 
 def test_a_replay_says_where_the_peak_is_and_may_be_repeated() -> None:

@@ -63,7 +63,7 @@ class Settings:
 
 
 class Block:
-    __slots__ = ("after", "before", "free", "offset", "pool", "requested", "segment", "size")
+    __slots__ = ("after", "before", "free", "offset", "pool", "requested", "segment", "size", "unmapped")
 
     def __init__(self, pool: Pool, segment: int, offset: int, size: int) -> None:
         self.pool, self.segment, self.offset, self.size = pool, segment, offset, size
@@ -71,6 +71,8 @@ class Block:
         self.before: Block | None = None
         self.after: Block | None = None
         self.requested = 0
+        self.unmapped = 0
+        """Bytes of an expandable segment that were given back: the addresses are kept, the memory is not."""
 
     @property
     def key(self) -> tuple[int, int, int]:
@@ -102,6 +104,8 @@ class Pool:
         if at == len(self.keys):
             return None
         found = self.blocks[self.keys[at]]
+        if found.unmapped:
+            found = next((one for key in self.keys[at:] if not (one := self.blocks[key]).unmapped), found)
         if max_split is not None and not self.small:
             if size < max_split <= found.size:
                 return None
@@ -127,6 +131,7 @@ class Allocator:
         block = pool.best_fit(rounded, self.settings.max_split)
         if block is not None:
             pool.take(block)
+            self._map(block, rounded)
         else:
             block = self._grow(pool, rounded)
         self._split(block, rounded)
@@ -146,11 +151,16 @@ class Allocator:
         block.pool.add(block)
 
     def flush(self) -> None:
-        """Give every wholly free segment back to the driver."""
+        """Give every wholly free segment back to the driver; of expandable ones every free page."""
         self.flushes += 1
-        if self.settings.expandable:
-            return
         for pool in self._pools.values():
+            if self.settings.expandable:
+                page = _page(pool)
+                for block in pool.blocks.values():
+                    pages = max((block.offset + block.size) // page - -(-block.offset // page), 0) * page
+                    self.reserved -= pages - block.unmapped
+                    block.unmapped = pages
+                continue
             for block in [b for b in pool.blocks.values() if b.before is None and b.after is None]:
                 pool.take(block)
                 self.reserved -= block.size
@@ -182,15 +192,28 @@ class Allocator:
         self._segments += 1
         return Block(pool, self._segments, 0, segment)
 
+    def _map(self, block: Block, size: int, more: int = 0) -> None:
+        """Pages that were given back, or never had, are asked for: as many as the request touches."""
+        block.size += more
+        block.unmapped += more
+        page = _page(block.pool)
+        missing = min(-(-max(size - (block.size - block.unmapped), 0) // page) * page, block.unmapped)
+        try:
+            self._reserve(missing, size)
+        except OutOfMemory:
+            block.size -= more
+            block.unmapped -= more
+            block.pool.add(block)
+            raise
+        block.unmapped -= missing
+
     def _extend(self, pool: Pool, size: int) -> Block:
         """An expandable segment grows by whole pages behind its last block, which is used when it is free."""
-        page = SMALL_SEGMENT if pool.small else LARGE_SEGMENT
+        page = _page(pool)
         last = pool.last
         if last is not None and last.free:
             pool.take(last)
-            more = -(-(size - last.size) // page) * page
-            self._reserve(more, size)
-            last.size += more
+            self._map(last, size, -(-(size - last.size) // page) * page)
             return last
         more = -(-size // page) * page
         self._reserve(more, size)
@@ -223,6 +246,7 @@ class Allocator:
             return
         tail = Block(block.pool, block.segment, block.offset + size, rest)
         tail.before, tail.after = block, block.after
+        tail.unmapped, block.unmapped = block.unmapped, 0
         if block.after is not None:
             block.after.before = tail
         block.after, block.size = tail, size
@@ -245,11 +269,16 @@ class Allocator:
     @staticmethod
     def _join(first: Block, second: Block) -> None:
         first.size += second.size
+        first.unmapped += second.unmapped
         first.after = second.after
         if second.after is not None:
             second.after.before = first
         if first.pool.last is second:
             first.pool.last = first
+
+
+def _page(pool: Pool) -> int:
+    return SMALL_SEGMENT if pool.small else LARGE_SEGMENT
 
 
 class Replay:

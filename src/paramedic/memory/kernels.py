@@ -60,7 +60,7 @@ def cudnn_backward(args: Sequence[Any], out: Any, card: Card) -> list[int]:
     """cuDNN's workspace: as flash, one allocation."""
     query, key = args[1], args[2]
     batch, heads, rows, width = query.shape
-    size = batch * heads * rows * (width + 1) * 4
+    size = batch * heads * rows * (width + 1) * 4 + 256
     if key.shape[1] != heads:
         size += 2 * batch * key.shape[2] * heads * width * query.element_size()
     return [size]
@@ -105,9 +105,9 @@ def convolution_backward(args: Sequence[Any], out: Any, card: Card) -> list[int]
         found += _turned(source, grad, weight)
     if not args[10][1]:
         return found
-    if args[9] != 1:
-        return found + ([_bytes(source)] if not _channels_last(source) else [])
-    whole = weight.numel() * 4
+    whole = weight.numel() // weight.shape[1] * _up(weight.shape[1], 16 // grad.element_size()) * 4
+    if args[9] != 1:  # in fp32 torch has kernels of its own
+        return [*found, 8 * source.shape[0] * weight.numel() * 4] if grad.element_size() < 4 else found
     shares, dense = (128, 8) if grad.element_size() < 4 else (32, 2)
     if _plain(source, grad, weight) and grad.shape[-2] * grad.shape[-1] % dense == 0:
         return [*found, min(shares * whole, 64 * MIB)]
