@@ -44,7 +44,9 @@ class Model(nn.Module):
 
 
 def ddp():
-    size = 25 if KIND.endswith(("-compiled", "-inside")) else 0.01  # the compiler wants its first bucket to be the smallest
+    size = (
+        25 if KIND.endswith(("-compiled", "-inside")) else 0.01
+    )  # the compiler wants its first bucket to be the smallest
     model = compiled(Model(batch_norm=True)) if KIND.endswith("-inside") else Model(batch_norm=True)
     return nn.parallel.DistributedDataParallel(model, bucket_cap_mb=size)
 
