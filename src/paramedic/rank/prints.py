@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import sys
+import threading
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,6 +19,7 @@ _COLUMNS = _ROW // 8
 _SMALL = 2 * _ROW
 _BLOCK = 128  # rows, 1 MiB: fits into the cache of a processor's core
 LENGTH = 32  # hexadecimal digits
+_own = threading.local()
 
 
 def of(tensors: Iterable[Any]) -> str:
@@ -45,7 +47,20 @@ def of_bytes(data: Any) -> str:
     return hashlib.sha256(data, usedforsecurity=False).hexdigest()[:LENGTH]
 
 
+def is_reading() -> bool:
+    """Whether the operations that run now on this thread are those of a fingerprint, not the program's."""
+    return bool(getattr(_own, "reading", False))
+
+
 def _read(tensors: Iterable[Any], finite: bool) -> tuple[str, bool]:
+    _own.reading = True
+    try:
+        return _fingerprint(tensors, finite)
+    finally:
+        _own.reading = False
+
+
+def _fingerprint(tensors: Iterable[Any], finite: bool) -> tuple[str, bool]:
     whole = hashlib.sha256(usedforsecurity=False)
     is_good = True
     for tensor in tensors:

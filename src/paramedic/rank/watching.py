@@ -78,7 +78,7 @@ class Ops:
             self.stack.pop()
 
     def seen(self, function: Any, arguments: Any, result: Any) -> None:
-        if self._busy:
+        if self._busy or prints.is_reading():
             return
         self._busy = True
         try:
