@@ -64,6 +64,11 @@ class Estimate:
             return "no"
         return "yes" if worst and self.total.high <= self.card.memory else "tight"
 
+    @property
+    def squeezes(self) -> bool:
+        """It runs, but only because torch gives its cache back to the driver in every step, which is slow."""
+        return self.fits != "no" and self.total.mid > self.card.memory
+
     def _around(self, name: str, source: str) -> Range:
         mid = int(self.result[name])
         low, high = UNSURE[name]

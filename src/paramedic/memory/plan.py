@@ -130,7 +130,7 @@ class _Planning:
                 if again.fits == "yes":
                     candidate, made, tight = wider, again, made
                     break
-        if made.fits != "no":
+        if made.fits != "no" and not made.squeezes:
             found.answers.append(Answer(candidate, made, self._speed(candidate.request), tight=tight))
 
     def _speed(self, request: Request) -> float:

@@ -14,6 +14,7 @@ _WORDS = {
     "tight": "fits, but tightly: what lies outside torch, or a little fragmentation, can end it",
     "no": "does not fit",
 }
+_SQUEEZES = "fits, but only by giving torch's cache back to the driver in every step, which is slow"
 
 
 def size(count: int) -> str:
@@ -28,7 +29,7 @@ def text(made: Estimate) -> str:
 
 def _lines(made: Estimate) -> Iterator[str]:
     request, result = made.request, made.result
-    yield f"{request.gpu} with {size(made.card.memory)}: {_WORDS[made.fits]}."
+    yield f"{request.gpu} with {size(made.card.memory)}: {_SQUEEZES if made.squeezes else _WORDS[made.fits]}."
     yield ""
     for name, one in (("allocated", made.allocated), ("reserved", made.reserved), ("on the device", made.total)):
         yield f"  {name:14}{_range(one)}"
