@@ -21,23 +21,21 @@ H200 = card_of("h200")
 
 
 @pytest.mark.parametrize(
-    ("rows", "columns", "item", "parts", "counters"),
+    ("rows", "columns", "parts", "counters"),
     [
-        (4096, 4096, 2, 128 * MIB, 128),  # OPT's fc1.bias at 4 × 1024 tokens
-        (4096, 1024, 2, 32 * MIB, 32),
-        (12608, 4096, 2, 132 * MIB, 128),  # ViT's at 64 × 197 patches: more rows than blocks to share them
-        (2048, 1024, 4, 16 * MIB, 32),  # Llama's norm weights
+        (4096, 4096, 128 * MIB, 128),  # OPT's fc1.bias at 4 × 1024 tokens
+        (4096, 1024, 32 * MIB, 32),
+        (12608, 4096, 132 * MIB, 128),  # ViT's at 64 × 197 patches: more rows than blocks to share them
+        (2048, 1024, 16 * MIB, 32),  # Llama's norm weights
     ],
 )
-def test_the_sum_over_rows_takes_what_it_took_on_the_card(
-    rows: int, columns: int, item: int, parts: int, counters: int
-) -> None:
-    assert reduction.sizes((rows, columns), [0], item, 4, 132) == [parts, counters]
+def test_the_sum_over_rows_takes_what_it_took_on_the_card(rows: int, columns: int, parts: int, counters: int) -> None:
+    assert reduction.sizes((rows, columns), [0], 4, 132) == [parts, counters]
 
 
 def test_a_short_sum_takes_nothing() -> None:
-    assert reduction.sizes((64, 4096), [0], 4, 4, 132) == []
-    assert reduction.sizes((0, 8), [0], 4, 4, 132) == []
+    assert reduction.sizes((64, 4096), [0], 4, 132) == []
+    assert reduction.sizes((0, 8), [0], 4, 132) == []
 
 
 def meta(*shape: int, dtype: Any = None) -> Any:

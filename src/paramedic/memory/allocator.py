@@ -185,7 +185,7 @@ class Allocator:
     def _grow(self, pool: Pool, size: int) -> Block:
         if self.settings.expandable:
             return self._extend(pool, size)
-        segment = SMALL_SEGMENT if pool.small else LARGE_SEGMENT
+        segment = _page(pool)
         if size >= LEAST_LARGE:
             segment = -(-size // ROUND_LARGE) * ROUND_LARGE
         self._reserve(segment, size)
@@ -278,6 +278,7 @@ class Allocator:
 
 
 def _page(pool: Pool) -> int:
+    """The least that is asked of the driver at once."""
     return SMALL_SEGMENT if pool.small else LARGE_SEGMENT
 
 

@@ -145,7 +145,7 @@ def reduced(args: Sequence[Any], out: Any, card: Card) -> list[int]:
     dims = next((one for one in args[1:3] if isinstance(one, list | tuple)), [])
     if tensor.device.type == "cpu" or not tensor.is_contiguous() or not tensor.is_floating_point():
         return []
-    return reduction.sizes(tensor.shape, dims, tensor.element_size(), max(tensor.element_size(), 4), card.processors)
+    return reduction.sizes(tensor.shape, dims, max(tensor.element_size(), 4), card.processors)
 
 
 _ATEN = torch.ops.aten

@@ -15,15 +15,14 @@ LEAST, MOST = 16, 256
 WARP = 32
 
 
-def sizes(shape: Sequence[int], reduced: Sequence[int], item: int, sum_item: int, processors: int) -> list[int]:
+def sizes(shape: Sequence[int], reduced: Sequence[int], sum_item: int, processors: int) -> list[int]:
     """Bytes beside the result for a dense tensor: parts of outputs, and a counter for each block."""
-    outer, inner = _merged(shape, reduced)
+    single, along = _merged(shape, reduced)
     outputs = _product([size for size, gone in zip(shape, _gone(shape, reduced), strict=True) if not gone])
     inputs = _product(shape) // max(outputs, 1)
     if not outputs or inputs <= 1:
         return []
-    along = inner  # the fastest dimension is summed
-    width, height, vector = _first_shape(outputs, inputs, along, outer, item)
+    width, height, vector = _first_shape(outputs, inputs, along, single)
     threads, block_width, block_height = _block(width, height, vector)
     step_in, step_out = (block_width, 1) if along else (1, block_width)
     if _up(inputs, step_in) >= min(block_height * LEAST, MOST):
@@ -42,7 +41,7 @@ def sizes(shape: Sequence[int], reduced: Sequence[int], item: int, sum_item: int
     return [parts, 4 * grid]
 
 
-def _first_shape(outputs: int, inputs: int, along: bool, single: bool, item: int) -> tuple[int, int, int]:
+def _first_shape(outputs: int, inputs: int, along: bool, single: bool) -> tuple[int, int, int]:
     """Width and height that the block may have, and how many outputs a thread loads at once."""
     if along:
         return (inputs // 4 if single and inputs > 128 else inputs), outputs, 1

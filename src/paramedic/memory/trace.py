@@ -170,13 +170,9 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         if internals.Propagation.running:
             return func(*args, **kwargs)
-        if func is _ADD and self.phase == "backward" and self._sums_up(args, sys._getframe(1)):
+        if self.phase == "backward" and self._in_place(func, args, sys._getframe(1)):
             out = func(*args, **kwargs)
             self._inherit(args[0], out)
-            return out
-        if func is _INDEX_PUT and self.phase == "backward" and internals.called_by_engine(sys._getframe(1)):
-            out = func(*args, **kwargs)
-            self._inherit(args[0], out)  # with data, the zeros are filled in place
             return out
         out = guesses.run(func, args, kwargs, self)
         tensors = _tensors(out)
@@ -184,11 +180,15 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._record(func, args, out, tensors)
         return out
 
-    def _sums_up(self, args: Any, caller: Any) -> bool:
-        """Gradients that meet are summed into the first, if nobody else holds it. Not so for tensors without data."""
-        if len(args) != 2 or not all(isinstance(one, torch.Tensor) for one in args):
+    def _in_place(self, func: Any, args: Any, caller: Any) -> bool:
+        """What autograd writes over where there are data: its own zeros, and the first of gradients that meet."""
+        if func not in (_ADD, _INDEX_PUT) or not internals.called_by_engine(caller):
             return False
-        if not internals.called_by_engine(caller) or args[0].shape != args[1].shape:
+        return func is _INDEX_PUT or self._sums_up(args)
+
+    def _sums_up(self, args: Any) -> bool:
+        """Gradients that meet are summed into the first, if nobody else holds it."""
+        if len(args) != 2 or not all(isinstance(one, torch.Tensor) for one in args) or args[0].shape != args[1].shape:
             return False
         return internals.reference_counts(args[0]) == self._alone and args[0].is_contiguous()
 
