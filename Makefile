@@ -50,7 +50,7 @@ $(VENV)/dev: pyproject.toml $(TORCH) $(VENV)/core
 	$(BIN)/pip install --quiet --disable-pip-version-check -r $(TORCH)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c $(TORCH) -e '.[dev]'
 	@command -v chromium chromium-browser google-chrome >/dev/null || \
-	  { echo "installing chromium (the HTML report's test needs it)"; apt-get update -qq && apt-get install -y -qq chromium >/dev/null; }
+	  { echo "installing chromium (the HTML report's test needs it)"; apt-get -o DPkg::Lock::Timeout=300 update -qq && apt-get -o DPkg::Lock::Timeout=300 install -y -qq chromium >/dev/null; }
 	@command -v ip >/dev/null && command -v nft >/dev/null || \
-	  { echo "installing iproute2 and nftables (the network lab needs them)"; apt-get update -qq && apt-get install -y -qq iproute2 nftables >/dev/null; }
+	  { echo "installing iproute2 and nftables (the network lab needs them)"; apt-get -o DPkg::Lock::Timeout=300 update -qq && apt-get -o DPkg::Lock::Timeout=300 install -y -qq iproute2 nftables >/dev/null; }
 	@touch $@

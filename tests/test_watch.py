@@ -354,7 +354,7 @@ def test_a_secret_in_a_state_is_taken_out(tmp_path: Path, knowledge: Knowledge) 
 
 
 def watcher(tmp_path: Path, ranks: Sequence[Pulse]) -> Watcher:
-    one = Watcher(str(tmp_path), ["x"], lambda folder: pytest.fail("not asked"), view=live_none())
+    one = Watcher(str(tmp_path), ["x"], lambda folder, ended=False: pytest.fail("not asked"), view=live_none())
     one.pulses = dict(enumerate(ranks))
     return one
 

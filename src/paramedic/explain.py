@@ -70,11 +70,38 @@ _OWN = frozenset(
 """What one rank can have alone: that others were ended meanwhile does not mean that they had it, too."""
 _POSITIONS = frozenset({"trace", "stack", "process", "watch", "calls"})
 """Events that tell where a rank stands, and not why."""
+_SILENT = frozenset(
+    [
+        "checkpoint-resume-failure",
+        "low-throughput",
+        "memory-growth",
+        "memory-savings-not-realised",
+        "non-convergence",
+        "numerical-instability",
+        "replica-divergence",
+        "silent-wrong-result",
+        "straggler-or-imbalance",
+        "unexpected-parallel-placement",
+        "unexpected-transport",
+    ]
+)
+"""What a job can have and still end well by its own words."""
+_STUCK = frozenset(["collective-hang", "rendezvous-setup-hang"])
+_CONVICTS = 0.7
+"""A pattern in a program that is less often the failure than this is a remark, and no verdict."""
+_FORESEEN = 12.0
+"""How much likelier a cause is that the program itself shows."""
 _ORDER = {"never": 0, "possible": 1, "always": 2}
 
 
-def explain(run: Run, found: Sequence[Finding], knowledge: Knowledge, setting: Setting) -> Report:
-    """Turns what was detected into one verdict, with everything else folded, kept beside it, or left out by name."""
+def explain(
+    run: Run, found: Sequence[Finding], knowledge: Knowledge, setting: Setting, foreseen: Sequence[Finding] = ()
+) -> Report:
+    """Turns what was detected into one verdict, with everything else folded, kept beside it, or left out by name.
+
+    `foreseen` is what the job's program and settings say: it confirms what the logs show, and where they show nothing
+    it may be all there is.
+    """
     alive, suppressed = _outlived(run, located(run, found))
     errors = [f for f in alive if f.severity == "error"]
     notes = [f for f in alive if f.severity != "error"]
@@ -83,9 +110,12 @@ def explain(run: Run, found: Sequence[Finding], knowledge: Knowledge, setting: S
     if first:
         echoes += [f for f in notes if f.consequence == "always"]
         notes = [f for f in notes if f.consequence != "always"]
+        first[0], foreseen = _confirmed(first[0], foreseen)
+    else:
+        first, foreseen = _by_program(run, foreseen)
     earlier = _merged(f for f in errors if f.attempt != last and f.consequence == "never")
     place = _Place(_hosts(run), _blamed_by_torchrun(run), len(run.ranks_seen))
-    findings = [_explained(place, f, knowledge, setting) for f in (*first, *earlier, *_merged(notes))]
+    findings = [_explained(place, f, knowledge, setting) for f in (*first, *earlier, *_merged(notes), *foreseen)]
     findings.sort(key=lambda f: (f.severity != "error", f.attempt != last))
     verdict = findings[0] if first and findings[0].confidence >= VERDICT_AT else None
     return Report(
@@ -104,6 +134,28 @@ def foresee(run: Run, found: Iterable[Finding], knowledge: Knowledge, setting: S
     findings = [_explained(place, one, knowledge, setting) for one in found]
     findings.sort(key=lambda one: (SEVERITIES[::-1].index(one.severity), -one.confidence))
     return Report(run=run, verdict=None, findings=tuple(findings), skipped=run.skipped)
+
+
+def _confirmed(first: Finding, foreseen: Sequence[Finding]) -> tuple[Finding, Sequence[Finding]]:
+    """The program has what leads to the very symptom: its cause is the likely one, and its line is evidence."""
+    same = [one for one in foreseen if one.symptom == first.symptom and one.severity != "info"]
+    named = {cause.id: _FORESEEN * cause.probability for one in same for cause in one.causes[:1]}
+    weights = {cause: max(named.get(cause, 1.0), first.weights.get(cause, 1.0)) for cause in {*named, *first.weights}}
+    evidence = (*first.evidence[: MAX_EVIDENCE - 1], *(one.evidence[0] for one in same[:2])) if same else first.evidence
+    return replace(first, weights=weights, evidence=evidence), foreseen
+
+
+def _by_program(run: Run, foreseen: Sequence[Finding]) -> tuple[list[Finding], Sequence[Finding]]:
+    """Nobody failed by the logs. What the program does wrong by itself, and nothing stops it from, is the verdict."""
+    if not any(source.lines for source in run.sources):
+        return [], foreseen
+    ended = any(event.fields.get("finished") for event in run.events if event.kind == "progress")
+    able = _SILENT if ended else _SILENT | _STUCK
+    sure = [one for one in foreseen if one.symptom in able and one.severity != "info" and one.confidence >= _CONVICTS]
+    if not sure:
+        return [], foreseen
+    first = max(sure, key=lambda one: one.confidence)
+    return [replace(first, severity="error")], [one for one in foreseen if one is not first]
 
 
 def _judged(run: Run, errors: Sequence[Finding]) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from paramedic import fix, run_folder
+from paramedic.collect.beside import RAN, is_program, read_beside
 from paramedic.collect.files import Progress, collect
 from paramedic.collect.logs import LITERALS
 from paramedic.detect import SAID_OF_EACH_NODE, detect, detect_facts, detect_in_nodes
@@ -30,11 +31,23 @@ class Options:
     baseline: Path | None = None
 
 
-def diagnose(paths: Sequence[str], options: Options = Options(), progress: Progress | None = None) -> ShownReport:
-    """Any mix of logs, folders, archives, recorded Runs and standard input → the verdict."""
+def diagnose(
+    paths: Sequence[str],
+    options: Options = Options(),
+    progress: Progress | None = None,
+    command: Sequence[str] = (),
+) -> ShownReport:
+    """Any mix of logs, folders, archives, recorded Runs and standard input → the verdict.
+
+    Programs and configurations among them, and the command that started the job, are read as further witnesses.
+    """
     knowledge = load(options.rules)
     prefilter = compile_prefilter(knowledge)
-    return examine(read(paths, prefilter, progress), knowledge, prefilter, options)
+    logs = [path for path in paths if not is_program(path)]
+    if not logs:
+        raise ParamedicError(f"{paths[0]}: a program: name the job's logs, too, or let `paramedic check` look at it")
+    run = read(logs, prefilter, progress)
+    return examine(run, knowledge, prefilter, options, read_beside(paths, command))
 
 
 def compile_prefilter(knowledge: Knowledge) -> Prefilter:
@@ -50,12 +63,34 @@ def read(paths: Sequence[str], prefilter: Prefilter, progress: Progress | None =
     return run_folder.read(recorded[0]) if recorded else collect(paths, prefilter, progress)
 
 
-def examine(run: Run, knowledge: Knowledge, prefilter: Prefilter, options: Options) -> ShownReport:
+def examine(
+    run: Run, knowledge: Knowledge, prefilter: Prefilter, options: Options, beside: Run | None = None
+) -> ShownReport:
     found = detect(run, knowledge, prefilter)
     kept, left_out = _chosen(found, knowledge, options)
-    report = explain(run, kept, knowledge, options.setting)
+    foreseen, aside = _foreseen(beside, knowledge, options)
+    report = explain(run, kept, knowledge, options.setting, foreseen)
     report = fix.propose(report, knowledge)
-    return ShownReport.of(replace(report, suppressed=(*report.suppressed, *left_out)))
+    if beside is not None:
+        seen = replace(run, sources=(*run.sources, *beside.sources), skipped=(*run.skipped, *beside.skipped))
+        report = replace(report, run=seen, skipped=seen.skipped)
+    return ShownReport.of(replace(report, suppressed=(*report.suppressed, *left_out, *aside)))
+
+
+def _foreseen(beside: Run | None, knowledge: Knowledge, options: Options) -> tuple[list[Finding], Sequence[Suppressed]]:
+    """What `check` would have said of the programs that ran and of the settings beside them."""
+    if beside is None:
+        return [], ()
+    from paramedic import allowed
+    from paramedic.detect.checks import CHECKS  # only here: most diagnoses need not wait for them
+    from paramedic.detect.setup import examine as examine_setup
+
+    ran = {fact.source for fact in beside.facts if fact.name == RAN}
+    programs = {source.id for source in beside.sources if source.kind == "code"} - ran
+    found = [one for one in examine_setup(beside, knowledge, CHECKS) if one.evidence[0].event.source not in programs]
+    kept, left_out = _chosen(found, knowledge, options)
+    kept, aside = allowed.set_aside(kept, beside, options.allow, options.baseline)
+    return kept, (*left_out, *aside)
 
 
 def check(run: Run, options: Options = Options()) -> ShownReport:

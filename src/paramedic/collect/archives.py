@@ -86,6 +86,7 @@ class Chosen:
     _count: int = 0
     _members: int = 0
     _unsaid: int = 0
+    _programs: int = 0
     _passed_over: Counter[str] = field(default_factory=Counter)
     _said: int = field(init=False)
 
@@ -97,7 +98,9 @@ class Chosen:
         base = name.replace("\\", "/").rsplit("/", 1)[-1]
         if not self.wanted(base) and not (base.lower().endswith(_MAY_BE_DUMP) and _may_be_dump(head())):
             suffix = PurePosixPath(base).suffix.lower()[:_MAX_SUFFIX]
-            self._passed_over["hidden" if base.startswith(".") else suffix] += 1
+            self._programs += suffix == ".py"  # not logs, but `beside` reads them
+            if suffix != ".py":
+                self._passed_over["hidden" if base.startswith(".") else suffix] += 1
             return False
         self._count += 1
         return self._count <= MAX_FILES
@@ -130,7 +133,7 @@ class Chosen:
             kinds = ", ".join(f"{n} × {kind}" for kind, n in most)
             kinds += ", and others" if len(self._passed_over) > _MAX_KINDS else ""
             self.skipped.append(Skipped(self.where, f"not logs by their names: {kinds}"))
-        elif not self._count and len(self.skipped) == self._said:
+        elif not self._count and not self._programs and len(self.skipped) == self._said:
             self.skipped.append(Skipped(self.where, "holds no files"))
 
 

@@ -38,10 +38,13 @@ class Read:
 
 def read_project(root: str, progress: Progress | None = None) -> Run:
     skipped: list[Skipped] = []
-    wanted = [file for file in tree.files(root, skipped) if _is_wanted(file)]
+    return read_files([file for file in tree.files(root, skipped) if is_wanted(file)], progress, skipped)
+
+
+def read_files(files: Sequence[tree.File], progress: Progress | None = None, skipped: Sequence[Skipped] = ()) -> Run:
     gc.freeze()  # syntax trees come and go by the thousand: what is there already need not be gone through each time
     try:
-        return _run(root, _read_all(wanted, progress), skipped)
+        return _run(_read_all(files, progress), skipped)
     finally:
         gc.unfreeze()
 
@@ -66,7 +69,7 @@ def joined(runs: Sequence[Run]) -> Run:
     )
 
 
-def _run(root: str, parts: Iterable[Read], skipped: list[Skipped]) -> Run:
+def _run(parts: Iterable[Read], skipped: Sequence[Skipped]) -> Run:
     all_parts = list(parts)
     sources = tuple(source for part in all_parts for source in part.sources)
     digest = hashlib.sha256("\n".join(f"{s.id} {s.bytes}" for s in sources).encode("utf-8", "replace")).hexdigest()[:12]
@@ -79,7 +82,7 @@ def _run(root: str, parts: Iterable[Read], skipped: list[Skipped]) -> Run:
     )
 
 
-def _is_wanted(file: tree.File) -> bool:
+def is_wanted(file: tree.File) -> bool:
     return file.name.endswith(".py") or configs.is_config(file.name, lambda: _head(file.path))
 
 

@@ -22,7 +22,7 @@ VERBS = (
     *("net", "memory", "submit", "jobs", "logs", "cancel", "bundle", "ward", "study", "completion"),
 )
 
-_READ_A_COMMAND = ("check", "net", "replay")
+_READ_A_COMMAND = ("check", "diagnose", "net", "replay")
 """Where an option may stand between their own words and `-- COMMAND`, which argparse does not allow."""
 
 

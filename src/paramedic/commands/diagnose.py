@@ -4,11 +4,15 @@ Reads any mix of log files, folders, globs, archives (.tar, .zip, .gz, .zst …)
 Ctrl-C ends the reading of standard input; what was read by then is diagnosed. A job of an engine is named by its id,
 whoever submitted it: its logs, accounting and events are fetched first.
 
+The job's program, its configurations and, after --, the command that started it are witnesses, too: read, never run.
+They tell the cause of a failure, and what goes wrong without a word in the log.
+
   paramedic diagnose logs/
   paramedic diagnose slurm-4711.out rank*.err
   torchrun … train.py 2>&1 | paramedic diagnose -
   paramedic diagnose slurm:4711
   paramedic diagnose ray:raysubmit_x7 k8s:NAMESPACE/NAME
+  paramedic diagnose logs/ train.py -- torchrun --nproc-per-node 8 train.py
 """
 
 from __future__ import annotations
@@ -28,6 +32,9 @@ _ENGINES = {"slurm": "slurm", "ray": "ray", "k8s": "kubernetes"}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "path", metavar="PATH", nargs="+", help="file, folder, glob, archive, slurm:ID, ray:ID or k8s:NAME; - is stdin"
+    )
+    parser.add_argument(
+        "command", metavar="COMMAND", nargs="*", help="after --: the command that started the job, read, never started"
     )
     flags.add_report_flags(parser)
 
@@ -55,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
 
     config = flags.settings(args)
     with fetched(args.path) as paths, flags.interruptible(paths) as skipped, flags.progress_bar() as progress:
-        report = diagnose(paths, flags.options(config), progress)
+        report = diagnose(paths, flags.options(config), progress, args.command)
         if report.verdict is not None and report.verdict.symptom == "device-out-of-memory":
             from paramedic.memory.advice import with_plan
 

@@ -115,7 +115,7 @@ def run(args: argparse.Namespace) -> int:
     if args.webhook:
         outputs.check_address(args.webhook)
     meeting = _meeting(args)
-    diagnosis = _Diagnosis(flags.options(config))
+    diagnosis = _Diagnosis(flags.options(config), command)
     if args.retry:
         return _run_again(args, command, config, diagnosis)
     folder = _joined(args.dir) if args.join else _folder(args.dir)
@@ -262,18 +262,22 @@ def _say_recorded(folder: str, quiet: bool) -> None:
 class _Diagnosis:
     """The pipeline, with the rules compiled once."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, command: list[str]) -> None:
         from paramedic.knowledge import load
         from paramedic.pipeline import compile_prefilter
 
         self._options = options
+        self._command = command
         self._knowledge = load(options.rules)
         self._prefilter = compile_prefilter(self._knowledge)
 
-    def __call__(self, folder: str) -> ShownReport:
+    def __call__(self, folder: str, ended: bool = False) -> ShownReport:
+        """Of a job that has ended its program is asked, too: while it runs, what ranks show is all that counts."""
+        from paramedic.collect.beside import read_beside
         from paramedic.pipeline import examine
 
-        return examine(self.read(folder), self._knowledge, self._prefilter, self._options)
+        beside = read_beside([], self._command) if ended else None
+        return examine(self.read(folder), self._knowledge, self._prefilter, self._options, beside)
 
     def read(self, folder: str) -> Run:
         from paramedic.pipeline import read

@@ -57,6 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     scoring = actions.add_parser("score", help="diagnose the recordings and count what was right, beside baselines")
     scoring.add_argument("--split", choices=SPLITS, default="development", help="which cases (default: development)")
     scoring.add_argument(
+        "--program", action="store_true", help="with each job's program and command beside its log, not the log alone"
+    )
+    scoring.add_argument(
         "--corpus", metavar="DIR", help="recordings made by `run --output DIR` instead of those shipped"
     )
     scoring.add_argument(
@@ -337,11 +340,16 @@ def _score(args: argparse.Namespace) -> int:
         raise ParamedicError(f"{folder}: no such folder{hint}")
     apart = format == "markdown" and args.split == "all"  # that page shows both parts side by side
     with _progress() as progress:
-        scores = [score(_cases(args), folder, split, progress) for split in (SPLITS[:2] if apart else (args.split,))]
+        scores = [
+            score(_cases(args), folder, split, progress, program)
+            for split in (SPLITS[:2] if apart else (args.split,))
+            for program in ((False, True) if apart else (args.program,))
+        ]
     done = scores[-1]
     if not done.every.n:
         raise ParamedicError(f"{folder}: holds no recording of these cases")
-    look = append(done, folder) if args.split != "development" else None
+    looks = [append(one, folder) for one in scores if one.split != "development"]
+    look = looks[-1] if looks else None
     if format == "text":
         from paramedic.ward.tables import score_tables
 

@@ -102,7 +102,7 @@ def meeting(nodes: int, node: int, environment: Mapping[str, str]) -> Sequence[s
     return ["--nnodes", str(nodes), "--node-rank", str(node), "--master-addr", head, "--master-port", port]
 
 
-def _diagnosis(folder: str) -> ShownReport:
+def _diagnosis(folder: str, ended: bool = False) -> ShownReport:
     from paramedic.pipeline import diagnose
 
     return diagnose([folder])

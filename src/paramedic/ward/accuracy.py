@@ -27,9 +27,7 @@ _TITLES = {"development": "Development cases", "held-back": "Held-back cases", "
 
 
 def markdown(scores: Sequence[Score], log: Sequence[dict[str, Any]]) -> str:
-    parts = [_HEAD, _looks(log)]
-    for score in scores:
-        parts += _split(score)
+    parts = [_HEAD, _looks(log), *(part for score in scores for part in _split(score))]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -46,21 +44,37 @@ def _looks(log: Sequence[dict[str, Any]]) -> str:
         return ""
     rows = [
         (entry["date"][:16], entry["commit"], str(len(entry["cases"])), str(len(entry["seen"])),
-         *cells(Figures(**entry["canonical"])))
+         "log and program" if entry.get("program") else "log", *cells(Figures(**entry["canonical"])))
         for entry in log
     ]  # fmt: skip
-    head = ("date", "commit", "cases", "seen before", *COLUMNS)
+    head = ("date", "commit", "cases", "seen before", "from", *COLUMNS)
     return "## Looks at the held-back cases (percent)\n\n" + _table(head, rows)
 
 
 def _split(score: Score) -> Iterable[str]:
-    yield f"## {_TITLES[score.split]}"
+    if score.program:
+        yield f"## {_TITLES[score.split]}, with the job's program and command beside the log"
+        yield _WITH_PROGRAM
+    else:
+        yield f"## {_TITLES[score.split]}"
     yield _table(("aim", "at least / at most", "measured", "kept"), _aims(score))
-    yield _figures("who", [("paramedic", score.canonical), *score.baselines.items()])
+    if not score.program:
+        yield _figures("who", [("paramedic", score.canonical), *score.baselines.items()])
     yield "### By system"
     yield _figures("system", [(SYSTEMS[name], one) for name, one in score.by_system.items()])
     yield "### By stage"
     yield _figures("stage", score.by_stage.items())
+    if not score.program:
+        yield from _in_depth(score)
+    yield "### Misses"
+    yield _misses([one for one in score.rows if one.recording.canonical])
+
+
+_WITH_PROGRAM = """The same recordings; `paramedic diagnose` was also given the folder from which the job was started
+(its program and configurations, read and never run) and the command, as whoever asks why a job went wrong has them."""
+
+
+def _in_depth(score: Score) -> Iterable[str]:
     yield "### By layout, all recordings"
     yield _figures("layout", [("all", score.every), *score.by_layout.items()])
     if score.altered:
@@ -74,8 +88,6 @@ def _split(score: Score) -> Iterable[str]:
         yield "### Calibration"
         rows = [(f"{b.low:.1f}", str(b.n), f"{b.said:.2f}", f"{b.right:.2f}") for b in score.calibration]
         yield _table(("confidence from", "verdicts", "said", "right"), rows)
-    yield "### Misses"
-    yield _misses([one for one in score.rows if one.recording.canonical])
 
 
 def _aims(score: Score) -> list[tuple[str, ...]]:

@@ -106,7 +106,7 @@ def run(case: Case, variant: Variant, fixed: bool, venv: Path, kept: Path) -> Ou
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="paramedic-ward-", ignore_cleanup_errors=True) as folder:
         place = Place(Path(folder), venv, launch.shm, launch.disk)
-        _furnish(case, launch, place)
+        furnish(case, launch, place.train)
         port = free_port()
         for first in launch.before:
             log = Path(folder) / "before.log"
@@ -137,17 +137,17 @@ def said(folder: Path) -> str:
     return "\n".join(file.read_text("utf-8", "replace") for file in files)
 
 
-def _furnish(case: Case, launch: Launch, place: Place) -> None:
+def furnish(case: Case, launch: Launch, folder: Path) -> None:
     """Copy program and files into the job's folder, and apply the cure's edits to the copies."""
     target = "launch.sh" if launch.launcher == "script" else "train.py"
     for name, as_name in [(launch.program, target), *((name, name) for name in launch.files)]:
         source = next((f for f in (case.folder / name, PROGRAMS / name) if f.is_file()), None)
         if source is None:
             raise ParamedicError(f"{case.id}: neither the case nor ward/programs has a file {name}")
-        (place.train / as_name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, place.train / as_name)
+        (folder / as_name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, folder / as_name)
     for edit in launch.edits:
-        file = place.train / edit.file
+        file = folder / edit.file
         text = file.read_text("utf-8") if file.is_file() else ""
         if text.count(edit.old) != 1:
             raise ParamedicError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import statistics
 import tempfile
 import time
@@ -12,16 +13,20 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from paramedic.collect.beside import read_beside
 from paramedic.knowledge import Knowledge, load
 from paramedic.knowledge.taxonomy import load_taxonomy
+from paramedic.model import Run
 from paramedic.pipeline import Options, compile_prefilter, examine, read
 from paramedic.prefilter import Prefilter
 from paramedic.ward.alter import ALTERATIONS, altered
 from paramedic.ward.baselines import BASELINES, Answer
 from paramedic.ward.case import Case
 from paramedic.ward.corpus import Recording, recordings
+from paramedic.ward.lab import furnish
 from paramedic.ward.systems import RULES_OF, SYSTEMS
 
+_LAUNCHERS = ("torchrun", "deepspeed", "accelerate", "colossalai", "mpirun", "horovodrun")
 BINS = 10
 NO_VERDICT = "no verdict"
 
@@ -110,6 +115,8 @@ class Bin:
 @dataclass(frozen=True, slots=True)
 class Score:
     split: str
+    program: bool
+    """The job's program and command were read beside its log."""
     canonical: Figures
     every: Figures
     """All real recordings, every layout and size."""
@@ -133,11 +140,12 @@ class Score:
     rows: tuple[Scored, ...]
 
 
-def ours(recording: Recording, without: frozenset[str] = frozenset()) -> Answer:
-    """Our answer; `without` some rules, as if nobody had written them."""
+def ours(recording: Recording, without: frozenset[str] = frozenset(), program: bool = False) -> Answer:
+    """Our answer; `without` some rules, as if nobody had written them; with the job's program and command, or not."""
     knowledge, prefilter = _known(without)
+    beside = _beside(recording) if program else None
     began = time.perf_counter()
-    verdict = examine(read([str(recording.input)], prefilter), knowledge, prefilter, Options()).verdict
+    verdict = examine(read([str(recording.input)], prefilter), knowledge, prefilter, Options(), beside).verdict
     seconds = time.perf_counter() - began
     if verdict is None:
         return Answer(None, None, (), None, None, "", seconds)
@@ -145,6 +153,24 @@ def ours(recording: Recording, without: frozenset[str] = frozenset()) -> Answer:
         str(verdict.symptom), verdict.ranks, tuple(cause.id for cause in verdict.causes),
         verdict.fixes[0].pattern if verdict.fixes else None, verdict.confidence, verdict.rule, seconds,
     )  # fmt: skip
+
+
+def _beside(recording: Recording) -> Run | None:
+    """What a user has beside the log: the job's files as they were, and the command; nothing of a synthetic case."""
+    if recording.case.synthetic:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        furnish(recording.case, recording.case.job(fixed=recording.truth is None), Path(folder))
+        return read_beside([folder], _command(str(recording.made["how"])), folder)
+
+
+def _command(how: str) -> list[str]:
+    """As somebody would type it: without `python` before a launcher that is a program itself."""
+    words = shlex.split(how)
+    at = next((number for number, word in enumerate(words) if "=" not in word), 0)
+    if words[at : at + 1] == ["python"] and words[at + 1 : at + 2] and words[at + 1] in _LAUNCHERS:
+        del words[at]
+    return words
 
 
 @cache
@@ -158,7 +184,9 @@ def _known(without: frozenset[str]) -> tuple[Knowledge, Prefilter]:
 Progress = Callable[[int, int], None]
 
 
-def score(cases: list[Case], folder: Path, split: str, progress: Progress = lambda done, of: None) -> Score:
+def score(
+    cases: list[Case], folder: Path, split: str, progress: Progress = lambda done, of: None, program: bool = False
+) -> Score:
     chosen = [case for case in cases if split == "all" or case.held_back == (split == "held-back")]
     found = recordings(chosen, folder)
     failed = [recording for recording in found if recording.truth is not None]
@@ -173,7 +201,7 @@ def score(cases: list[Case], folder: Path, split: str, progress: Progress = lamb
             nonlocal done
             done += 1
             progress(done, total)
-            return Scored(recording, ours(recording))
+            return Scored(recording, ours(recording, program=program))
 
         real = [answered(recording) for recording in failed]
         harder = [answered(recording) for recording in changed]
@@ -181,6 +209,7 @@ def score(cases: list[Case], folder: Path, split: str, progress: Progress = lamb
     first = [one for one in real if one.recording.canonical]
     return Score(
         split=split,
+        program=program,
         canonical=figures(first),
         every=figures(real),
         altered={how: figures([one for one in harder if one.recording.altered == how]) for how in ALTERATIONS},
@@ -192,7 +221,7 @@ def score(cases: list[Case], folder: Path, split: str, progress: Progress = lamb
         by_system=_by(first, lambda one: one.recording.case.system, SYSTEMS),
         by_stage=_by(first, lambda one: one.recording.case.stage, load_taxonomy().stages),
         by_layout=_by(real, lambda one: str(one.recording.made.get("layout", "-")), None),
-        without_own_rules=_left_out(first),
+        without_own_rules=_left_out(first, program),
         confusion=dict(Counter((_true(one), one.answer.symptom or NO_VERDICT) for one in first)),
         calibration=calibration(real),
         ece=expected_calibration_error(real),
@@ -225,7 +254,7 @@ def _by(scored: list[Scored], key: Callable[[Scored], str], order: Iterable[str]
     return {name: figures(groups[name]) for name in (order or sorted(groups)) if name in groups}
 
 
-def _left_out(scored: list[Scored]) -> dict[str, tuple[Figures, Figures]]:
+def _left_out(scored: list[Scored], program: bool) -> dict[str, tuple[Figures, Figures]]:
     """How far the rules that others need too carry on a system that nobody wrote rules for."""
     results = {}
     rules = load().rules.values()
@@ -233,7 +262,7 @@ def _left_out(scored: list[Scored]) -> dict[str, tuple[Figures, Figures]]:
         own = frozenset(r.id for r in rules if r.systems and set(r.systems) <= set(RULES_OF.get(system, ())))
         mine = [one for one in scored if one.recording.case.system == system]
         if mine and own:
-            again = [Scored(one.recording, ours(one.recording, own)) for one in mine]
+            again = [Scored(one.recording, ours(one.recording, own, program)) for one in mine]
             results[system] = (figures(mine), figures(again))
     return results
 
@@ -271,6 +300,7 @@ def document(score: Score) -> dict[str, Any]:
     return {
         "schema_version": 1,
         "split": score.split,
+        "program": score.program,
         "canonical": asdict(score.canonical),
         "every": asdict(score.every),
         "altered": {

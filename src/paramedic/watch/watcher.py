@@ -34,7 +34,10 @@ _SLOW_EVERY, _SLOWLY = 5.0, 30.0  # seconds at first, then ever more seldom
 _CLOCK_S = 2.0  # by so much the kernel may correct the time of its start
 _PATIENCE_AT_END = 5.0
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-Diagnose = Callable[[str], ShownReport]
+
+
+class Diagnose(Protocol):
+    def __call__(self, folder: str, ended: bool = False) -> ShownReport: ...
 
 
 class View(Protocol):
@@ -296,7 +299,10 @@ class Watcher:
             if code == 0:
                 self.files.forget()
             self._write_job(None, code)
-            self._conclude(self.diagnose(self.folder), "failure" if code else "end")
+            report = self.diagnose(self.folder, ended=True)
+            self._conclude(report, "failure" if code else "end")
+            if not code and report.verdict is not None and report.verdict.rule not in self._told:
+                self.tell(report.verdict.summary)
         self.after(self)
 
     def _conclude(self, report: ShownReport, kind: str) -> None:

@@ -1,0 +1,163 @@
+"""What lies beside the logs → Run: the job's programs and configurations, and the command that started it.
+
+Files are read as `project` reads them; nothing is imported or executed. Which of the programs ran is a fact of its own:
+what the command names, or the only one there is, and what they import.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from paramedic.collect import tree
+from paramedic.model import Fact, Run, Skipped
+
+RAN = "ran"
+"""The name of the fact."""
+_MOST_FILES = 2_000
+_MOST_LOOKED_AT = 20_000
+_CONFIGS = (".json", ".yaml", ".yml", ".toml", ".sh", ".slurm", ".sbatch")
+_IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+(\.*[\w.]*)[ \t]+import[ \t]+\(?([\w, \t]*)|import[ \t]+([\w., \t]+))", re.M)
+
+
+def is_program(path: str) -> bool:
+    """A path that is named as a source of its own, by its name: it is no log."""
+    return path.endswith(".py")
+
+
+def read_beside(paths: Sequence[str], command: Sequence[str] = (), place: str = "") -> Run | None:
+    """None where there is neither a program nor a configuration nor a command, which was started in `place`."""
+    skipped: list[Skipped] = []
+    named = [os.path.join(place, word.rsplit("=", 1)[-1]) for word in command]
+    found = _files(paths, named, skipped)
+    if not found and not command:
+        return None
+    from paramedic.collect.project import (  # only here: a plain log needs none of it
+        is_wanted,
+        joined,
+        read_command,
+        read_files,
+    )
+
+    run = read_files([file for file in found if is_wanted(file)])
+    parts = [run, read_command(command)] if command else [run]
+    whole = joined(parts)
+    ran = tuple(Fact(RAN, True, name) for name in _ran(run, found, named))
+    return replace(whole, id=run.id, facts=(*whole.facts, *ran), skipped=(*whole.skipped, *skipped))
+
+
+# -- which files ---------------------------------------------------------------------------------------------------
+
+
+def _files(paths: Sequence[str], named: Sequence[str], skipped: list[Skipped]) -> list[tree.File]:
+    found: dict[str, tree.File] = {}
+    for path in paths:
+        for file in _below(path, skipped) if os.path.isdir(path) else _named(path):
+            found.setdefault(os.path.realpath(file.path), file)
+    for word in named:
+        for file in _with_imports(word):
+            found.setdefault(os.path.realpath(file.path), file)
+    return list(found.values())
+
+
+def _below(folder: str, skipped: list[Skipped]) -> Iterator[tree.File]:
+    """Of a folder with a program in it; one that has only logs is left to those who read logs."""
+    prefix = "" if folder in (".", "./") else f"{folder.rstrip('/')}/"
+    files: list[tree.File] = []
+    for count, file in enumerate(tree.files(folder, [])):
+        if count >= _MOST_LOOKED_AT or len(files) >= _MOST_FILES:
+            skipped.append(Skipped(folder, "too many files: not all programs beside the logs were read"))
+            break
+        if is_program(file.name) or file.name.endswith(_CONFIGS) or "." not in os.path.basename(file.name):
+            files.append(replace(file, name=prefix + file.name))
+    return iter(files if any(is_program(file.name) for file in files) else ())
+
+
+def _named(path: str) -> Iterator[tree.File]:
+    if is_program(path) and os.path.isfile(path):
+        yield tree.File(path, path, os.path.getsize(path))
+
+
+def _with_imports(word: str) -> Iterator[tree.File]:
+    """A file that the command names, and the modules that lie where Python would look for them."""
+    if not word.endswith((*_CONFIGS, ".py")) or not os.path.isfile(word):
+        return
+    waiting, seen = [os.path.normpath(word)], set[str]()
+    while waiting and len(seen) < _MOST_FILES:
+        path = waiting.pop()
+        if path in seen:
+            continue
+        seen.add(path)
+        yield tree.File(path, path, os.path.getsize(path))
+        if is_program(path):
+            waiting += _imported(path, os.path.dirname(word))
+
+
+def _imported(path: str, root: str) -> Iterator[str]:
+    """By name alone, below the script's folder: the folder from which it imports."""
+    text = tree.text_of(tree.File(path, path, os.path.getsize(path)), []) or ""
+    for module in _modules(text):
+        dots = len(module) - len(module.lstrip("."))
+        base = root
+        if dots:
+            base = os.path.dirname(path)
+            for _ in range(dots - 1):
+                base = os.path.dirname(base)
+        stem = os.path.join(base, *module.lstrip(".").split("."))
+        for candidate in (f"{stem}.py", os.path.join(stem, "__init__.py")):
+            inside = os.path.realpath(candidate).startswith(os.path.realpath(root or ".") + os.sep)
+            if inside and os.path.isfile(candidate) and not os.path.islink(candidate):
+                yield os.path.normpath(candidate)
+
+
+def _modules(text: str) -> Iterator[str]:
+    for found in _IMPORT.finditer(text):
+        module, names, plain = found.groups()
+        if plain:
+            yield from (part.split()[0] for part in plain.split(",") if part.split())
+        elif module:
+            yield module
+            yield from (
+                f"{module}{'' if module.endswith('.') else '.'}{part.split()[0]}"
+                for part in (names or "").split(",")
+                if part.split()
+            )
+
+
+# -- which of them ran ---------------------------------------------------------------------------------------------
+
+
+def _ran(run: Run, files: Iterable[tree.File], named: Sequence[str]) -> Iterator[str]:
+    """The names of the programs of the job. Where several could have been started nobody knows."""
+    by_path = {os.path.realpath(file.path): file for file in files if is_program(file.name)}
+    imports = {path: _reached(path, by_path) for path in by_path}
+    words = {os.path.realpath(word) for word in named}
+    started = [path for path in by_path if path in words]
+    if not started:
+        inner = {module for path, modules in imports.items() for module in modules if module != path}
+        started = [path for path in by_path if path not in inner and not _is_no_program(path)]
+        if len(started) != 1:
+            return
+    known = {source.id for source in run.sources}
+    waiting, seen = started, set[str]()
+    while waiting:
+        path = waiting.pop()
+        if path not in seen:
+            seen.add(path)
+            waiting += imports[path]
+    yield from sorted(by_path[path].name for path in seen if by_path[path].name in known)
+
+
+def _reached(path: str, files: dict[str, tree.File]) -> list[str]:
+    text = tree.text_of(files[path], []) or ""
+    wanted = {module.lstrip(".").replace(".", os.sep) for module in _modules(text)}
+    ends = {f"{os.sep}{stem}{end}" for stem in wanted if stem for end in (".py", f"{os.sep}__init__.py")}
+    return [other for other in files if other != path and any(other.endswith(end) for end in ends)]
+
+
+def _is_no_program(path: str) -> bool:
+    """What lies beside a program and is not started with ranks."""
+    base = os.path.basename(path)
+    return base in ("setup.py", "conftest.py", "__init__.py") or base.startswith("test_")
