@@ -27,8 +27,11 @@ def diagnose(
     select: Iterable[str] = (),
     ignore: Iterable[str] = (),
     setting: Literal["lab", "cluster"] = "lab",
+    command: Iterable[str] = (),
 ) -> ShownReport:
     """Reads logs, folders and archives and returns the Report; it shows itself in Jupyter and with rich.
+
+    `command` is what started the job, as words: it is read, never started.
 
     Raises ParamedicError when a path does not exist or cannot be read.
     """
@@ -41,7 +44,7 @@ def diagnose(
     from paramedic.pipeline import diagnose as run_pipeline
 
     options = Options(tuple(Path(rule) for rule in rules), tuple(select), tuple(ignore), setting)
-    return run_pipeline([os.fspath(path) for path in paths], options)
+    return run_pipeline([os.fspath(path) for path in paths], options, command=tuple(command))
 
 
 def __getattr__(name: str) -> Any:

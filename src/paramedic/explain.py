@@ -151,11 +151,21 @@ def _by_program(run: Run, foreseen: Sequence[Finding]) -> tuple[list[Finding], S
         return [], foreseen
     ended = any(event.fields.get("finished") for event in run.events if event.kind == "progress")
     able = _SILENT if ended else _SILENT | _STUCK
-    sure = [one for one in foreseen if one.symptom in able and one.severity != "info" and one.confidence >= _CONVICTS]
+    sure = [one for one in foreseen if one.symptom in able and _convicts(one)]
     if not sure:
         return [], foreseen
     first = max(sure, key=lambda one: one.confidence)
     return [replace(first, severity="error")], [one for one in foreseen if one is not first]
+
+
+def _convicts(one: Finding) -> bool:
+    """A setting that may cost time is on purpose as often as not, and nobody said that the job is slow."""
+    setting = one.evidence[0].event.kind == "setting"
+    return (
+        one.severity != "info"
+        and one.confidence >= _CONVICTS
+        and not (setting and one.symptom in ("low-throughput", "unexpected-transport"))
+    )
 
 
 def _judged(run: Run, errors: Sequence[Finding]) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from paramedic import fix, run_folder
-from paramedic.collect.beside import RAN, is_program, read_beside
+from paramedic.collect.beside import RAN, is_program, read_beside, with_plan
 from paramedic.collect.files import Progress, collect
 from paramedic.collect.logs import LITERALS
 from paramedic.detect import SAID_OF_EACH_NODE, detect, detect_facts, detect_in_nodes
@@ -66,6 +66,8 @@ def read(paths: Sequence[str], prefilter: Prefilter, progress: Progress | None =
 def examine(
     run: Run, knowledge: Knowledge, prefilter: Prefilter, options: Options, beside: Run | None = None
 ) -> ShownReport:
+    if beside is not None:
+        run = with_plan(run, beside)
     found = detect(run, knowledge, prefilter)
     kept, left_out = _chosen(found, knowledge, options)
     foreseen, aside = _foreseen(beside, knowledge, options)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from paramedic.collect import tree
-from paramedic.model import Fact, Run, Skipped
+from paramedic.model import Event, Fact, Run, Skipped
 
 RAN = "ran"
 """The name of the fact."""
@@ -46,6 +46,19 @@ def read_beside(paths: Sequence[str], command: Sequence[str] = (), place: str = 
     whole = joined(parts)
     ran = tuple(Fact(RAN, True, name) for name in _ran(run, found, named))
     return replace(whole, id=run.id, facts=(*whole.facts, *ran), skipped=(*whole.skipped, *skipped))
+
+
+def with_plan(run: Run, beside: Run) -> Run:
+    """How many ranks the command was to start: a statement like those that programs print, where none of them prints
+    one, and the job's size where no log says it."""
+    said = [fact for fact in beside.facts if fact.name == "wanted ranks"]
+    planned = any(event.kind == "metric" and event.fields.get("name") == "planned" for event in run.events)
+    if len(said) != 1 or planned:
+        return run
+    ranks, command = int(said[0].value), next(source for source in beside.sources if source.kind == "command")
+    fields = {"name": "planned", "values": str(ranks), "steps": "", "shown": f"1\t{ranks} ranks by the command"}
+    event = Event(command.id, 1, "metric", f"{ranks} ranks", 1, fields=fields)
+    return replace(run, events=(*run.events, event), world_size=run.world_size or ranks)
 
 
 # -- which files ---------------------------------------------------------------------------------------------------

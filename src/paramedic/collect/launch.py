@@ -46,6 +46,7 @@ _PROCESSES = {
     "torch.distributed.launch": ("nproc-per-node", "nnodes"),
     "deepspeed": ("num-gpus", "num-nodes"),
     "accelerate": ("num-processes", ""),
+    "accelerate.commands.launch": ("num-processes", ""),
     "mpirun": ("np", ""),
     "mpiexec": ("n", ""),
     "horovodrun": ("np", ""),
@@ -61,10 +62,15 @@ def wanted(command: Sequence[str]) -> list[Fact]:
     names = {os.path.basename(word) for word in command}
     for starter, (each, nodes) in _PROCESSES.items():
         key = each if each in given else _SHORT.get(each, each)
-        if starter in names and key in given:
+        if starter in names and key in given and (nodes in given or not _is_given(nodes, command)):
             found.append(Fact("wanted ranks", given[key] * given.get(nodes, 1), "launch command"))
             break
     return found
+
+
+def _is_given(name: str, command: Sequence[str]) -> bool:
+    """Though its value may be none that we understand: `--nnodes 1:4`."""
+    return bool(name) and any(word.replace("_", "-").partition("=")[0].lstrip("-") == name for word in command)
 
 
 def _options(command: Sequence[str]) -> Mapping[str, int]:
