@@ -45,7 +45,7 @@ def test_the_report_shows_itself_in_a_notebook_and_in_rich(log: Path) -> None:
 
 def test_the_repr_is_one_short_line(log: Path, tmp_path: Path) -> None:
     report = diagnose(log)
-    assert repr(report) == "<Report: device-out-of-memory on rank 2, 97 % sure>"
+    assert repr(report) == "<Report: device-out-of-memory on rank 2, 99 % sure>"
     assert repr(diagnose(log, ignore=["MEM"])) == "<Report: no verdict>"
     verdict = report.verdict
     assert verdict is not None

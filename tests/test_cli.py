@@ -33,7 +33,7 @@ PARAMEDIC = [sys.executable, "-m", "paramedic"]
 RULE_FLAGS = ["--select", "--ignore", "--rules", "--setting"]
 SURFACE = {
     "demo": ["--output"],
-    "diagnose": ["PATH", "--format", "--output", "--quiet", "-v", "--verbose", "--fail-on", *RULE_FLAGS],
+    "diagnose": ["PATH", "COMMAND", "--format", "--output", "--quiet", "-v", "--verbose", "--fail-on", *RULE_FLAGS],
     "check": ["DIR", "COMMAND", "--baseline", "--write-baseline", "--files-only", "--checkpoint", "--deep",
               "--python", "--refresh-facts", "--via", "--probe-only", "--format", "--output", "--quiet", "-v",
               "--verbose", "--fail-on", *RULE_FLAGS],
@@ -103,7 +103,7 @@ def test_actions_of_the_ward_and_their_flags_are_frozen() -> None:
         "list": ["-h", "--help", "--matrix", "--format", "--cases"],
         "run": ["-h", "--help", "--all", "--fixed", "--variants", "--jobs", "--shard", "--output", "--no-diagnosis",
                 "--strict", "--no-install", "--format", "-v", "--verbose", "--cases"],
-        "score": ["-h", "--help", "--split", "--corpus", "--format", "--output", "--cases"],
+        "score": ["-h", "--help", "--split", "--program", "--corpus", "--format", "--output", "--cases"],
     }  # fmt: skip
     assert tuple(SURFACE) == VERBS
 

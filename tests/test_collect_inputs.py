@@ -94,7 +94,7 @@ def test_a_folder_is_walked_in_order_and_says_what_it_passed_over(tmp_path: Path
         "b.log", "no_suffix", "out.txt", "a/10.log", "a/2.log", "attempt_0/1/error.json",
     ]  # fmt: skip
     assert [(s.what, s.why) for s in skipped] == [
-        (str(tmp_path), "not logs by their names: 1 × .host, 1 × .json, 1 × .pt, 2 × .py, 1 × hidden")
+        (str(tmp_path), "not logs by their names: 1 × .host, 1 × .json, 1 × .pt, 1 × hidden")
     ]
 
 

@@ -21,6 +21,11 @@ from paramedic.model import SEVERITIES, Cascade, Cause, Event, Evidence, Finding
 VERDICT_AT = 0.5
 """No answer beats a wrong one: below this confidence the verdict is null."""
 
+_DOUBT = 0.45
+"""Of the doubt that rules carry, so much is left in a verdict: measured on the ward's development cases with the rules
+of each case's own system left out, where rules that said 0.8 were right in 92 of 100, and all together in 94."""
+_NOT_FROM_LOGS = frozenset({"description", "call", "jump", "variable", "assigned", "script", "setting"})
+
 MAX_EVIDENCE = 6
 UNKNOWN = 0.1
 """The share of every cause distribution that is kept for causes nobody listed."""
@@ -117,7 +122,10 @@ def explain(
     place = _Place(_hosts(run), _blamed_by_torchrun(run), len(run.ranks_seen))
     findings = [_explained(place, f, knowledge, setting) for f in (*first, *earlier, *_merged(notes), *foreseen)]
     findings.sort(key=lambda f: (f.severity != "error", f.attempt != last))
-    verdict = findings[0] if first and findings[0].confidence >= VERDICT_AT else None
+    if first and findings[0].confidence >= VERDICT_AT:
+        verdict = findings[0] = _calibrated(findings[0])
+    else:
+        verdict = None
     return Report(
         run=run,
         verdict=verdict,
@@ -126,6 +134,14 @@ def explain(
         skipped=run.skipped,
         suppressed=tuple(suppressed),
     )
+
+
+def _calibrated(verdict: Finding) -> Finding:
+    """As often right as it says. What people tell in their own words, and what only the program shows, stays as it is:
+    the ward's logs say nothing of how often that is right."""
+    if verdict.evidence[0].event.kind in _NOT_FROM_LOGS:
+        return verdict
+    return replace(verdict, confidence=round(1 - _DOUBT * (1 - verdict.confidence), 3))
 
 
 def foresee(run: Run, found: Iterable[Finding], knowledge: Knowledge, setting: Setting) -> Report:

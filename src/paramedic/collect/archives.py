@@ -83,6 +83,8 @@ class Chosen:
     where: str
     skipped: list[Skipped]
     wanted: Wanted = is_log
+    folder: bool = False
+    """Programs in folders are read by `beside`: they are no logs, and not left out."""
     _count: int = 0
     _members: int = 0
     _unsaid: int = 0
@@ -98,8 +100,9 @@ class Chosen:
         base = name.replace("\\", "/").rsplit("/", 1)[-1]
         if not self.wanted(base) and not (base.lower().endswith(_MAY_BE_DUMP) and _may_be_dump(head())):
             suffix = PurePosixPath(base).suffix.lower()[:_MAX_SUFFIX]
-            self._programs += suffix == ".py"  # not logs, but `beside` reads them
-            if suffix != ".py":
+            if suffix == ".py" and self.folder:
+                self._programs += 1
+            else:
                 self._passed_over["hidden" if base.startswith(".") else suffix] += 1
             return False
         self._count += 1
@@ -133,8 +136,10 @@ class Chosen:
             kinds = ", ".join(f"{n} × {kind}" for kind, n in most)
             kinds += ", and others" if len(self._passed_over) > _MAX_KINDS else ""
             self.skipped.append(Skipped(self.where, f"not logs by their names: {kinds}"))
-        elif not self._count and not self._programs and len(self.skipped) == self._said:
-            self.skipped.append(Skipped(self.where, "holds no files"))
+        elif not self._count and len(self.skipped) == self._said:
+            self.skipped.append(
+                Skipped(self.where, "holds programs, and no logs" if self._programs else "holds no files")
+            )
 
 
 def unpack(name: str, raw: Any, skipped: list[Skipped], wanted: Wanted = is_log) -> Iterator[Input]:

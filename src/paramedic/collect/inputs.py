@@ -110,7 +110,7 @@ def _named(path: str, seen: _Seen, skipped: list[Skipped], wanted: Wanted) -> It
 
 
 def _folder(folder: str, seen: _Seen, skipped: list[Skipped], wanted: Wanted) -> Iterator[Input]:
-    chosen = Chosen(folder, skipped, wanted)
+    chosen = Chosen(folder, skipped, wanted, folder=True)
 
     def unreadable(error: OSError) -> None:
         skipped.append(Skipped(str(error.filename), f"cannot be read: {error.strerror or error}"))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 LAUNCH, INLINE = "launch.json", "PARAMEDIC_LAUNCH_JSON"
 _LEFT_PATIENCE = 2.0
-_SURE = 0.75
+_SURE = 0.88
 """Ending a job that only crawls costs more than waiting for one that hangs."""
 
 
