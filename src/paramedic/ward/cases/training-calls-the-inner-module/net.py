@@ -23,4 +23,4 @@ class Tagger(nn.Module):
 def sentences(n, length=24, seed=0):
     g = torch.Generator().manual_seed(seed)
     tokens = torch.randint(200, (n, length), generator=g)
-    return tokens, (tokens + tokens.roll(1, 1)) % 6
+    return tokens, tokens % 6

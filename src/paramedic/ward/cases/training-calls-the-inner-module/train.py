@@ -8,7 +8,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
-CFG = {"lr": 3e-3, "clip": 1.0, "epochs": 3, "batch": 32}
+CFG = {"lr": 1e-2, "clip": 1.0, "epochs": 3, "batch": 32}
 
 
 def drift(model):
