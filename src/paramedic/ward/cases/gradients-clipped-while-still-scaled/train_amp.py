@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-opts = SimpleNamespace(lr=0.1, momentum=0.9, max_norm=1.0, epochs=3, batch_size=48, print_freq=6, amp_dtype=torch.bfloat16)
+opts = SimpleNamespace(lr=0.1, momentum=0.9, max_norm=1.0, epochs=3, batch_size=48, print_freq=6, amp_dtype=torch.float16)
 
 
 def blobs(n):
