@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 def make_table(rows=6000, cols=20):
     rng = np.random.default_rng(3)
     x = rng.normal(size=(rows, cols)).astype("float32")
-    y = np.sin(x[:, 0] * 2) + x[:, 1] * x[:, 2] + 0.1 * rng.normal(size=rows)
+    y = np.sin(x[:, 0] * 2) + np.abs(x[:, 1]) + 0.1 * rng.normal(size=rows)
     return torch.from_numpy(x), torch.from_numpy(y.astype("float32"))
 
 
@@ -62,7 +62,7 @@ def main():
     x, y = make_table()
     net = nn.Sequential(nn.Linear(20, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 1))
     broadcast_weights(net)
-    optimizer = torch.optim.Adam(net.parameters(), lr=3e-3)
+    optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=200)
     for epoch in range(4):
         run_epoch(net, optimizer, scheduler, x, y, epoch)
