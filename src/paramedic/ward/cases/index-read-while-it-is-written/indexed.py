@@ -13,7 +13,8 @@ TEXT, INDEX = Path("out/corpus.txt"), Path("out/corpus.idx.json")
 def write_corpus(documents=4000):
     g = torch.Generator().manual_seed(0)
     with TEXT.open("w") as f:
-        for row in torch.randint(97, 123, (documents, 40), generator=g).tolist():
+        starts = torch.randint(26, (documents, 1), generator=g)
+        for row in (97 + (starts + torch.arange(40)) % 26).tolist():
             f.write(bytes(row).decode() + "\n")
 
 
