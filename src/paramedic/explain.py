@@ -30,6 +30,8 @@ MAX_EVIDENCE = 6
 UNKNOWN = 0.1
 """The share of every cause distribution that is kept for causes nobody listed."""
 _UNLISTED = 0.05
+_UNHEARD_OF = 0.02
+"""The base rate of a cause that the taxonomy does not list for a symptom."""
 _ZONE_STEP_NS = 25 * 60 * 1_000_000_000
 """Clocks that are further apart than this may be in different zones: then they decide nothing."""
 _TEMPER = 0.5
@@ -503,7 +505,9 @@ def _causes(
     some_only: bool,
     setting: str,
 ) -> tuple[Cause, ...]:
-    """Base rate × what this message says × how many ranks have it, normalised to leave a share for the unknown."""
+    """Base rate × what this message says × how many ranks have it, normalised to leave a share for the unknown. What the
+    message names outright counts though the symptom's list does not have it."""
+    prior = {**{cause: _UNHEARD_OF for cause, factor in evidence.items() if factor >= OUTRIGHT}, **prior}
     likelihood = {
         cause: (prior[cause] ** _TEMPER * weights.get(cause, _UNLISTED) if weights else prior[cause])
         * (_OF_SOME_RANKS if cause in _LOCAL and some_only else 1.0)

@@ -41,6 +41,7 @@ _ODD = bytes(code for code in range(32) if code not in (7, 8, 9, 10, 12, 13, 27)
 _MAX_OPEN = 4_096
 _SILENCE = 20_000  # lines after which a traceback or a table that was never finished is given up
 _COMPLAINTS = 12  # of the tail's lines that speak of an error, the last ones
+_WITHOUT_DIGITS = str.maketrans("", "", "0123456789")
 _PROGRESS = 64  # of each rank's lines in the tail that show it, the last ones
 _EVIDENCE = 4  # places that one series may need for the lines that show it
 _WITH_CONTEXT = 2  # of the lines with one literal so many keep those around them
@@ -431,10 +432,14 @@ class _Scan:
         last: dict[int | None, tuple[int, str, Peeled]] = {}
         complaints: list[tuple[int, str, Peeled]] = []
         progress: dict[int | None, list[tuple[int, str, Peeled]]] = {}
+        again: dict[int | None, int] = {}
+        shapes: dict[int | None, str] = {}
         for item in reversed(self._tail_lines(lines, self._line_count() - len(lines) + 1)):
             peeled = item[2]
             rank = self.prefixes.whose(_speaker(peeled), None)
             last.setdefault(rank, item)
+            shape = peeled.text.translate(_WITHOUT_DIGITS)
+            again[rank] = again.get(rank, 0) + (shapes.setdefault(rank, shape) == shape)
             if len(complaints) < _COMPLAINTS and complains(peeled.text):
                 complaints.append(item)
             nameless = rank is None and self.source.rank is None
@@ -449,8 +454,9 @@ class _Scan:
                 "progress", whose, number, raw,
                 at=[n for n, _, _ in found[:_PROGRESS]][::-1], finished=finished(peeled.text), prefixed=prefixed,
             )  # fmt: skip
-        for number, raw, peeled in last.values():
-            self._event("last", peeled, number, raw)
+        for rank, (number, raw, peeled) in last.items():
+            named = rank_named(peeled.text) if rank is None and self.source.rank is None else None
+            self._event("last", peeled, number, raw, again=again[rank], **({} if named is None else {"said_by": named}))
         for number, raw, peeled in complaints:
             self._event("complaint", peeled, number, raw)
 

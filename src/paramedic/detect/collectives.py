@@ -52,8 +52,16 @@ def unlike_models(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
             if (unlike := _SIZES.search(event.text)) is not None:
                 rank = event.rank if unlike["rank"] is None else int(unlike["rank"])
                 models |= {0: "process 0"} | ({} if rank is None else {rank: unlike["size"]})
+        models |= dict.fromkeys(_past_the_check(run, events[0].attempt) - models.keys(), "process 0")
         odd, _ = _minority(models)
         yield on_events(rule, events, odd, {"accused": ", ".join(map(str, odd))} if odd else {})
+
+
+def _past_the_check(run: Run, attempt: int) -> set[int]:
+    """Ranks that stood behind it when the others' end reached them: their parameters are those of process 0."""
+    traces = [e for e in run.events if e.kind == "traceback" and e.rank is not None and e.attempt == attempt]
+    frames = [(e.rank, e.fields.get("frames", ())) for e in traces]
+    return {rank for rank, told in frames if rank and told and not any("_verify_param" in frame for frame in told)}
 
 
 def _by_attempt(run: Run, wanted: Callable[[str], bool]) -> list[list[Event]]:

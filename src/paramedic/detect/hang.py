@@ -30,6 +30,9 @@ _SETTING_UP = re.compile(
     re.I,
 )
 _MOST_RANKS = 1 << 20
+_AGAIN = 3
+_LOCK = re.compile(r"(?i)\block(?:s|ed| ?file)?\b|\.lock\b")
+_FOR_A_LOCK = 250.0
 _MORE_THAN_SET_UP = ("progress", "description")
 
 
@@ -99,8 +102,19 @@ def silent_setup(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
     lasts = [e for e in run.events if e.kind == "last" and e.text]
     if run.world_size != 1 and lasts and all(_SETTING_UP.search(e.text) for e in lasts):
         one = on_events(rule, lasts[:4], (), {"last": lasts[0].text[:160]})
-        missing = sorted(absent(run, [one]))
+        missing = sorted(absent(run, [one]) or _who_repeats(lasts))
+        if any(_LOCK.search(e.text) for e in lasts if e.fields.get("again", 0) >= _AGAIN):
+            one = replace(one, weights={"resource-leak-or-retained-reference": _FOR_A_LOCK})
         yield replace(one, ranks=tuple(missing), scope="rank") if missing else one
+
+
+def _who_repeats(lasts: Sequence[Event]) -> Set[int]:
+    """Of all that wait, those that say again and again for what, while the others say nothing: they wait for something
+    else than their peers do."""
+    repeating = [e for e in lasts if e.fields.get("again", 0) >= _AGAIN]
+    ranks = {e.rank if e.rank is not None else e.fields.get("said_by") for e in repeating}
+    others = len(lasts) > len(repeating) or all(e.rank is None for e in repeating)
+    return frozenset(rank for rank in ranks if rank is not None) if others and None not in ranks else frozenset()
 
 
 def absent(run: Run, waiting: Sequence[Finding]) -> Set[int]:
