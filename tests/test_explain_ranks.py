@@ -358,3 +358,28 @@ def test_the_ranks_of_the_attempt_that_is_judged_are_named(said: Said) -> None:
     )
     second = steps(0, 1, 2) + of(0, trace(OOM)) + of(1, trace(CLOSED)) + of(2, trace(CLOSED))
     assert said(first + RESTART + second + table((0, 1, 28), (1, 1, 29), (2, 1, 30))).ranks == (0,)
+
+
+def test_who_says_again_and_again_what_it_waits_for_is_named_in_a_silent_set_up(said: Said) -> None:
+    joined = "".join(f"10:00:0{rank} worker rank{rank} joining a job of 3\n" for rank in (1, 2, 0))
+    waits = "".join(f"10:00:{10 + n} cache rank0 waiting for /data/prepare.lock\n" for n in range(5))
+    found = said(joined + waits)
+    assert (found.symptom, found.ranks) == ("rendezvous-setup-hang", (0,))
+    assert found.causes[0].id == "resource-leak-or-retained-reference"
+
+
+def test_one_line_of_waiting_names_nobody(said: Said) -> None:
+    found = said("10:00:01 worker rank1 joining a job of 2\n10:00:02 cache rank0 waiting for the others\n")
+    assert (found.symptom, found.ranks) == ("rendezvous-setup-hang", ())
+
+
+def test_a_model_that_differs_on_one_of_three_ranks_names_it(said: Said) -> None:
+    unlike = "RuntimeError: [2]: params[0] in this process with sizes [7, 4] appears not to match sizes of the same param in process 0."
+    told = of(2, trace(unlike)) + of(0, trace(CLOSED)) + of(1, trace(CLOSED, (90, "main", "loss.backward()")))
+    found = said(told)
+    assert (found.symptom, found.ranks) == ("collective-desync", (2,))
+
+
+def test_of_two_unlike_models_nobody_knows_which_is_right(said: Said) -> None:
+    unlike = "RuntimeError: [1]: params[0] in this process with sizes [7, 4] appears not to match sizes of the same param in process 0."
+    assert said(of(1, trace(unlike)) + of(0, trace(CLOSED))).ranks == ()
