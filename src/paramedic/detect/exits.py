@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -69,16 +70,24 @@ def wordless(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding
     """Ranks that left with an error code and said nothing that we know."""
     spoken = {rank for one in found for rank in one.ranks}
     spoken |= {e.rank for e in run.events if e.kind == "traceback" and e.rank is not None}
-    silent = _ended(
-        run,
-        rule,
-        lambda e: e.fields["exitcode"] > 0 and _signal(e) is None and _rank(e) not in spoken,
-    )
+    nameless = {(f.evidence[0].event.source, f.attempt) for f in found if _may_be_of_anybody(f)}
+    ends = Counter((e.source, e.attempt) for e in _exits(run))
+    alone = {key for key in nameless if ends[key] == 1}  # who else should have said it?
+
+    def wanted(event: Event) -> bool:
+        silent = _rank(event) not in spoken and (event.source, event.attempt) not in alone
+        return silent and event.fields["exitcode"] > 0 and _signal(event) is None
+
+    silent = _ended(run, rule, wanted)
     for one in silent:
         errors = [f for f in found if f.severity == "error" and f.attempt == one.attempt and f.consequence != "always"]
         missed = all(f.symptom in _VICTIMS and f.consequence == "possible" and f.ranks for f in errors)
         sure = bool(errors) and missed and bool(one.ranks)
         yield replace(one, confidence=_MISSED_BY_PEERS) if sure else one
+
+
+def _may_be_of_anybody(one: Finding) -> bool:
+    return one.severity == "error" and one.consequence != "always" and one.evidence[0].event.rank is None
 
 
 def _signal(event: Event) -> signal.Signals | None:
