@@ -26,6 +26,7 @@ _FROM_OUTSIDE = {
 _CLOSED = re.compile(r"Sending process (\d{1,10}) closing signal |\bKilling subprocess (\d{1,10})\b")
 _FORCED = re.compile(r"Unable to shutdown process (\d{1,10}) via")
 _VICTIMS = ("communication-runtime-error", "collective-hang")
+_PAGE_NOT_THERE = 30.0
 _MISSED_BY_PEERS = 0.65
 """How sure an exit code alone is of a loss, where all that the others say is that a peer has gone."""
 
@@ -57,7 +58,9 @@ def crashed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]
     def wanted(event: Event) -> bool:
         return _signal(event) in _CRASHES and not (_signal(event) == signal.SIGABRT and event.rank in spoken)
 
-    return _ended(run, rule, wanted)
+    for one in _ended(run, rule, wanted):
+        full = one.fields["ending"] == "SIGBUS"  # a mapped page that could not be had: mostly /dev/shm
+        yield replace(one, weights={"host-resource-exhaustion": _PAGE_NOT_THERE}) if full else one
 
 
 def terminated(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
