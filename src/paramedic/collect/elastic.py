@@ -38,7 +38,7 @@ _ENTRY = re.compile(r"^\s*\[\d{1,9}\]:\s*$")
 _FIELD = re.compile(r"^\s*(time|host|rank|exitcode|error_file|traceback)\s*: ?(.*)$")
 _RANK = re.compile(r"^(\d{1,6}) \(local_rank: (\d{1,6})\)")
 _EXIT = re.compile(r"^(-?\d{1,9})\s+\(pid: (\d{1,9})\)")
-_AGENT = re.compile(r"failed \(exitcode: (-?\d{1,9})\) local_rank: (\d{1,6}) \(pid: (\d{1,9})\)")
+_AGENT = re.compile(r"failed \(exitcode: (-?\d{1,9})\) local_rank: (\d{1,6})(?: \(pid: (\d{1,9})\)|\s*$)")
 _DEEPSPEED = re.compile(r"--local_rank=(\d{1,6})'.{0,8000}\] exits with return code = (-?\d{1,9})")
 _LAUNCH = re.compile(
     r"Command '\[.{0,4000}?'--local[_-]rank=(\d{1,6})'.{0,8000}?\]' "
@@ -159,7 +159,8 @@ def agent_line(text: str, number: int) -> Failure | None:
     """`failed (exitcode: -9) local_rank: 2 (pid: 4711) of binary: …`: all there is when the table was lost."""
     if (found := _AGENT.search(text)) is None:
         return None
-    return Failure(None, int(found[2]), int(found[1]), int(found[3]), line=number)
+    pid = int(found[3]) if found[3] else -1 - int(found[2])
+    return Failure(None, int(found[2]), int(found[1]), pid, line=number)
 
 
 def other_ends(text: str, number: int) -> list[Failure]:

@@ -68,9 +68,21 @@ def last_words(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findi
             enough = _ENOUGH_RAISED if event.fields.get("types") else _ENOUGH
             if most >= enough and (best is None or most > best[0]):
                 best = most, event
+    best = best or _cut_off(run)
     if best is not None:
         one = _read(rule, best[1], {"line": best[1].text[:200]})
         yield replace(one, confidence=min(one.confidence, _MOST_BY_WORDS))
+
+
+def _cut_off(run: Run) -> tuple[float, Event] | None:
+    """A traceback whose end is missing still shows what its rank was doing when it failed."""
+    for event in run.events:
+        if event.kind == "traceback" and not event.fields.get("types") and len(own_frames(event)) > 0:
+            odds, _ = weigh(event)
+            most = max(odds.values(), default=0.0)
+            if most >= _ENOUGH:
+                return most, event
+    return None
 
 
 def _as_raised(event: Event) -> Event:

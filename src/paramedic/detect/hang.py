@@ -92,11 +92,16 @@ def _gone(run: Run, rule: Rule, found: Sequence[Finding], finished: bool) -> Ite
             yield _confirmed(crash) if crash else _accusation(run, rule, events, missing, lost)
 
 
+_RAISED = re.compile(r"[\w.]{0,200}(?:Error|Exception): ")
+
+
 def silent_setup(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Everybody's last words are about finding the others, nobody has made a step, and nothing has failed."""
     if any(one.severity == "error" for one in found) or any(e.kind in _MORE_THAN_SET_UP for e in run.events):
         return
     lasts = [e for e in run.events if e.kind == "last" and e.text]
+    if any(_RAISED.match(e.text) for e in lasts):
+        return
     if run.world_size != 1 and lasts and all(_SETTING_UP.search(e.text) for e in lasts):
         one = on_events(rule, lasts[:4], (), {"last": lasts[0].text[:160]})
         missing = sorted(absent(run, [one]))
