@@ -332,3 +332,30 @@ def test_srun_names_the_tasks_that_a_signal_ended(read: ReadLog) -> None:
     assert exits(read("srun: error: node02: tasks 1,4-5: Killed\n").events) == [(1, -9), (4, -9), (5, -9)]
     assert exits(read("srun: error: node02: task 1: Exited with exit code 1\n").events) == []
     assert exits(read("srun: error: node02: tasks 5-1,9-99999999: Killed\n").events) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "rank", "local", "code"),
+    [
+        (
+            "subprocess.CalledProcessError: Command '['/usr/bin/python', '-u', 'train.py', '--local_rank=5', '--lr', '1']' "
+            "returned non-zero exit status 1.",
+            None,
+            5,
+            1,
+        ),
+        (
+            "subprocess.CalledProcessError: Command '['/usr/bin/python', 'train.py', '--local-rank=2']' "
+            "died with <Signals.SIGKILL: 9>.",
+            None,
+            2,
+            -9,
+        ),
+        ("ERROR:composer.cli.launcher:Rank 6 crashed with exit code -7.", 6, 6, -7),
+        ("ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -6) local_rank: 1", None, 1, -6),
+    ],
+)
+def test_other_launchers_say_who_ended(read: ReadLog, line: str, rank: int | None, local: int, code: int) -> None:
+    (end,) = [e for e in read(line + "\n").events if e.kind == "exit"]
+    assert (end.rank, end.fields["local_rank"], end.fields["exitcode"]) == (rank, local, code)
+    assert end.text.startswith(f"rank {rank}" if rank is not None else f"local rank {local}")

@@ -493,3 +493,72 @@ def test_what_keras_says_in_the_next_paragraph_belongs_to_it(tracebacks: Traceba
 def test_a_log_line_after_in_user_code_is_another_matter(tracebacks: Tracebacks) -> None:
     (event,) = tracebacks("\n".join([*trace("ValueError: in user code:"), "", "2026-01-02 10:00:00 step 3"]))
     assert event.text == "ValueError: in user code:"
+
+
+FRAMES = [
+    '  File "/srv/train.py", line 5, in main',
+    "    engine.step()",
+    '  File "/opt/venv/lib/python3.11/site-packages/acme/engine.py", line 61, in step',
+    "    raise StepError(",
+]
+
+
+@pytest.mark.parametrize("prefix", ["", "[rank3]: "])
+def test_a_traceback_whose_head_was_cut_off_is_one(tracebacks: Tracebacks, prefix: str) -> None:
+    (event,) = tracebacks("\n".join(prefix + line for line in (*FRAMES, "acme.StepError: no step")))
+    assert event.text == "acme.StepError: no step"
+    assert event.fields["types"] == ["acme.StepError"]
+    assert len(event.fields["frames"]) == 2
+    assert event.rank == (3 if prefix else None)
+
+
+@pytest.mark.parametrize("after", [[], ["UserWarning: a step took long"], ["step 12 loss 0.3"]])
+def test_a_stack_that_somebody_printed_is_no_failure(tracebacks: Tracebacks, after: list[str]) -> None:
+    assert tracebacks("\n".join(["where are we?", *FRAMES[:2], *after])) == []
+
+
+def test_lines_that_lost_their_indentation_are_frames_and_code(tracebacks: Tracebacks) -> None:
+    flat = [line.strip() for line in (*BODY[:5], "RuntimeError: bad")]
+    (event,) = tracebacks("\n".join(flat))
+    assert (event.text, len(event.fields["frames"]), event.fields["code"]) == (
+        "RuntimeError: bad",
+        2,
+        ["main()", "step()"],
+    )
+
+
+def test_the_frames_of_a_notebook(tracebacks: Tracebacks) -> None:
+    lines = [
+        "KeyError                                  Traceback (most recent call last)",
+        "<ipython-input-3-0a1b2c> in <module>",
+        "----> 1 trainer.train()",
+        "",
+        "~/venv/lib/python3.9/site-packages/acme/trainer.py in train(self, steps)",
+        "    413         self._prepare()",
+        "--> 414         self._loop(steps)",
+        "    415 ",
+        "",
+        "File /srv/loop.py:7, in Loop.run(self)",
+        "----> 7 state['epoch']",
+        "",
+        "KeyError: 'epoch'",
+    ]
+    (event,) = tracebacks("\n".join(lines))
+    assert event.text == "KeyError: 'epoch'"
+    assert event.fields["frames"] == [
+        "<ipython-input-3-0a1b2c>:0 in <module>",
+        "~/venv/lib/python3.9/site-packages/acme/trainer.py:0 in train",
+        "/srv/loop.py:7 in Loop.run",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("last", "said"),
+    [
+        ('    raise ValueError(f"no state at {path}")', "ValueError: no state at {path}"),
+        ('    assert heads % degree == 0, "heads do not divide"', "AssertionError: heads do not divide"),
+    ],
+)
+def test_what_a_cut_off_traceback_was_about_to_raise(tracebacks: Tracebacks, last: str, said: str) -> None:
+    (event,) = tracebacks("\n".join([*BODY[:4], last]))
+    assert event.text == said

@@ -191,3 +191,38 @@ def test_every_clue_speaks_for_something() -> None:
 
 def test_there_is_one_cure_for_each_cause() -> None:
     assert set(load_cures()) == set(load_taxonomy().causes)
+
+
+def test_the_one_line_that_is_left_of_a_traceback_speaks(tmp_path: Path) -> None:
+    log = tmp_path / "post.log"
+    log.write_text("acme.errors.PlanError: width 30 must be divisible by the stripe degree 4\n")
+    verdict = diagnose(log).verdict
+    assert verdict is not None
+    assert (verdict.symptom, verdict.confidence) == ("invalid-run-configuration", 0.7)
+
+
+def test_an_exception_line_that_says_nothing_is_no_verdict(tmp_path: Path) -> None:
+    log = tmp_path / "post.log"
+    log.write_text("acme.errors.OddError: 17\n")
+    assert diagnose(log).verdict is None
+
+
+def test_a_nameless_error_is_the_word_of_the_only_rank_that_ended(tmp_path: Path) -> None:
+    log = tmp_path / "post.log"
+    log.write_text(
+        "RuntimeError: Timed out initializing process group in store based barrier on rank: 0, for key: "
+        "store_based_barrier_key:1 (world_size=4, worker_count=16, timeout=0:30:00)\n"
+        "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: 1) local_rank: 0 (pid: 820) of binary: "
+        "/usr/bin/python\n"
+    )
+    verdict = diagnose(log).verdict
+    assert verdict is not None
+    assert verdict.symptom == "rendezvous-setup-hang"
+
+
+def test_an_editor_that_says_the_process_finished_does_not_say_that_it_went_well(tmp_path: Path) -> None:
+    log = tmp_path / "post.log"
+    log.write_text("RuntimeError: CUDA error: misaligned address\n\nProcess finished with exit code 1\n")
+    verdict = diagnose(log).verdict
+    assert verdict is not None
+    assert verdict.symptom == "accelerator-fault"

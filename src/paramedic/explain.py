@@ -505,8 +505,8 @@ def _causes(
     some_only: bool,
     setting: str,
 ) -> tuple[Cause, ...]:
-    """Base rate × what this message says × how many ranks have it, normalised to leave a share for the unknown. What the
-    message names outright counts though the symptom's list does not have it."""
+    """Base rate × what this message says × how many ranks have it, normalised to leave a share for the unknown.
+    What the message names outright counts though the symptom's list does not have it."""
     prior = {**{cause: _UNHEARD_OF for cause, factor in evidence.items() if factor >= OUTRIGHT}, **prior}
     likelihood = {
         cause: (prior[cause] ** _TEMPER * weights.get(cause, _UNLISTED) if weights else prior[cause])

@@ -19,11 +19,16 @@ _FINISHED = Guarded(
     re.compile(r"\b(?:finished|completed|training (?:is )?(?:complete|done))\b(?!:)", re.I),
 )
 _NOT = Guarded(
-    ("error", "fail", "exception", "abort", "killed", "traceback", "time", "fatal", "%|", "it/s", "s/it", "wandb:"),
-    re.compile(
-        r"error|fail|exception|abort|killed|traceback|timed? ?out|fatal|\d%\||\d\s?(?:it/s|s/it)\b|\bwandb:", re.I
+    (
+        "error", "fail", "exception", "abort", "killed", "traceback", "time", "fatal", "%|", "it/s", "s/it", "wandb:",
+        "exit code",
     ),
-)
+    re.compile(
+        r"error|fail|exception|abort|killed|traceback|timed? ?out|fatal|\d%\||\d\s?(?:it/s|s/it)\b|\bwandb:"
+        r"|exit code (?!0\b)",
+        re.I,
+    ),
+)  # fmt: skip
 _COMPLAINT = Guarded(
     (
         "error", "fatal", "fail", "cannot", "can't", "could not", "unable", "refused", "denied", "invalid", "no such",
@@ -42,10 +47,15 @@ _MILD = re.compile(
     r"|cuInit|Unable to register cu|computation_placer",  # TensorFlow on a machine without a GPU
     re.I,
 )
+_EXCEPTION = re.compile(
+    r"^(?:[a-z_][\w.]{0,200}\.)?[A-Z]\w{0,100}(?:Error|Exception)(?:\([\w., ]{1,100}\))?: \S|^Exception: \S"
+)
 
 
 def complains(text: str) -> bool:
     """A line that speaks of something that did not work, and not as a mere warning."""
+    if _EXCEPTION.match(text):
+        return True
     return _COMPLAINT.search(text) is not None and _MILD.search(text[:200]) is None
 
 

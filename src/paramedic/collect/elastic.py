@@ -20,6 +20,9 @@ LITERALS = (
     "exits with return code = ",
     " exited on signal ",
     "srun: error: ",
+    " returned non-zero exit status ",
+    " died with <Signals.",
+    " crashed with exit code ",
     _GROUP_FAILED,
     _GROUP_STARTS,
     _GROUP_AGAIN,
@@ -35,8 +38,13 @@ _ENTRY = re.compile(r"^\s*\[\d{1,9}\]:\s*$")
 _FIELD = re.compile(r"^\s*(time|host|rank|exitcode|error_file|traceback)\s*: ?(.*)$")
 _RANK = re.compile(r"^(\d{1,6}) \(local_rank: (\d{1,6})\)")
 _EXIT = re.compile(r"^(-?\d{1,9})\s+\(pid: (\d{1,9})\)")
-_AGENT = re.compile(r"failed \(exitcode: (-?\d{1,9})\) local_rank: (\d{1,6}) \(pid: (\d{1,9})\)")
+_AGENT = re.compile(r"failed \(exitcode: (-?\d{1,9})\) local_rank: (\d{1,6})(?: \(pid: (\d{1,9})\)|\s*$)")
 _DEEPSPEED = re.compile(r"--local_rank=(\d{1,6})'.{0,8000}\] exits with return code = (-?\d{1,9})")
+_LAUNCH = re.compile(
+    r"Command '\[.{0,4000}?'--local[_-]rank=(\d{1,6})'.{0,8000}?\]' "
+    r"(?:returned non-zero exit status (\d{1,3})|died with <Signals\.\w{1,20}: (\d{1,3})>)"
+)
+_COMPOSER = re.compile(r"\bRank (\d{1,6}) crashed with exit code (-?\d{1,3})\b")
 _MPIRUN = re.compile(r"process rank (\d{1,6}) with PID (\d{1,10}) on node ([\w.-]{1,100}) exited on signal (\d{1,3})\b")
 _SRUN = re.compile(
     r"srun: error: ([\w.-]{1,100}): tasks? ([\d,-]{1,2000}): (Killed|Aborted|Segmentation fault|Bus error|Terminated)"
@@ -151,18 +159,25 @@ def agent_line(text: str, number: int) -> Failure | None:
     """`failed (exitcode: -9) local_rank: 2 (pid: 4711) of binary: …`: all there is when the table was lost."""
     if (found := _AGENT.search(text)) is None:
         return None
-    return Failure(None, int(found[2]), int(found[1]), int(found[3]), line=number)
+    pid = int(found[3]) if found[3] else -1 - int(found[2])
+    return Failure(None, int(found[2]), int(found[1]), pid, line=number)
 
 
 def other_ends(text: str, number: int) -> list[Failure]:
-    """What DeepSpeed's launcher, mpirun and srun say of processes that ended; srun's only where a signal ended them.
+    """What the launchers of DeepSpeed, Composer and older torch, mpirun and srun say of processes that ended; srun's
+    only where a signal ended them.
 
-    DeepSpeed names the local rank only. A process whose number is not said gets a negative one, to tell it from others.
+    DeepSpeed and torch name the local rank only. A process whose number is not said gets a negative one.
     """
     if "exits with return code = " in text and (found := _DEEPSPEED.search(text)) is not None:
         return [Failure(None, int(found[1]), int(found[2]), -1 - int(found[1]), line=number)]
     if " exited on signal " in text and (found := _MPIRUN.search(text)) is not None:
         return [Failure(int(found[1]), 0, -int(found[4]), int(found[2]), found[3], line=number)]
+    if "CalledProcessError: " in text and (found := _LAUNCH.search(text)) is not None:  # torch.distributed.launch
+        code = int(found[2]) if found[2] else -int(found[3])
+        return [Failure(None, int(found[1]), code, -1 - int(found[1]), line=number)]
+    if " crashed with exit code " in text and (found := _COMPOSER.search(text)) is not None:
+        return [Failure(int(found[1]), int(found[1]), int(found[2]), -1 - int(found[1]), line=number)]
     if "srun: error: " in text and (found := _SRUN.search(text)) is not None:
         code = _SIGNALS[found[3]]
         return [Failure(rank, 0, code, -1 - rank, found[1], line=number) for rank in _tasks(found[2])]

@@ -202,6 +202,8 @@ class _Scan:
             self._exit(failure)
         if tracebacks.START in peeled.text:
             self._open_trace(peeled, line)
+        elif tracebacks.FRAME in peeled.text and tracebacks.begins_without_head(peeled.text):
+            self._begin_trace(peeled)
         elif elastic.starts_table(peeled.text):
             table = self.tables.setdefault(peeled.who, elastic.FailureTable())
             table.feed(peeled.text, self.line)
@@ -317,8 +319,13 @@ class _Scan:
         if trace.closed:
             self._close_trace(peeled.who)
 
+    def _begin_trace(self, peeled: Peeled) -> None:
+        if len(self.traces) < _MAX_OPEN and peeled.who not in self.in_stack:
+            self.traces[peeled.who] = Traceback.begun_by(peeled.text, self.line, peeled.by == "torch")
+
     def _close_trace(self, who: Who) -> None:
         trace = self.traces.pop(who)
+        trace.close()
         if trace.is_ignored or not (trace.frames or trace.exceptions):
             return
         by, rank, stream = who
@@ -370,7 +377,9 @@ class _Scan:
             return
         rank = failure.rank
         process = f" (pid {failure.pid})" if failure.pid > 0 else ""
-        text = f"rank {'?' if rank is None else rank} ended with exit code {failure.exitcode}{process}"
+        name = f"rank {rank}" if rank is not None else f"local rank {failure.local_rank}"
+        name = "rank ?" if rank is None and failure.local_rank is None else name
+        text = f"{name} ended with exit code {failure.exitcode}{process}"
         peeled = Peeled(rank, "" if rank is None else "torch", text)
         self._event(
             "exit", peeled, failure.line, failure.time,

@@ -10,7 +10,9 @@ from paramedic.collect.activity import shows_progress
 from paramedic.model import is_own
 
 START = "Traceback (most recent call last)"
-LITERALS = (START,)
+FRAME = '", line '
+"""Stands in every frame, also where the head of the traceback was cut off."""
+LITERALS = (START, FRAME)
 MAX_LINES = 10_000
 MAX_TEXT = 16_000
 MAX_FRAMES = 60
@@ -30,6 +32,11 @@ _BOX = re.compile(r"^\s*[╭+][─-]{2,} ?" + re.escape(START) + r" ?[─-]{2,}[
 _BOX_FRAME = re.compile(r"^(\S.{0,500}?):(\d{1,9}) in (\S.{0,200})$")
 _DIGIT = re.compile(r"\d")
 _FRAME = re.compile(r'^\s*(?:> )?File "([^"]{1,500})", line (\d{1,9})(?:, in (.{1,200}))?')
+_NAMED_FRAME = re.compile(r'^\s*File "[^"\n]{1,500}", line \d{1,9}, in \S')
+_NOTEBOOK = re.compile(
+    r"^(?:File )?(?P<path>[~/.<][^\s:(]{1,400})(?::(?P<line>\d{1,9}))?,? in (?P<function><module>|[\w.<>]{1,200}\()"
+)
+_NOTEBOOK_CODE = re.compile(r"^-{1,6}> {0,6}\d{1,9} (.*)$")
 _EXCEPTION = re.compile(
     r"^(?P<type>[A-Za-z_][\w.]{0,200}(?:\([\w., ]{1,200}\))?)(?::(?P<message>(?: .*)?)$|$)", re.DOTALL
 )
@@ -38,6 +45,10 @@ _LOG_LINE = re.compile(r"^\[?(?:[EWIFDV]\d{3,4} \d\d:|\[?20\d\d[-/]\d\d|(?:ERROR
 _GROUP = re.compile(r"^\s*\+ Exception Group " + re.escape(START))
 _RANK = re.compile(r"(?<!lora[ _-])(?<!low[ _-])\brank[ _=:#-]{0,2}(\d{1,6})\b", re.I)
 _ANNOUNCES = re.compile(r"error|fail|exception|crash|abort|died|caught", re.I)
+_RAISING = re.compile(
+    r"""^(?:raise (?P<type>[A-Za-z_][\w.]{0,200})\(|assert\b[^"']{1,300}?, ?)\(?"""
+    r"""[fFrR]{0,2}["']{1,3}(?P<message>[^"'\n].{3,400})"""
+)
 _MARGIN = re.compile(r"^\s*(?:\| ?|\+[-+])")
 
 
@@ -49,6 +60,8 @@ class Traceback:
     uncaught: bool
     """torch's own excepthook wrote it, so nobody caught it."""
     group: bool = False
+    headless: bool = False
+    """Its first lines are missing: only an exception below the frames shows that it was one."""
     exceptions: list[str] = field(default_factory=list)
     types: list[str] = field(default_factory=list)
     frames: list[str] = field(default_factory=list)
@@ -68,6 +81,8 @@ class Traceback:
     _width: int = 0
     _graph: int = 0
     _state: str = "frames"
+    _flat: bool = False
+    _said: str = ""
     _lines: int = 0
     _foreign: int = 0
     _since_frame: int = 0
@@ -85,6 +100,13 @@ class Traceback:
             self._margin = _shape(text[:at])
         return self
 
+    @classmethod
+    def begun_by(cls, frame: str, number: int, by_torch: bool) -> Traceback:
+        """From a frame on, above which nothing is left of it."""
+        self = cls(number, by_torch, headless=True, line=number, last_line=number)
+        self.feed(frame, number, by_torch)
+        return self
+
     def _take_escaped(self, text: str) -> None:
         """A whole traceback in one line of JSON, its newlines escaped."""
         text = text.split('", "', 1)[0] if '\\"' in text else text
@@ -97,6 +119,8 @@ class Traceback:
     def is_ignored(self) -> bool:
         """Python itself goes on after an exception in a finaliser."""
         in_finaliser = bool(self.frames) and self.frames[0].endswith(" in __del__")
+        if self.headless and (not self.types or self.types[-1].endswith("Warning")):
+            return True  # somebody has printed where he stood
         return in_finaliser or self.header.startswith("Exception ignored in")
 
     def feed(self, text: str, number: int, by_torch: bool) -> bool:
@@ -120,6 +144,8 @@ class Traceback:
                 self._keep_code(text.strip())
             if self._since_frame <= _BETWEEN_FRAMES:
                 return True
+        elif self._at_the_margin(text):
+            return True
         elif START in text:
             self.closed = True
             return False
@@ -131,6 +157,20 @@ class Traceback:
         self._foreign += 1
         self.closed = self._foreign > _FOREIGN_ALLOWED
         return False
+
+    def _at_the_margin(self, text: str) -> bool:
+        """Whoever quotes a traceback may lose what its lines were indented by; a notebook writes frames of its own."""
+        if self._frame(text):
+            self._since_frame, self._flat = 0, True
+            return True
+        if (marked := _NOTEBOOK_CODE.match(text)) is not None:
+            self._keep_code(marked[1].strip())
+            return True
+        if not self._flat or self._since_frame or START in text or _EXCEPTION.match(text):
+            return False
+        self._since_frame = 1
+        self._keep_code(text.strip())
+        return True
 
     def _after_exception(self, text: str) -> str:
         """Ray's quoted traceback follows its exception; TensorFlow's message is long and ends with the operation."""
@@ -256,6 +296,8 @@ class Traceback:
         if found is None or not self._is_exception(found["type"], found["message"] or ""):
             return False
         self._add(text)
+        if text == "AssertionError" and self._said.startswith("assert "):
+            self.code = [*self.code[-2:], self._said[:200]]  # the condition is all that it says
         self.types.append(found["type"])
         self.line = number
         return True
@@ -263,16 +305,19 @@ class Traceback:
     def _is_exception(self, type: str, message: str) -> bool:
         """Names of the usual kind; others only where nothing foreign came between and it is no `Epoch: 3`."""
         name = type.split("(", 1)[0].rsplit(".", 1)[-1]
+        if self.headless and not _USUAL_NAME.search(name):
+            return False
         if _USUAL_NAME.search(name):
             return True
         ordinary = "." not in type and (message.strip()[:1].isdigit() or name in ("Warning", "Note", "Info", "Usage"))
         return name[:1].isupper() and name != name.upper() and bool(self.frames) and not self._foreign and not ordinary
 
     def _frame(self, text: str) -> bool:
-        if (found := _FRAME.match(text)) is None:
-            return False
-        self._keep_frame(found[1], found[2], found[3] or "?")
-        return True
+        if (found := _FRAME.match(text)) is not None:
+            self._keep_frame(found[1], found[2], found[3] or "?")
+        elif (found := _NOTEBOOK.match(text)) is not None:
+            self._keep_frame(found["path"], found["line"] or "0", found["function"].rstrip("("))
+        return found is not None
 
     def _keep_frame(self, path: str, line: str, function: str) -> None:
         self.frames.append(f"{path}:{line} in {function.rstrip(' *').lstrip()}")  # autograph marks frames with stars
@@ -281,8 +326,17 @@ class Traceback:
 
     def _keep_code(self, text: str) -> None:
         """What people call on the line says what they were doing, also where they gave the function no name."""
+        self._said = text if self.frames else ""
         if self.frames and is_own(self.frames[-1]) and text:
             self.code = [*self.code[-2:], text[:200]]
+
+    def close(self) -> None:
+        """Cut off below the frames: what the last one was about to raise stands in its source."""
+        raising = None if self.exceptions else _RAISING.match(self._said)
+        if raising is not None and len(self.frames) > 1:
+            message = raising["message"].rstrip(" \\)").rstrip("\"'")
+            self._exception(f"{raising['type'] or 'AssertionError'}: {message}", self.last_line)
+        self.closed = True
 
     def _add(self, text: str) -> None:
         self.exceptions.append(text)
@@ -293,6 +347,11 @@ class Traceback:
         if not self.exceptions and self.frames:
             return f"Traceback cut off in {self.frames[-1]}"
         return "\n".join(self.exceptions)
+
+
+def begins_without_head(text: str) -> bool:
+    """A frame as Python writes it; faulthandler's stacks have no comma before the function."""
+    return _NAMED_FRAME.match(text) is not None
 
 
 def _shape(text: str) -> str:

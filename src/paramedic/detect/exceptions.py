@@ -34,6 +34,11 @@ _LAST_CALLS = 12
 _SHARPER = 1.3
 _ENOUGH = 2.4
 """Log odds that a mere line must gather to be believed."""
+_RAISED = re.compile(
+    r"^((?:[a-z_][\w.]{0,200}\.)?[A-Z]\w{0,100}(?:Error|Exception)|Exception)(?:\([\w., ]{1,100}\))?: \S"
+)
+_ENOUGH_RAISED = 2.0
+"""The last line of a traceback, all that is left of it, need not gather as much."""
 _MOST_BY_WORDS = 0.7
 _LEAST, _MOST = 0.5, 0.88
 """Nobody has seen this message before, so never surer; but a rank did end with it."""
@@ -56,15 +61,38 @@ def last_words(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findi
     if ended or any(one.severity == "error" for one in found):
         return
     best: tuple[float, Event] | None = None
-    for event in run.events:
-        if event.kind == "complaint":
+    for event in map(_as_raised, run.events):
+        if event.kind == "complaint" and not _of_launcher(event):
             odds, _ = weigh(event)
             most = max(odds.values(), default=0.0)
-            if most >= _ENOUGH and (best is None or most > best[0]):
+            enough = _ENOUGH_RAISED if event.fields.get("types") else _ENOUGH
+            if most >= enough and (best is None or most > best[0]):
                 best = most, event
+    best = best or _cut_off(run)
     if best is not None:
         one = _read(rule, best[1], {"line": best[1].text[:200]})
         yield replace(one, confidence=min(one.confidence, _MOST_BY_WORDS))
+
+
+def _cut_off(run: Run) -> tuple[float, Event] | None:
+    """A traceback whose end is missing still shows what its rank was doing when it failed."""
+    for event in run.events:
+        if event.kind == "traceback" and not event.fields.get("types") and len(own_frames(event)) > 0:
+            odds, _ = weigh(event)
+            most = max(odds.values(), default=0.0)
+            if most >= _ENOUGH:
+                return most, event
+    return None
+
+
+def _as_raised(event: Event) -> Event:
+    """A line that can only be the end of a traceback has a class, too."""
+    raised = _RAISED.match(event.text) if event.kind == "complaint" else None
+    return event if raised is None else replace(event, fields={**event.fields, "types": (raised[1],)})
+
+
+def _of_launcher(event: Event) -> bool:
+    return any(name.rsplit(".", 1)[-1] in (*_LAUNCHER, *_QUIET) for name in event.fields.get("types", ()))
 
 
 def _read(rule: Rule, event: Event, fields: Mapping[str, str]) -> Finding:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -25,6 +26,7 @@ _FROM_OUTSIDE = {
 _CLOSED = re.compile(r"Sending process (\d{1,10}) closing signal |\bKilling subprocess (\d{1,10})\b")
 _FORCED = re.compile(r"Unable to shutdown process (\d{1,10}) via")
 _VICTIMS = ("communication-runtime-error", "collective-hang")
+_PAGE_NOT_THERE = 30.0
 _MISSED_BY_PEERS = 0.65
 """How sure an exit code alone is of a loss, where all that the others say is that a peer has gone."""
 
@@ -56,7 +58,9 @@ def crashed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]
     def wanted(event: Event) -> bool:
         return _signal(event) in _CRASHES and not (_signal(event) == signal.SIGABRT and event.rank in spoken)
 
-    return _ended(run, rule, wanted)
+    for one in _ended(run, rule, wanted):
+        full = one.fields["ending"] == "SIGBUS"  # a mapped page that could not be had: mostly /dev/shm
+        yield replace(one, weights={"host-resource-exhaustion": _PAGE_NOT_THERE}) if full else one
 
 
 def terminated(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -69,16 +73,24 @@ def wordless(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding
     """Ranks that left with an error code and said nothing that we know."""
     spoken = {rank for one in found for rank in one.ranks}
     spoken |= {e.rank for e in run.events if e.kind == "traceback" and e.rank is not None}
-    silent = _ended(
-        run,
-        rule,
-        lambda e: e.fields["exitcode"] > 0 and _signal(e) is None and _rank(e) not in spoken,
-    )
+    nameless = {(f.evidence[0].event.source, f.attempt) for f in found if _may_be_of_anybody(f)}
+    ends = Counter((e.source, e.attempt) for e in _exits(run))
+    alone = {key for key in nameless if ends[key] == 1}  # who else should have said it?
+
+    def wanted(event: Event) -> bool:
+        silent = _rank(event) not in spoken and (event.source, event.attempt) not in alone
+        return silent and event.fields["exitcode"] > 0 and _signal(event) is None
+
+    silent = _ended(run, rule, wanted)
     for one in silent:
         errors = [f for f in found if f.severity == "error" and f.attempt == one.attempt and f.consequence != "always"]
         missed = all(f.symptom in _VICTIMS and f.consequence == "possible" and f.ranks for f in errors)
         sure = bool(errors) and missed and bool(one.ranks)
         yield replace(one, confidence=_MISSED_BY_PEERS) if sure else one
+
+
+def _may_be_of_anybody(one: Finding) -> bool:
+    return one.severity == "error" and one.consequence != "always" and one.evidence[0].event.rank is None
 
 
 def _signal(event: Event) -> signal.Signals | None:

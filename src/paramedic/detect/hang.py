@@ -26,7 +26,8 @@ _SETTING_UP = re.compile(
     r"\bjoining\b|\bconnecting\b|rendezvous|waiting for|init_process_group|distributed_backend|process group|barrier"
     r"|init(?:iali[sz])?(?:e|ing|ation)?[_ ](?:of )?(?:the )?(?:process|distributed|torch|nccl|parallel|collective)"
     r"|world[ _]size|\brank \d+ (?:of|/) ?\d+|torch_extensions|loading extension|building extension"
-    r"|detected cuda files|ninja|real_accelerator|started server|grpc|coordination|cluster|socket\.cpp",
+    r"|detected cuda files|ninja|real_accelerator|started server|grpc|coordination|cluster|socket\.cpp"
+    r"|initiali[sz]ing (?:ddp|distributed): GLOBAL_RANK",
     re.I,
 )
 _MOST_RANKS = 1 << 20
@@ -95,11 +96,20 @@ def _gone(run: Run, rule: Rule, found: Sequence[Finding], finished: bool) -> Ite
             yield _confirmed(crash) if crash else _accusation(run, rule, events, missing, lost)
 
 
+_RAISED = re.compile(r"[\w.]{0,200}(?:Error|Exception): ")
+_AT_ERROR = re.compile(r"^[\d-]{10} [\d:.]{8,20}: [EF] \w|^[EF]\d{4} [\d:.]{8,20}")
+"""Glog's level, in lines of TensorFlow and XLA."""
+
+
 def silent_setup(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Everybody's last words are about finding the others, nobody has made a step, and nothing has failed."""
     if any(one.severity == "error" for one in found) or any(e.kind in _MORE_THAN_SET_UP for e in run.events):
         return
     lasts = [e for e in run.events if e.kind == "last" and e.text]
+    if any(_RAISED.match(e.text) for e in lasts) or any(
+        _AT_ERROR.search(e.text) for e in run.events if e.kind == "complaint"
+    ):
+        return
     if run.world_size != 1 and lasts and all(_SETTING_UP.search(e.text) for e in lasts):
         one = on_events(rule, lasts[:4], (), {"last": lasts[0].text[:160]})
         missing = sorted(absent(run, [one]) or _who_repeats(lasts))

@@ -23,6 +23,10 @@ _UNITS = {
 }
 _SIZE = r"(?<![\d.])(\d{1,12}(?:\.\d{1,9})?) ?(KiB|MiB|GiB|KB|MB|GB|bytes|B)\b"
 _OOM = re.compile(r"(?:CUDA|HIP|XPU|NPU|MPS)\S{0,20} out of memory|OutOfMemoryError")
+_RAISED = re.compile(
+    r"(?:^|\n)(?:torch\.(?:cuda\.)?OutOfMemoryError|RuntimeError): (?:CUDA|HIP|XPU|NPU|MPS) out of memory"
+)
+"""Said by the allocator itself, also where whoever passed it on has left the sizes out."""
 _CLAUSES = {
     # Every clause is optional: wordings of torch 1.x to 2.15 differ in which ones they print.
     "request": re.compile(rf"[Tt]ried to allocate {_SIZE}"),
@@ -73,7 +77,7 @@ def parse(text: str) -> DeviceOom | None:
     total, own = sizes.get("total", 0), sizes.get("used", sizes.get("allocated", 0))
     if others + own > total * 1.02:  # cannot both fit: in a container a process does not know its own number
         others = 0
-    return DeviceOom(**sizes, others=others) if sizes else None
+    return DeviceOom(**sizes, others=others) if sizes or _RAISED.search(text) else None
 
 
 def _bytes(found: re.Match[str] | None) -> int | None:
