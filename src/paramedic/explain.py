@@ -139,7 +139,7 @@ def explain(
 
 
 def _calibrated(verdict: Finding, rule: Rule) -> Finding:
-    """As often right as it says. What people tell in their own words, what only the program shows, and what no rule knows
+    """As often right as it says. What people tell in their own words, what only the program shows and what no rule knows
     stays as it is: on posts of strangers it is not righter than it says."""
     if rule.detector in _UNSURE or rule.before or verdict.evidence[0].event.kind == "description":
         return verdict
