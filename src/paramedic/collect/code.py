@@ -72,6 +72,13 @@ _MARKS = frozenset(
     )
 )
 """Names and calls: a statement with none of them tells nothing."""
+_PROGRAM = re.compile(
+    r"\.backward\(|\bDataLoader\b|\binit_process_group\b|\bDistributed\w+\b|\bFullySharded\w+|\bfully_shard\b|\bAccelerator\b"
+    r"|\bapply_gradients\b|\bLightningModule\b|\bDataset\b|\bnn\.Module\b|\bprepare_model\b|\boptim\b|\binitialize\("
+    r"|\btf\.function\b|\bget_rank\b|\bno_grad\b|\bnn\.Sequential\b|torch\.save\(|torch\.load\(|\.fit\("
+)
+"""A file with one of them may take part in a training program."""
+_LONGEST = 300_000
 _KEPT = (ast.Import, ast.ImportFrom, ast.Break, ast.Continue, ast.If)
 _LEAVES = (ast.Name, ast.Constant, ast.expr_context, ast.operator, ast.cmpop)
 _DEEPEST = 200
@@ -108,8 +115,9 @@ def read(name: str, text: str) -> tuple[list[Event], list[Section]]:
     lines = text.split("\n")
     script = _Script(name, lines, _starts(lines))
     script.marked = [n for n, line in enumerate(lines, 1) if not _MARKS.isdisjoint(_NAME_OR_CALL.findall(line))]
+    program = [_program(name, text)] if _PROGRAM.search(text) and len(text) < _LONGEST else []
     if not script.marked:
-        return [], []
+        return program, []
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -123,7 +131,12 @@ def read(name: str, text: str) -> tuple[list[Event], list[Section]]:
         raise Broken(f"cannot be parsed: {error}", 1) from None
     names = sorted(_NAMED.intersection(_NAME.findall(text)))
     script.events.append(Event(name, len(script.events), "script", name, None, fields={"names": names}))
-    return script.events, script.sections
+    return script.events + program, script.sections
+
+
+def _program(name: str, text: str) -> Event:
+    """The whole text, for rules that follow values through a program."""
+    return Event(name, 0, "program", name, None, fields={"text": redact(text)})
 
 
 def _version() -> str:
