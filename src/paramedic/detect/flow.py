@@ -641,6 +641,8 @@ class Flow:
         result = Value(kind, of.tags | key.tags | hint, root=of.root, made=of.made, attrs={"sliced": of, "by": key})
         if isinstance(key.const, str):
             result.name = f"[{key.const}]"
+        if key.has("rank", "random"):
+            self._op("slice", "", node, frame, (key,), {}, of).result = result
         return result
 
     def _compare(self, node: ast.Compare, frame: _Frame) -> Value:
@@ -812,7 +814,7 @@ class Flow:
                 frame.names[name] = keywords[name]
             elif name not in frame.names or (name in names[len(args) :]):
                 default = defaults.get(name) or only.get(name)
-                if default is not None:
+                if default is not None and not (_hint(name) and node_is_number(default)):
                     frame.names[name] = self.value(default, frame)
                 else:
                     frame.names[name] = _parameter(name, annotated.get(name))
@@ -855,6 +857,8 @@ class Flow:
         name, last, of = op.name, op.last, op.of
         tags = _union(every) | (of.tags if of is not None and op.name.startswith(".") else frozenset())
         first = args[0] if args else next(iter(keywords.values()), None)
+        if of is not None and of.kind == "mesh" and last in ("get_local_rank", "get_rank", "size"):
+            return Value("number", frozenset({"world" if last == "size" else "rank", "mesh"}), made=op)
         if last in _RANK_CALLS or name.endswith(("hvd.rank", "hvd.local_rank", "torch.rank")) or name in ("horovod.torch.local_rank", "horovod.tensorflow.rank", "horovod.tensorflow.local_rank", "horovod.tensorflow.keras.rank", "horovod.keras.rank"):
             return Value("number", frozenset({"rank"}))
         if last in _WORLD_CALLS or re.fullmatch(r"(?:horovod\.[\w.]+|hvd)\.size", name):
@@ -936,7 +940,10 @@ class Flow:
         if last in _SEEDS:
             return self._seeded(op, every)
         if last in RANDOM and (name.startswith(("torch", "np", "numpy", "random", "tf")) or "generator" in keywords):
-            return Value("tensor", self._drawn(op, keywords), made=op)
+            drawn = self._drawn(op, keywords)
+            if last == "shuffle" and first is not None:
+                first.tags |= drawn
+            return Value("tensor", drawn, made=op)
         if last in _THROUGH and first is not None:
             return first if first.kind or first.items is not None or first.element is not None else Value(first.kind, tags, made=first.made)
         if last == "enumerate" and first is not None:
@@ -1009,8 +1016,6 @@ class Flow:
             return Value()
         if last == "get_world_size" or last == "size" and not args and WORLD.search(of.name or ""):
             return Value("number", frozenset({"world"}))
-        if last in ("get_rank", "get_world_rank", "get_local_rank", "get_group_rank"):
-            return Value("number", frozenset({"rank"}))
         if last in _SEEDS:
             return self._seeded(op, list(op.args))
         if last in RANDOM and (of.kind in ("generator",) or of.name.startswith(("np", "numpy", "random"))):
@@ -1035,6 +1040,8 @@ class Flow:
             return Value("number" if last in ("item", "numel", "size") else of.kind if of.kind in ("tensor", "batch", "params") else "", tags - {"graph"}, root=of.root, made=op, attrs={"of": of})
         if last in ("backward", "step", "zero_grad", "load_state_dict"):
             return Value()
+        if of.kind == "model" and last not in _MODEL_METHODS and args and not _ASKED.match(last):
+            return self._forward(op, Value("model", of.tags, root=of.base, attrs=of.attrs, wrap=of.wrap, name=last), list(op.args))
         kind = of.kind if of.kind in ("tensor", "params", "batch", "dataset") else ""
         return Value(kind, tags if of.kind != "model" else frozenset(tag for tag in tags if not tag.startswith("part:")), root=of.root or next((one.root for one in args if "graph" in one.tags), None), made=op, attrs={"of": of})
 
@@ -1106,6 +1113,8 @@ _MODEL_METHODS = frozenset(
     "parameters named_parameters children modules named_modules named_children state_dict load_state_dict no_sync"
     " register_comm_hook zero_grad step backward clip_grad_norm_ save_checkpoint load_checkpoint buffers".split()
 )
+
+_ASKED = re.compile(r"get|set|num|count|estimate|generate|save|load|configure|print|log|register|add|named|push|init|fit|compile|summary|_")
 
 
 def _is_main(node: ast.stmt) -> bool:
@@ -1260,6 +1269,10 @@ def _parameter(name: str, annotation: ast.expr | None) -> Value:
     if lower in ("criterion", "loss_fn"):
         return Value("criterion", name="parameter")
     return Value(tags=tags, name=name)
+
+
+def node_is_number(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant | ast.UnaryOp)
 
 
 def _guard(test: ast.expr) -> str:
