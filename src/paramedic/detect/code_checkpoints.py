@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from paramedic.detect.flow import Flow, Op, Value
-from paramedic.detect.loops import backwards, distributed, hit, once, training_loops, wrapped
+from paramedic.detect.loops import backwards, distributed, hit, once
 from paramedic.detect.setup import Hit, Setup
 
 _STATEFUL = {"optimizer": "optimizer", "scheduler": "scheduler", "scaler": "scaler"}
@@ -21,8 +21,10 @@ def _saves(flow: Flow) -> Iterator[tuple[Op, dict[str, Value]]]:
 
 def _resumes(flow: Flow) -> list[Op]:
     """A saved state of the model is read back, and training goes on."""
-    loads = [op for op in flow.calls("load") if op.name == "torch.load"]
-    return loads if loads and backwards(flow) else []
+    trained = backwards(flow)
+    if not trained:
+        return []
+    return [op for op in flow.calls("load") if op.name == "torch.load" and op.index < trained[0].op.index]
 
 
 def _restored(flow: Flow) -> list[Op]:
@@ -138,6 +140,3 @@ def read_before_written(setup: Setup) -> Iterator[Hit]:
                             yield hit(op, save)
 
     return once(found())
-
-
-__all__ = ["training_loops", "wrapped"]

@@ -205,7 +205,7 @@ def split_in_model_parallel(setup: Setup) -> Iterator[Hit]:
                     yield hit(op, what="a DistributedSampler over all ranks")
             loops = training_loops(flow) + [loop for op in flow.calls("step") for loop in op.loops[-1:]]
             one_axis = not any(len(mesh.result.made.args[1].items or ()) > 1 for mesh in flow.calls("init_device_mesh") if mesh.result.made and len(mesh.args) > 1)
-            if not flow.has("parallelize_module") or not one_axis:
+            if not flow.has("parallelize_module") or not one_axis or flow.mentions(r"SequenceParallel|Shard\("):
                 continue
             for op in forwards(flow):
                 if op.args and any(op.within(loop) for loop in loops) and op.args[0].has("rank", "unseeded") and op.args[0].has("random"):
@@ -242,3 +242,30 @@ def generator_copied_to_workers(setup: Setup) -> Iterator[Hit]:
                             yield Hit((event_of(op),), {"name": f"self.{used}", "workers": int(number)})
 
     return once(found())
+
+
+def sampler_without_epoch(setup: Setup) -> Iterator[Hit]:
+    """The loader is gone through several times, always in the same order."""
+
+    def found() -> Iterator[Hit]:
+        for flow in setup.flows:
+            if flow.mentions(r"set_epoch"):
+                continue
+            for one in backwards(flow):
+                for number, loop in enumerate(one.op.loops):
+                    over = loop.over.attrs.get("over", loop.over)
+                    sampler = over.attrs.get("sampler") if over.kind == "loader" else None
+                    if number == 0 or sampler is None or sampler.name != "DistributedSampler" or sampler.made is None:
+                        continue
+                    shuffle = sampler.made.argument("shuffle", 3)
+                    if (shuffle is None or shuffle.const is not False) and not over.has("prepared"):
+                        yield hit(sampler.made, name=_target(sampler.made) or "sampler")
+
+    return once(found())
+
+
+def _target(op: Op) -> str:
+    """The name that it is assigned to."""
+    line = op.module.lines[op.line - 1] if op.line <= len(op.module.lines) else ""
+    found = re.match(r"\s*([\w.]+)\s*(?::[^=]+)?=", line)
+    return found[1] if found and "DistributedSampler" in line and "DataLoader(" not in line else ""

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 from paramedic.detect.flow import Flow, Op, Value
 from paramedic.detect.loops import COLLECTIVES, backwards, distributed, forwards, hit, once
-from paramedic.detect.program import text_of
 from paramedic.detect.setup import Hit, Setup
 
 _SHOWS = frozenset("print info log write add_scalar add_scalars warning debug save dump log_metrics report echo".split())
@@ -164,6 +163,3 @@ def padded_evaluation(setup: Setup) -> Iterator[Hit]:
                     yield hit(sampler.made, after[0])
 
     return once(found())
-
-
-__all__ = ["text_of"]

@@ -92,7 +92,7 @@ def traced_by_number(setup: Setup) -> Iterator[Hit]:
 
 def _varies(node: ast.expr, value: Value, op: Op) -> bool:
     """The loop's own count, or a number made of it with plain arithmetic."""
-    if isinstance(node, ast.Constant) or value.kind in ("batch", "loader", "tensor", "model", "optimizer", "iter") or value.has("data", "output", "graph"):
+    if isinstance(node, ast.Constant | ast.Compare | ast.BoolOp) or value.label or value.kind in ("batch", "loader", "tensor", "model", "optimizer", "iter") or value.has("data", "output", "graph"):
         return False
     if value.has("count"):
         return not (isinstance(node, ast.Call) and re.search(r"constant|convert|cast|Variable", text_of(node.func))) and not _through_tensor(value)
@@ -121,7 +121,7 @@ def horovod_optimizer_missing(setup: Setup) -> Iterator[Hit]:
 def horovod_start_unlike(setup: Setup) -> Iterator[Hit]:
     def found() -> Iterator[Hit]:
         for flow in setup.flows:
-            if not uses_horovod(flow) or flow.mentions(r"broadcast|load_state_dict|load_weights|elastic|State\("):
+            if not uses_horovod(flow) or flow.mentions(r"(?i)broadcast|load_state_dict|load_weights|elastic|State\("):
                 continue
             wraps = list(flow.calls("DistributedOptimizer", "DistributedGradientTape"))
             alike = bool(flow.seeds) and not any(v.has("rank") for op in flow.seeds for v in op.args)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paramedic.detect.flow import Flow, Loop, Op, Value
+from paramedic.detect.flow import Flow, Loop, Op, Value, params_root
 from paramedic.detect.loops import (
     Backward,
     averages,
@@ -144,7 +144,7 @@ def accumulation_without_no_sync(setup: Setup) -> Iterator[Hit]:
         for flow in distributed(setup):
             if not wrapped(flow, "ddp", "fsdp", "fsdp2") or flow.has("Accelerator", "Fabric", "no_sync"):
                 continue
-            if flow.mentions(r"no_sync|require_backward_grad_sync|set_requires_gradient_sync|set_is_last_backward|requires_gradient_sync"):
+            if flow.mentions(r"\bmegatron\b|no_sync|require_backward_grad_sync|set_requires_gradient_sync|set_is_last_backward|requires_gradient_sync"):
                 continue
             for backward, step in _accumulations(flow):
                 if _one_loss(flow, backward):
@@ -160,15 +160,10 @@ def no_sync_around_everything(setup: Setup) -> Iterator[Hit]:
             all_of = backwards(flow)
             inside = [one for one in all_of if any(c.name == "no_sync" and c.sure for c in one.op.contexts)]
             if inside and len(inside) == len(all_of) and not gradient_reductions(flow):
-                if not any(guard.node is not None and _between(guard.node, one.op) for one in inside for guard in one.op.guards):
+                if not any(one.loop is not None and conditional(one.op, one.loop) for one in inside):
                     yield hit(inside[0].op)
 
     return once(found())
-
-
-def _between(node: ast.AST, op: Op) -> bool:
-    """A condition inside the loop decides on the synchronisation."""
-    return any(node in set(ast.walk(loop.node)) for loop in op.loops[-1:])
 
 
 def _order(flow: Flow, loop: Loop) -> list[tuple[str, Op]]:
@@ -176,7 +171,7 @@ def _order(flow: Flow, loop: Loop) -> list[tuple[str, Op]]:
     marks: list[tuple[str, Op]] = []
     marks += [("backward", one.op) for one in backwards(flow) if one.loop is loop]
     for word, ops in (("step", steps(flow)), ("zero", zeros(flow)), ("clip", list(flow.calls("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm")))):
-        marks += [(word, op) for op in ops if op.loops and op.loops[-1] is loop and not op.stack[1:] == ("never",)]
+        marks += [(word, op) for op in ops if op.loops and op.loops[-1] is loop]
     return sorted(marks, key=lambda mark: mark[1].index)
 
 
@@ -387,3 +382,41 @@ def _times_world(value: Value, depth: int = 0) -> int:
     below = _times_world(left, depth + 1) + _times_world(right, depth + 1)
     own = op.name == "Mult" and any(one.has("world") and "op" not in one.attrs for one in (left, right))
     return below + own
+
+
+# -- clipping ------------------------------------------------------------------------------------------------------
+
+
+def clip_on_sharded(setup: Setup) -> Iterator[Hit]:
+    """FSDP's first version holds flat shards: a norm over them is that of one rank's part."""
+
+    def found() -> Iterator[Hit]:
+        for flow in setup.flows:
+            roots = {id(op.result.base) for op in flow.calls("FullyShardedDataParallel") if op.name.startswith("torch")}
+            for op in flow.calls("clip_grad_norm_"):
+                given = op.argument("parameters", 0)
+                root = params_root(given) if given is not None else None
+                if "nn.utils" in op.name and root is not None and id(root) in roots:
+                    model = given.attrs.get("model", Value()).name if given is not None else ""
+                    yield hit(op, model=_model_text(op) or model or "model")
+
+    return once(found())
+
+
+def _model_text(op: Op) -> str:
+    node = op.node
+    return text_of(node.args[0]).split(".parameters")[0][:60] if isinstance(node, ast.Call) and node.args else ""
+
+
+def clip_before_unscale(setup: Setup) -> Iterator[Hit]:
+    def found() -> Iterator[Hit]:
+        for flow in setup.flows:
+            scaled = [one for one in backwards(flow) if one.loss.has("scaled")]
+            by_scaler = [op for op in steps(flow) if op.of is not None and op.of.kind == "scaler"]
+            if not scaled or not by_scaler or flow.mentions(r"unscale_|unscale\("):
+                continue
+            for op in flow.calls("clip_grad_norm_", "clip_grad_value_"):
+                if op.index > scaled[0].op.index and op.index < by_scaler[-1].index and (op.loops == by_scaler[-1].loops or op.loops == scaled[0].op.loops):
+                    yield hit(op)
+
+    return once(found())

@@ -38,7 +38,7 @@ def graph_kept(setup: Setup) -> Iterator[Hit]:
 
 def _has_graph(value: Value) -> bool:
     """For sure: what the model gave, or a loss of it."""
-    return value.has("graph") and value.kind != "model" and value.root is not None and not value.known
+    return value.has("graph") and value.kind != "model" and value.root is not None and not value.known and value.name[:1] != "."
 
 
 def _outlives(flow: Flow, op: Op, kept: Value) -> bool:
@@ -55,8 +55,15 @@ def _outlives(flow: Flow, op: Op, kept: Value) -> bool:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("clear", "pop", "popleft"):
             if text_of(node.func.value) == name:
                 return False
+    last = re.escape(name.rsplit(".", 1)[-1])
+    if "." in name and re.search(rf"del [\w.]*\b{last}\[:\]|\b{last}\.(?:clear|pop)\(|\.{last} = \[\]", _outside_init(op.module)):
+        return False
     made = kept.made
     return not (made is not None and made.last == "deque") and bool(re.fullmatch(r"[\w.\[\]'\"]+", name)) and not isinstance(loop.node, ast.ListComp | ast.GeneratorExp)
+
+
+def _outside_init(module: Module) -> str:
+    return re.sub(r"def __init__\(.*?(?=\n    def |\nclass |\Z)", "", module.text, flags=re.S)
 
 
 def _read_by(kept: Value, starts: list[Value]) -> bool:

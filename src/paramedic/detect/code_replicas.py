@@ -11,7 +11,6 @@ from paramedic.detect.loops import (
     averages,
     backwards,
     distributed,
-    event_of,
     forwards,
     gradient_reductions,
     hit,
@@ -19,7 +18,6 @@ from paramedic.detect.loops import (
     once,
     reduces_by_hand,
     steps,
-    training_loops,
     uses_horovod,
     wrapped,
 )
@@ -40,7 +38,7 @@ def trained_past_wrapper(setup: Setup) -> Iterator[Hit]:
             for backward in backwards(flow):
                 root = backward.loss.root
                 wrap = root.attrs.get("wrapped") if root is not None else None
-                if root is None or wrap is None or wrap.made is None:
+                if root is None or wrap is None or wrap.made is None or wrap.made.last == "initialize":
                     continue
                 mine = [
                     op
@@ -62,7 +60,7 @@ def never_wrapped(setup: Setup) -> Iterator[Hit]:
             starts += [op for op in flow.calls("get_context", "TorchTrainer", "get_world_rank") if "ray" in op.name]
             if not starts or averages(flow) or model_parallel(flow) or reduces_by_hand(flow) or uses_horovod(flow):
                 continue
-            if flow.mentions(r"\bDDP\b|DataParallel|\bFSDP\b|fully_shard|wrap|deepspeed|Trainer\(|PipelineStage|prepare|Booster|strategy|register_comm_hook|autograd\.Function|\bDTensor\b|distribute_|replicate|\bhvd\b") and not _only_ray(flow):
+            if re.search(_WRAPPING, flow.module.text):
                 continue
             for op in steps(flow):
                 if op.of is None or op.of.kind != "optimizer" or not op.loops or op.of.name == "parameter" or op.label:
@@ -75,10 +73,10 @@ def never_wrapped(setup: Setup) -> Iterator[Hit]:
     return once(found())
 
 
-def _only_ray(flow: Flow) -> bool:
-    if not flow.mentions(r"\bray\b"):
-        return False
-    return not flow.mentions(r"\bDDP\b|DataParallel|\bFSDP\b|fully_shard|deepspeed|prepare_model|accelerate|lightning|transformers|Booster|tensorflow")
+_WRAPPING = (
+    r"\bDDP\b|DataParallel|\bFSDP\b|fully_shard|\bwrap|deepspeed|Lightning|\bpl\.|Trainer\((?!worker|loop|train_)|PipelineStage|prepare"
+    r"|Booster|register_comm_hook|autograd\.Function|\bDTensor\b|distribute_|replicate|\bhvd\b"
+)
 
 
 def model_not_prepared(setup: Setup) -> Iterator[Hit]:
@@ -132,7 +130,7 @@ def optimizer_of_other_weights(setup: Setup) -> Iterator[Hit]:
                     continue
                 stepped = [op for op in steps(flow) if op.within(loop) and op.of is not None and op.of.root is not None]
                 others = [op for op in stepped if op.of is not None and op.of.root is not root and op.of.root is not None and _unrelated(op.of.root, root)]
-                if stepped and len(others) == len(stepped) and id(root) not in roots and not _composed(flow, root):
+                if stepped and len(others) == len(stepped) and id(root) not in roots:
                     first = roots.get(id(others[0].of.root)) if others[0].of is not None else None
                     copied = others[0].of is not None and others[0].of.root is not None and ("copied" in others[0].of.root.attrs or "copied" in root.attrs)
                     if first is not None and (copied or _replaced(first, root)):
@@ -153,10 +151,6 @@ def _replaced(optimizer: Op, root: Value) -> bool:
     return made is not None and made.index > optimizer.index and model is not None and model.name == root.name and made.stack == optimizer.stack
 
 
-def _composed(flow: Flow, root: Value) -> bool:
-    return False
-
-
 def step_on_one_rank(setup: Setup) -> Iterator[Hit]:
     def found() -> Iterator[Hit]:
         for flow in distributed(setup):
@@ -166,18 +160,14 @@ def step_on_one_rank(setup: Setup) -> Iterator[Hit]:
             all_of = steps(flow)
             for op in all_of:
                 guard = next((g for g in reversed(op.guards) if g.label), None)
-                if guard is None or not op.loops or broadcasts or not guard.value.has("rank") and guard.label == "some":
+                if guard is None or not op.loops or broadcasts or (guard.label == "some" and not guard.value.has("rank")):
                     continue
                 if any(other is not op and other.of is op.of and other.label not in ("", op.label) for other in all_of):
                     continue
-                if _inside_loop(guard.node, op):
+                if guard.depth > 0 and guard.label:
                     yield hit(op, who=text_of(guard.node))
 
     return once(found())
-
-
-def _inside_loop(node: ast.AST | None, op: Op) -> bool:
-    return node is not None and any(node in set(ast.walk(loop.node)) for loop in op.loops) or bool(op.stack)
 
 
 def weights_of_one_rank(setup: Setup) -> Iterator[Hit]:
@@ -185,7 +175,7 @@ def weights_of_one_rank(setup: Setup) -> Iterator[Hit]:
 
     def found() -> Iterator[Hit]:
         for flow in distributed(setup):
-            if model_parallel(flow):
+            if model_parallel(flow) or (uses_horovod(flow) and flow.mentions(r"(?i)broadcast|elastic")):
                 continue
             wraps = {id(op.result.base): op for op in wrapped(flow, "ddp", "deepspeed", "ray", "accelerate")}
             sharded = wrapped(flow, "fsdp", "fsdp2")
@@ -430,7 +420,7 @@ def other_root(setup: Setup) -> Iterator[Hit]:
                 name = text_of(node.args[0]) if isinstance(node, ast.Call) and node.args else ""
                 roots = _computed_on(op, name)
                 text = _source_text(op)
-                if len(roots) == 1 and text and next(iter(roots)) not in (text, ""):
+                if len(roots) == 1 and re.fullmatch(r"\d+|[\w.]+(?:\(\))? - 1", text) and next(iter(roots)) not in (text, ""):
                     yield hit(op, root=next(iter(roots)), source=text)
 
     return once(found())
@@ -463,8 +453,7 @@ def _computed_on(op: Op, name: str) -> set[str]:
                 or isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr in ("copy_", "fill_") and text_of(part.func.value) == name
                 for part in ast.walk(node)
             )  # fmt: skip
-            in_else = any(isinstance(part, ast.Assign) and any(text_of(t) == name for t in part.targets) for one in node.orelse for part in ast.walk(one))
-            if assigned and not (in_else and False):
+            if assigned:
                 found.add(text_of(test.comparators[0]))
     return found
 
@@ -582,4 +571,31 @@ def _is_mean(value: Value) -> bool:
     return made is not None and made.last in ("cross_entropy", "mse_loss", "l1_loss", "mean", "nll_loss", "binary_cross_entropy_with_logits")
 
 
-__all__ = ["event_of", "training_loops"]
+def optimizer_before_sharding(setup: Setup) -> Iterator[Hit]:
+    """The optimizer holds parameters that sharding then replaces."""
+
+    def found() -> Iterator[Hit]:
+        for flow in setup.flows:
+            if flow.mentions(r"use_orig_params\s*=\s*True"):
+                continue
+            shards = wrapped(flow, "fsdp", "fsdp2")
+            for op in flow.ops:
+                if op.kind != "call" or op.result.kind != "optimizer" or op.result.made is not op or op.result.root is None:
+                    continue
+                root = op.result.root
+                after = [one for one in shards if one.index > op.index and _shards(one, root)]
+                again = [one for one in flow.ops if one.kind == "call" and one.result.kind == "optimizer" and one.result.made is one and after and one.index > after[-1].index]
+                if after and not again and after[0].stack[:1] == op.stack[:1]:
+                    yield hit(op, after[-1], model=_given(op))
+
+    return once(found())
+
+
+def _shards(op: Op, root: Value) -> bool:
+    model = op.argument("module", 0)
+    return model is not None and model.base is root.base and "parent" not in model.attrs
+
+
+def _given(op: Op) -> str:
+    node = op.node
+    return text_of(node.args[0]).split(".parameters")[0][:60] if isinstance(node, ast.Call) and node.args else "the model"

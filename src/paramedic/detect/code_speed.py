@@ -143,7 +143,8 @@ def saved_in_every_step(setup: Setup) -> Iterator[Hit]:
                 loop = next((one for one in loops if op.loops and op.loops[-1] is one), None)
                 if loop is None or (op.name != "torch.save" and op.last == "save"):
                     continue
-                free = [g for g in op.guards if g.label != "first" and g.node is not None and g.node in set(ast.walk(loop.node))]
+                number = len(op.loops) - 1
+                free = [g for g in op.guards if not g.pure and g.depth > number]
                 over = loop.over.attrs.get("over", loop.over)
                 if not free and "epoch" not in loop.target and over.kind in ("loader", "range", "batch", "iter", "") and _is_batch(flow, loop.node):
                     yield hit(op)
@@ -250,7 +251,7 @@ def work_by_rank(setup: Setup) -> Iterator[Hit]:
                 if any(op.within(loop) for loop in loops) and op.args and _grows(op.args[-1]) and not op.args[-1].has("len", "data"):
                     yield hit(op, what="The number of rounds")
             for op in flow.calls("sleep"):
-                if op.name == "time.sleep" and any(op.within(loop) for loop in loops) and (op.label in ("some", "first", "others") or (op.args and op.args[0].has("rank"))):
+                if op.name == "time.sleep" and any(op.within(loop) for loop in loops) and (op.label or (op.args and op.args[0].has("rank") and "op" in op.args[0].attrs)):
                     yield hit(op, what="A pause")
             for op in flow.calls("randn", "rand", "randint"):
                 if any(op.within(loop) for loop in loops) and op.args and not op.no_grad:

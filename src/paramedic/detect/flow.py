@@ -99,12 +99,18 @@ class Loop:
 
 @dataclass(eq=False, frozen=True, slots=True)
 class Guard:
-    """A condition. `label`: which ranks go on, where it speaks of ranks."""
+    """A condition. `label`: which ranks go on, where it speaks of ranks. `depth`: in how many loops it stands."""
 
     node: ast.AST | None
     label: str
     equals: str
     value: Value
+    depth: int = 0
+
+    @property
+    def pure(self) -> bool:
+        """It asks for the rank and nothing else."""
+        return bool(self.label) and not isinstance(self.node, ast.BoolOp)
 
 
 @dataclass(eq=False, frozen=True, slots=True)
@@ -175,6 +181,8 @@ class _Frame:
     names: dict[str, Value]
     returned: list[Value] = field(default_factory=list)
     yielded: list[Value] = field(default_factory=list)
+    guards: int = 0
+    """How many conditions held when it was called."""
 
 
 class Flow:
@@ -315,7 +323,10 @@ class Flow:
             case ast.ClassDef():
                 frame.names[node.name] = self._class(node.name, node, frame.module)
             case ast.Return():
-                frame.returned.append(self.value(node.value, frame) if node.value is not None else Value(const=None))
+                value = self.value(node.value, frame) if node.value is not None else Value(const=None)
+                for guard in self.guards[frame.guards :]:
+                    value = _by_rank(value, guard.value)
+                frame.returned.append(value)
             case ast.Match():
                 self.value(node.subject, frame)
                 for case in node.cases:
@@ -357,8 +368,8 @@ class Flow:
     def _if(self, node: ast.If, frame: _Frame) -> None:
         test = self.value(node.test, frame)
         label = test.label or _guard(node.test)
-        guard = Guard(node.test, label, test.equals, test)
-        opposite = Guard(node.test, _OPPOSITE.get(label, label), "", test)
+        guard = Guard(node.test, label, test.equals, test, len(self.loops))
+        opposite = Guard(node.test, _OPPOSITE.get(label, label), "", test, len(self.loops))
         before = dict(frame.names)
         kept = self.guards
         self.guards = (*kept, guard)
@@ -376,7 +387,10 @@ class Flow:
         if not leaves:
             for name, value in after.items():
                 other = before.get(name)
-                frame.names[name] = value if other is None or other is value else joined(value, other)
+                if other is None or other is value:
+                    frame.names[name] = value
+                else:
+                    frame.names[name] = _by_rank(joined(value, other), test)
         elif not node.orelse:
             for name, value in before.items():
                 frame.names[name] = value
@@ -507,9 +521,9 @@ class Flow:
                 test = self.value(node.test, frame)
                 label = test.label or _guard(node.test)
                 kept = self.guards
-                self.guards = (*kept, Guard(node.test, label, test.equals, test))
+                self.guards = (*kept, Guard(node.test, label, test.equals, test, len(self.loops)))
                 one = self.value(node.body, frame)
-                self.guards = (*kept, Guard(node.test, _OPPOSITE.get(label, label), "", test))
+                self.guards = (*kept, Guard(node.test, _OPPOSITE.get(label, label), "", test, len(self.loops)))
                 other = self.value(node.orelse, frame)
                 self.guards = kept
                 result = joined(one, other)
@@ -650,10 +664,10 @@ class Flow:
         tags = _union(values) - {"graph"}
         if len(values) == 2:
             for left, right, text in ((values[0], values[1], node.comparators[0]), (values[1], values[0], node.left)):
-                if left.has("rank") and not left.has("data", "graph"):
+                if _is_rank(left):
                     label, equals = _compared(node.ops[0], right, text)
                     return Value(tags=tags, label=label, equals=equals)
-        return Value(tags=tags, label="some" if "rank" in tags and "data" not in tags else "")
+        return Value(tags=tags)
 
     def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp, frame: _Frame) -> Value:
         inner = _Frame(frame.module, dict(frame.names), frame.returned, frame.yielded)
@@ -764,7 +778,7 @@ class Flow:
     def _forward(self, op: Op, model: Value, every: list[Value]) -> Value:
         op.name = "forward"
         op.of = model
-        tags = _union(every) | {"output"}
+        tags = (_union(every) - _SCALES) | {"output"}
         if not op.no_grad:
             tags |= {"graph"}
         return Value("tensor", frozenset(tag for tag in tags if not tag.startswith("part:")), root=model.base)
@@ -780,7 +794,7 @@ class Flow:
         self.covered.add(function)
         self._started(module)
         names: dict[str, Value] = dict(callee.attrs) if callee.kind == "function" and callee.attrs else {}
-        frame = _Frame(module, names)
+        frame = _Frame(module, names, guards=len(self.guards))
         self._bind(function, args, keywords, frame)
         kept = self.loops, self.guards, self.contexts, self.stack
         self.stack = (*self.stack, function.name)
@@ -789,7 +803,7 @@ class Flow:
             if re.search(r"no_grad|inference_mode", text):
                 self.contexts = (*self.contexts, Context("no_grad", None, True, Value()))
             elif re.search(r"rank_zero|main_process", text):
-                self.guards = (*self.guards, Guard(decorator, "first", "0", Value()))
+                self.guards = (*self.guards, Guard(decorator, "first", "0", Value(), len(self.loops)))
         self.running.append(function)
         self._body(function.body, frame)
         self.running.pop()
@@ -855,7 +869,7 @@ class Flow:
 
     def _library(self, op: Op, args: list[Value], keywords: dict[str, Value], every: list[Value]) -> Value:
         name, last, of = op.name, op.last, op.of
-        tags = _union(every) | (of.tags if of is not None and op.name.startswith(".") else frozenset())
+        tags = _flowing([*every, *([of] if of is not None and op.name.startswith(".") else [])])
         first = args[0] if args else next(iter(keywords.values()), None)
         if of is not None and of.kind == "mesh" and last in ("get_local_rank", "get_rank", "size"):
             return Value("number", frozenset({"world" if last == "size" else "rank", "mesh"}), made=op)
@@ -883,7 +897,7 @@ class Flow:
             return Value("optimizer", frozenset({"reduced"}), wrap="horovod", root=first.root if first else None, attrs=first.attrs if first else {}, made=op)
         if _is_optimizer(name, last):
             params = op.argument("params", 0) or Value()
-            root = _params_root(params)
+            root = params_root(params)
             return Value("optimizer", tags & {"world", "/world", "*world"}, name=last, root=root, attrs={"params": params}, made=op)
         if _SCHEDULER.search(last) and (any(one.kind == "optimizer" for one in every) or "scheduler" in name):
             return Value("scheduler", tags, name=last, attrs={"optimizer": next((o for o in every if o.kind == "optimizer"), Value())}, made=op)
@@ -979,7 +993,7 @@ class Flow:
         if kind and last not in ("filter", "list", "tuple", "chain", "sorted", "dict", "set", "reversed"):
             kind = ""
         if kind:
-            root = _params_root(Value(items=every))
+            root = params_root(Value(items=every))
         return Value(kind, frozenset(tag for tag in kept if not tag.startswith("part:") or kind), root=root, made=op, name="" if last[:1].islower() else last)
 
     def _of_value(self, op: Op, of: Value, last: str, args: list[Value], tags: frozenset[str]) -> Value:
@@ -1031,10 +1045,16 @@ class Flow:
         if last in ("div", "div_", "true_divide", "divide") and args:
             result = _combined(ast.Div(), of, args[0])
             result.made = op
+            if last == "div_":
+                of.tags = result.tags
+                return of
             return result
         if last in ("mul", "mul_", "multiply") and args:
             result = _combined(ast.Mult(), of, args[0])
             result.made = op
+            if last == "mul_":
+                of.tags = result.tags
+                return of
             return result
         if last in _WITHOUT_GRAPH or op.no_grad:
             return Value("number" if last in ("item", "numel", "size") else of.kind if of.kind in ("tensor", "batch", "params") else "", tags - {"graph"}, root=of.root, made=op, attrs={"of": of})
@@ -1135,6 +1155,18 @@ def _union(values: Sequence[Value]) -> frozenset[str]:
     return tags
 
 
+_SCALES = frozenset(("/n", "/world", "*world", "len", "mod", "count", "len:prepared"))
+
+
+def _flowing(values: Sequence[Value]) -> frozenset[str]:
+    """What a result depends on; how numbers beside a graph were scaled does not scale it."""
+    tags: frozenset[str] = frozenset()
+    graph = any("graph" in value.tags or "grad" in value.tags for value in values)
+    for value in values:
+        tags |= value.tags - _SCALES if graph and not value.has("graph", "grad") else value.tags
+    return tags
+
+
 def _parts(value: Value) -> frozenset[str]:
     return frozenset(tag for tag in value.tags if tag.startswith("part:"))
 
@@ -1150,6 +1182,16 @@ def _parts_of_class(node: ast.AST | None) -> set[str]:
             ):
                 found.add("part:Dropout")
     return found
+
+
+def _by_rank(value: Value, test: Value) -> Value:
+    """What is chosen by the rank depends on the rank."""
+    if "rank" not in test.tags or value.has("rank") or value.kind in ("model", "optimizer", "scheduler", "function"):
+        return value
+    return Value(
+        value.kind, value.tags | {"rank"}, value.name, items=value.items, attrs=value.attrs, root=value.root, wrap=value.wrap,
+        made=value.made, node=value.node, module=value.module, bases=value.bases, element=value.element,
+    )  # fmt: skip
 
 
 def joined(one: Value, other: Value) -> Value:
@@ -1190,11 +1232,12 @@ def _combined(op: ast.operator, left: Value, right: Value) -> Value:
     a, b = left.number(), right.number()
     if isinstance(op, ast.Div | ast.FloorDiv):
         tags = left.tags
-        if "world" in right.tags:
-            tags |= {"/world"}
-        if (right.kind == "number" and not right.has("graph")) or not right.has("graph", "output", "data"):
-            tags |= {"/n"}
-        tags |= right.tags - {"world", "graph", "count", "len"}
+        if left.has("graph", "grad") or left.kind == "number":
+            if "world" in right.tags:
+                tags |= {"/world"}
+            if (right.kind == "number" and not right.has("graph")) or not right.has("graph", "output", "data"):
+                tags |= {"/n"}
+        tags |= right.tags - _SCALES - {"world", "graph"}
     elif isinstance(op, ast.Mult):
         if right.kind == "list" or left.kind == "list":
             repeated = left if left.kind == "list" else right
@@ -1205,6 +1248,8 @@ def _combined(op: ast.operator, left: Value, right: Value) -> Value:
             tags |= {"/n"}
     elif isinstance(op, ast.BitOr) and left.kind == "dict":
         return Value("dict", tags, attrs={**left.attrs, **right.attrs}, node=left.node)
+    elif isinstance(op, ast.Add | ast.Sub) and left.items is None:
+        tags = _flowing([left, right])
     elif isinstance(op, ast.Add) and left.items is not None and right.items is not None and left.kind == "list":
         return Value("list", tags, items=[*left.items, *right.items])
     if isinstance(op, ast.Mod):
@@ -1271,6 +1316,14 @@ def _parameter(name: str, annotation: ast.expr | None) -> Value:
     return Value(tags=tags, name=name)
 
 
+def _is_rank(value: Value) -> bool:
+    """The rank itself, or the rank modulo something."""
+    if not value.has("rank") or not value.tags <= {"rank", "world", "mesh", "mod", "parameter"} or value.known:
+        return False
+    op = value.attrs.get("op")
+    return op is None or op.name == "Mod"
+
+
 def node_is_number(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant | ast.UnaryOp)
 
@@ -1324,14 +1377,14 @@ def _is_layer(name: str, last: str) -> bool:
     return name.startswith(("torch.nn.", "nn.")) or bool(_KERAS_LAYERS.search(name)) or last in ("Sequential", "ModuleList")
 
 
-def _params_root(value: Value, depth: int = 0) -> Value | None:
+def params_root(value: Value, depth: int = 0) -> Value | None:
     """Whose parameters an optimizer gets, also in groups."""
     if value.kind == "params" and value.root is not None:
         return value.root
     if depth > 4:
         return None
     for one in (*(value.items or ()), *value.attrs.values(), *([value.element] if value.element else [])):
-        found = _params_root(one, depth + 1)
+        found = params_root(one, depth + 1)
         if found is not None:
             return found
     return None

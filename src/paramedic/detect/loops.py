@@ -177,10 +177,8 @@ def training_loops(flow: Flow) -> list[Loop]:
 
 def conditional(op: Op, loop: Loop) -> bool:
     """Under a condition inside that loop; the conditions outside of it do not count."""
-    import ast
-
-    inner = {id(node) for node in ast.walk(loop.node)}
-    return any(guard.node is not None and id(guard.node) in inner for guard in op.guards)
+    number = next((n for n, one in enumerate(op.loops) if one is loop), 0)
+    return any(guard.depth > number for guard in op.guards)
 
 
 def behind_modulo(op: Op) -> bool:
