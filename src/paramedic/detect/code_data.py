@@ -125,7 +125,7 @@ def _class_text(dataset: Value) -> str:
 
 
 def same_draw_on_every_rank(setup: Setup) -> Iterator[Hit]:
-    def found() -> Iterator[Hit]:
+    def hits() -> Iterator[Hit]:
         for flow in distributed(setup):
             if not _shared(flow):
                 continue
@@ -138,10 +138,12 @@ def same_draw_on_every_rank(setup: Setup) -> Iterator[Hit]:
                 if "random" not in tags or tags & {"rank", "unseeded", "data", "shard", "epoch"}:
                     continue
                 draws = [one for one in _draws(flow) if any(one.within(loop) for loop in inside)]
+                chosen = any(one.kind == "slice" and one.args[0].has("random") and not one.args[0].has("rank") for one in flow.ops)
                 if draws:
-                    yield hit(draws[0], op)
+                    found = hit(draws[0], op)
+                    yield found if chosen else Hit(found.quoted, found.fields, "info")
 
-    return once(found())
+    return once(hits())
 
 
 def _draws(flow: Flow) -> Iterator[Op]:
@@ -255,7 +257,7 @@ def sampler_without_epoch(setup: Setup) -> Iterator[Hit]:
                 for number, loop in enumerate(one.op.loops):
                     over = loop.over.attrs.get("over", loop.over)
                     sampler = over.attrs.get("sampler") if over.kind == "loader" else None
-                    if number == 0 or sampler is None or sampler.name != "DistributedSampler" or sampler.made is None:
+                    if number == 0 or isinstance(one.op.loops[number - 1].node, ast.While) or sampler is None or sampler.name != "DistributedSampler" or sampler.made is None:
                         continue
                     shuffle = sampler.made.argument("shuffle", 3)
                     if (shuffle is None or shuffle.const is not False) and not over.has("prepared"):

@@ -259,24 +259,32 @@ def half_without_scaler(setup: Setup) -> Iterator[Hit]:
     return once(found())
 
 
-def scaler_bypassed(setup: Setup) -> Iterator[Hit]:
-    """Scaled gradients in a plain step, or plain gradients in a scaled one."""
+def plain_step_of_scaled(setup: Setup) -> Iterator[Hit]:
+    """Scaled gradients in a step that does not know of the scale."""
 
     def found() -> Iterator[Hit]:
         for flow in setup.flows:
-            scalers = [op for op in flow.calls("GradScaler", "ShardedGradScaler") if (e := op.argument("enabled")) is None or e.const is not False]
-            if not scalers:
-                continue
             stepped = steps(flow)
             by_scaler = [op for op in stepped if op.of is not None and op.of.kind == "scaler"]
             plain = [op for op in stepped if op.of is not None and op.of.kind == "optimizer"]
+            scaled = [one for one in backwards(flow) if one.loss.has("scaled")]
+            if scaled and plain and not by_scaler and not flow.mentions(r"unscale_|scaler\.step|inv_scale|get_scale"):
+                yield hit(plain[0], scaled[0].op)
+
+    return once(found())
+
+
+def scaled_step_of_plain(setup: Setup) -> Iterator[Hit]:
+    """The scaler divides gradients that were never multiplied."""
+
+    def found() -> Iterator[Hit]:
+        for flow in setup.flows:
+            off = [op for op in flow.calls("GradScaler", "ShardedGradScaler") if (e := op.argument("enabled")) is not None and e.const is not True]
+            by_scaler = [op for op in steps(flow) if op.of is not None and op.of.kind == "scaler" and op.of.name != "parameter"]
             all_of = backwards(flow)
-            scaled = [one for one in all_of if one.loss.has("scaled")]
-            bare = [one for one in all_of if not one.loss.has("scaled") and one.loss.has("graph")]
-            if scaled and plain and not by_scaler and not flow.mentions(r"unscale_|scaler\.step|inv_scale"):
-                yield hit(plain[0], scaled[0].op, how="the step is taken without the scaler", what="too large")
-            if by_scaler and bare and not scaled:
-                yield hit(bare[0].op, by_scaler[0], how="backward starts from the plain loss", what="too small")
+            bare = [one for one in all_of if not one.loss.has("scaled") and one.loss.has("graph") and one.op.of is not None and one.op.of.kind != "accelerator"]
+            if by_scaler and bare and len(bare) == len(all_of) and not off and not flow.mentions(r"\.scale\("):
+                yield hit(bare[0].op, by_scaler[0])
 
     return once(found())
 
@@ -416,7 +424,7 @@ def clip_before_unscale(setup: Setup) -> Iterator[Hit]:
             if not scaled or not by_scaler or flow.mentions(r"unscale_|unscale\("):
                 continue
             for op in flow.calls("clip_grad_norm_", "clip_grad_value_"):
-                if op.index > scaled[0].op.index and op.index < by_scaler[-1].index and (op.loops == by_scaler[-1].loops or op.loops == scaled[0].op.loops):
+                if op.index > scaled[0].op.index and op.index < by_scaler[-1].index and set(scaled[0].op.guards) <= set(op.guards) and (op.loops == by_scaler[-1].loops or op.loops == scaled[0].op.loops):
                     yield hit(op)
 
     return once(found())

@@ -19,16 +19,17 @@ def graph_kept(setup: Setup) -> Iterator[Hit]:
     def found() -> Iterator[Hit]:
         for flow in setup.flows:
             starts = [one.loss for one in backwards(flow)]
+            trained = {id(start.root) for start in starts if start.root is not None}
             for op in flow.ops:
                 if not op.loops or op.no_grad:
                     continue
                 if op.kind == "call" and op.last in ("append", "extend", "add") and op.name.startswith(".") and op.args:
                     value, kept = op.args[0], op.of
                     whole = value.items[0] if value.items else value
-                    if kept is None or not _has_graph(whole) or not _outlives(flow, op, kept) or _read_by(kept, starts):
+                    if kept is None or not _has_graph(whole, trained) or not _outlives(flow, op, kept) or _read_by(kept, starts):
                         continue
                     yield hit(op, what=text_of(op.node)[:80])
-                elif op.kind == "augassign" and op.name == "Add" and op.of is not None and _has_graph(op.args[0]):
+                elif op.kind == "augassign" and op.name == "Add" and op.of is not None and _has_graph(op.args[0], trained):
                     if op.target.isidentifier() or op.target.startswith("self."):
                         if _made_outside(flow, op) and not _leads_to(op.result, starts) and not _restarted(flow, op) and op.of.items is None:
                             yield hit(op, what=op.target)
@@ -36,9 +37,9 @@ def graph_kept(setup: Setup) -> Iterator[Hit]:
     return once(found())
 
 
-def _has_graph(value: Value) -> bool:
-    """For sure: what the model gave, or a loss of it."""
-    return value.has("graph") and value.kind != "model" and value.root is not None and not value.known and value.name[:1] != "."
+def _has_graph(value: Value, trained: set[int]) -> bool:
+    """For sure: what the model that is trained gave, or a loss of it."""
+    return id(value.root) in trained and value.has("graph") and value.kind != "model" and not value.known and value.name[:1] != "."
 
 
 def _outlives(flow: Flow, op: Op, kept: Value) -> bool:

@@ -124,6 +124,8 @@ def optimizer_of_other_weights(setup: Setup) -> Iterator[Hit]:
         for flow in setup.flows:
             made = [op for op in flow.ops if op.kind == "call" and op.result.kind == "optimizer" and op.result.made is op and op.result.root is not None]
             roots = {id(op.result.root): op for op in made}
+            if len({id(one.loss.root) for one in backwards(flow)}) > 1:
+                continue
             for backward in backwards(flow):
                 root, loop = backward.loss.root, backward.loop
                 if root is None or loop is None or root.has("parameter") or root.kind != "model":

@@ -593,7 +593,9 @@ class Flow:
             value = self._named(frame.module.imports[name], frame.module)
             names[name] = value
             return value
-        return Value(tags=_hint(name), name=name)
+        value = Value(tags=_hint(name), name=name)
+        names[name] = value
+        return value
 
     def _attribute(self, node: ast.Attribute, frame: _Frame) -> Value:
         of = self.value(node.value, frame)
@@ -1235,7 +1237,7 @@ def _combined(op: ast.operator, left: Value, right: Value) -> Value:
         if left.has("graph", "grad") or left.kind == "number":
             if "world" in right.tags:
                 tags |= {"/world"}
-            if (right.kind == "number" and not right.has("graph")) or not right.has("graph", "output", "data"):
+            if (right.kind == "number" and not right.has("graph")) or right.has("len") or not right.has("graph", "output", "data"):
                 tags |= {"/n"}
         tags |= right.tags - _SCALES - {"world", "graph"}
     elif isinstance(op, ast.Mult):
