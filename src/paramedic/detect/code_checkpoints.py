@@ -38,7 +38,9 @@ def state_not_restored(setup: Setup) -> Iterator[Hit]:
             restored = _restored(flow)
             if not loads or not any(op.of is not None and op.of.kind == "model" for op in restored):
                 continue
-            if any(op.of is not None and op.of.kind in ("", "instance") for op in restored) or flow.mentions(r"load_state\(|set_optimizer_state_dict|set_state_dict"):
+            if any(op.of is not None and op.of.kind in ("", "instance") for op in restored) or flow.mentions(
+                r"load_state\(|set_optimizer_state_dict|set_state_dict"
+            ):
                 continue
             back = {op.of.kind for op in restored if op.of is not None}
             for op, saved in _saves(flow):
@@ -57,15 +59,41 @@ def state_not_saved(setup: Setup) -> Iterator[Hit]:
         for flow in setup.flows:
             loads = _resumes(flow)
             saves = list(_saves(flow))
-            if not loads or not saves or flow.mentions(r"optim\w*\.state_dict|opt\.state_dict|get_state_dict|save_state|finetun|pretrain|\.save_checkpoint"):
+            if (
+                not loads
+                or not saves
+                or flow.mentions(
+                    r"optim\w*\.state_dict|opt\.state_dict|get_state_dict|save_state|finetun|pretrain|\.save_checkpoint"
+                )
+            ):
                 continue
-            steps_back = any(re.search(r"(?i)resum|restart|start_epoch|begin|first_epoch|last_epoch", op.module.text) for op in loads)
-            model_kept = any(one.kind == "state" and one.attrs.get("of", Value()).kind == "model" for _, saved in saves for one in saved.values())
-            optimizers = [op for op in flow.ops if op.kind == "call" and op.result.kind == "optimizer" and op.result.made is op and _has_memory(op)]
-            if model_kept and optimizers and steps_back and any(op.of is not None and op.of.kind == "model" for op in _restored(flow)):
+            steps_back = _same_file(saves[0][0], loads) or any(
+                re.search(r"(?i)resum|restart|start_epoch|begin|first_epoch|last_epoch", op.module.text) for op in loads
+            )
+            model_kept = any(
+                one.kind == "state" and one.attrs.get("of", Value()).kind == "model"
+                for _, saved in saves
+                for one in saved.values()
+            )
+            optimizers = [
+                op
+                for op in flow.ops
+                if op.kind == "call" and op.result.kind == "optimizer" and op.result.made is op and _has_memory(op)
+            ]
+            if (
+                model_kept
+                and optimizers
+                and steps_back
+                and any(op.of is not None and op.of.kind == "model" for op in _restored(flow))
+            ):
                 yield hit(saves[0][0], loads[0], what=optimizers[0].last)
 
     return once(found())
+
+
+def _same_file(save: Op, loads: list[Op]) -> bool:
+    path = save.args[1] if len(save.args) > 1 else Value()
+    return any(op.args and (op.args[0] is path or (path.known and op.args[0].const == path.const)) for op in loads)
 
 
 def _has_memory(op: Op) -> bool:
@@ -83,7 +111,9 @@ def names_passed_over(setup: Setup) -> Iterator[Hit]:
                 of = op.of
                 if strict is None or strict.const is not False or of is None or of.kind != "model":
                     continue
-                if flow.mentions(r"module\.['\"]|removeprefix|consume_prefix|partition\(['\"]module|\.replace\(['\"]module"):
+                if flow.mentions(
+                    r"module\.['\"]|removeprefix|consume_prefix|partition\(['\"]module|\.replace\(['\"]module"
+                ):
                     continue
                 for save, saved in _saves(flow):
                     for one in saved.values():
@@ -91,7 +121,12 @@ def names_passed_over(setup: Setup) -> Iterator[Hit]:
                         if one.kind != "state" or model.kind != "model" or model.base is not of.base:
                             continue
                         if _prefixed(model) != _prefixed(of):
-                            yield hit(op, save, saved="wrapped" if _prefixed(model) else "bare", loaded="wrapped" if _prefixed(of) else "bare")
+                            yield hit(
+                                op,
+                                save,
+                                saved="wrapped" if _prefixed(model) else "bare",
+                                loaded="wrapped" if _prefixed(of) else "bare",
+                            )
 
     return once(found())
 
@@ -108,16 +143,25 @@ def begins_anew(setup: Setup) -> Iterator[Hit]:
             loads = _resumes(flow)
             if not loads or not any(op.of is not None and op.of.kind == "model" for op in _restored(flow)):
                 continue
-            counted = [(op, key) for op, saved in _saves(flow) for key in saved if re.fullmatch(r"(?i)(?:\w*_)?(?:epoch|step|iteration|iter)s?", key)]
+            counted = [
+                (op, key)
+                for op, saved in _saves(flow)
+                for key in saved
+                if re.fullmatch(r"(?i)(?:\w*_)?(?:epoch|step|iteration|iter)s?", key)
+            ]
             loops = [loop for one in backwards(flow) for loop in one.op.loops]
             ranges = [loop for loop in loops if loop.over.kind == "range"]
             if not counted or not ranges:
                 continue
-            used = flow.mentions(rf"\[['\"]{re.escape(counted[0][1])}['\"]\]|\.get\(['\"]{re.escape(counted[0][1])}['\"]|\.pop\(['\"]{re.escape(counted[0][1])}")
+            used = flow.mentions(
+                rf"\[['\"]{re.escape(counted[0][1])}['\"]\]|\.get\(['\"]{re.escape(counted[0][1])}['\"]|\.pop\(['\"]{re.escape(counted[0][1])}"
+            )
             outer = ranges[0]
             start = outer.over.attrs.get("start", Value())
             if start.number() == 0 and not outer.over.has("loaded") and outer.over.made is not None:
-                if not used or not flow.mentions(r"(?:start|begin|first|resume|last|init\w*)_?\w*(?:epoch|step|iter)|\bif \w+ (?:<|<=) \w+:\s*\n?\s*continue"):
+                if not used or not flow.mentions(
+                    r"(?:start|begin|first|resume|last|init\w*)_?\w*(?:epoch|step|iter)|\bif \w+ (?:<|<=) \w+:\s*\n?\s*continue"
+                ):
                     yield hit(outer.over.made, counted[0][0], key=counted[0][1])
 
     return once(found())
@@ -132,10 +176,20 @@ def read_before_written(setup: Setup) -> Iterator[Hit]:
                 if save.name != "torch.save" or save.label != "first" or len(save.args) < 2:
                     continue
                 for op in flow.ops[save.index + 1 : save.index + 40]:
-                    if op.last in ("barrier", "wait_for_everyone", "monitored_barrier", "broadcast", "all_reduce", "all_gather", "broadcast_object_list"):
+                    if op.last in (
+                        "barrier",
+                        "wait_for_everyone",
+                        "monitored_barrier",
+                        "broadcast",
+                        "all_reduce",
+                        "all_gather",
+                        "broadcast_object_list",
+                    ):
                         break
                     if op.last == "load" and op.name == "torch.load" and op.args and not op.label:
-                        same = op.args[0] is save.args[1] or (op.args[0].known and op.args[0].const == save.args[1].const)
+                        same = op.args[0] is save.args[1] or (
+                            op.args[0].known and op.args[0].const == save.args[1].const
+                        )
                         if same and op.loops == save.loops:
                             yield hit(op, save)
 

@@ -69,14 +69,22 @@ def loader_without_sampler(setup: Setup) -> Iterator[Hit]:
                     continue
                 dataset, sampler = loader.attrs.get("dataset", Value()), loader.attrs.get("sampler")
                 shuffled = made.keywords.get("shuffle")
-                if "batch_sampler" in made.keywords or (sampler is not None and sampler.kind != "sampler" and not sampler.known):
+                if "batch_sampler" in made.keywords or (
+                    sampler is not None and sampler.kind != "sampler" and not sampler.known
+                ):
                     continue
                 drawn = shuffled is not None and shuffled.const is not False
                 if "IterableDataset" in dataset.bases or dataset.has("unseeded") or (own_seed and drawn):
                     continue
-                if _RANKS.search(text_of(made.node)) or (dataset.node is not None and _RANKS.search(text_of(dataset.node))):
+                if _RANKS.search(text_of(made.node)) or (
+                    dataset.node is not None and _RANKS.search(text_of(dataset.node))
+                ):
                     continue
-                if dataset.kind == "" and dataset.made is not None and re.search(r"(?i)iter|stream|web|shard", dataset.made.name):
+                if (
+                    dataset.kind == ""
+                    and dataset.made is not None
+                    and re.search(r"(?i)iter|stream|web|shard", dataset.made.name)
+                ):
                     continue
                 yield hit(made)
 
@@ -90,7 +98,11 @@ def stream_not_split_among_ranks(setup: Setup) -> Iterator[Hit]:
                 continue
             for loader in _training_loaders(flow):
                 dataset = loader.attrs.get("dataset", Value())
-                if "IterableDataset" not in dataset.bases or loader.has("rank", "shard", "unseeded") or loader.made is None:
+                if (
+                    "IterableDataset" not in dataset.bases
+                    or loader.has("rank", "shard", "unseeded")
+                    or loader.made is None
+                ):
                     continue
                 if not re.search(r"rank|world|shard|process|random|uuid", _class_text(dataset)):
                     yield hit(loader.made, name=dataset.name)
@@ -105,7 +117,12 @@ def stream_not_split_among_workers(setup: Setup) -> Iterator[Hit]:
                 dataset = op.argument("dataset", 0) or Value()
                 workers = op.argument("num_workers", 5)
                 number = workers.number() if workers is not None else None
-                if "IterableDataset" not in dataset.bases or number is None or number < 2 or "worker_init_fn" in op.keywords:
+                if (
+                    "IterableDataset" not in dataset.bases
+                    or number is None
+                    or number < 2
+                    or "worker_init_fn" in op.keywords
+                ):
                     continue
                 if not re.search(r"worker|random|uuid|split_dataset", _class_text(dataset)):
                     yield hit(op, name=dataset.name, workers=int(number))
@@ -138,7 +155,10 @@ def same_draw_on_every_rank(setup: Setup) -> Iterator[Hit]:
                 if "random" not in tags or tags & {"rank", "unseeded", "data", "shard", "epoch"}:
                     continue
                 draws = [one for one in _draws(flow) if any(one.within(loop) for loop in inside)]
-                chosen = any(one.kind == "slice" and one.args[0].has("random") and not one.args[0].has("rank") for one in flow.ops)
+                chosen = any(
+                    one.kind == "slice" and one.args[0].has("random") and not one.args[0].has("rank")
+                    for one in flow.ops
+                )
                 if draws:
                     found = hit(draws[0], op)
                     yield found if chosen else Hit(found.quoted, found.fields, "info")
@@ -148,7 +168,23 @@ def same_draw_on_every_rank(setup: Setup) -> Iterator[Hit]:
 
 def _draws(flow: Flow) -> Iterator[Op]:
     for op in flow.ops:
-        if op.kind == "call" and op.result.has("random") and op.last in ("randn", "rand", "randint", "randperm", "permutation", "choice", "integers", "normal", "sample", "standard_normal"):
+        if (
+            op.kind == "call"
+            and op.result.has("random")
+            and op.last
+            in (
+                "randn",
+                "rand",
+                "randint",
+                "randperm",
+                "permutation",
+                "choice",
+                "integers",
+                "normal",
+                "sample",
+                "standard_normal",
+            )
+        ):
             yield op
 
 
@@ -167,7 +203,11 @@ def overlapping_parts(setup: Setup) -> Iterator[Hit]:
                     continue
                 if order.has("unseeded"):
                     yield hit(op, how="without a seed")
-                elif order.has("rank") and order.made is not None and order.made.last in ("randperm", "permutation", "shuffle", "sample"):
+                elif (
+                    order.has("rank")
+                    and order.made is not None
+                    and order.made.last in ("randperm", "permutation", "shuffle", "sample")
+                ):
                     yield hit(op, how="with a seed of its own")
 
     return once(found())
@@ -189,7 +229,11 @@ def permuted_apart(setup: Setup) -> Iterator[Hit]:
                     if one.args[0].made is other.args[0].made or one.of is other.of:
                         continue
                     for later in flow.ops[other.index + 1 : other.index + 60]:
-                        if one.result in later.args and other.result in later.args and later.last in ("TensorDataset", "zip", "from_tensor_slices", "fit"):
+                        if (
+                            one.result in later.args
+                            and other.result in later.args
+                            and later.last in ("TensorDataset", "zip", "from_tensor_slices", "fit")
+                        ):
                             yield hit(other, one, later)
                             break
 
@@ -206,11 +250,20 @@ def split_in_model_parallel(setup: Setup) -> Iterator[Hit]:
                 if rank is None or not (rank.has("mesh") or "mesh" in _rank_text(op)) and _is_global(rank):
                     yield hit(op, what="a DistributedSampler over all ranks")
             loops = training_loops(flow) + [loop for op in flow.calls("step") for loop in op.loops[-1:]]
-            one_axis = not any(len(mesh.result.made.args[1].items or ()) > 1 for mesh in flow.calls("init_device_mesh") if mesh.result.made and len(mesh.args) > 1)
+            one_axis = not any(
+                len(mesh.result.made.args[1].items or ()) > 1
+                for mesh in flow.calls("init_device_mesh")
+                if mesh.result.made and len(mesh.args) > 1
+            )
             if not flow.has("parallelize_module") or not one_axis or flow.mentions(r"SequenceParallel|Shard\("):
                 continue
             for op in forwards(flow):
-                if op.args and any(op.within(loop) for loop in loops) and op.args[0].has("rank", "unseeded") and op.args[0].has("random"):
+                if (
+                    op.args
+                    and any(op.within(loop) for loop in loops)
+                    and op.args[0].has("rank", "unseeded")
+                    and op.args[0].has("random")
+                ):
                     if not op.args[0].has("mesh"):
                         yield hit(op, what="a batch of its own")
 
@@ -234,7 +287,12 @@ def generator_copied_to_workers(setup: Setup) -> Iterator[Hit]:
             for op in flow.calls("DataLoader"):
                 dataset, workers = op.argument("dataset", 0), op.argument("num_workers", 5)
                 number = workers.number() if workers is not None else None
-                if dataset is None or not isinstance(dataset.node, ast.ClassDef) or not number or "worker_init_fn" in op.keywords:
+                if (
+                    dataset is None
+                    or not isinstance(dataset.node, ast.ClassDef)
+                    or not number
+                    or "worker_init_fn" in op.keywords
+                ):
                     continue
                 made = {name for name, value in dataset.attrs.items() if value.kind == "generator"}
                 for child in dataset.node.body:
@@ -257,7 +315,13 @@ def sampler_without_epoch(setup: Setup) -> Iterator[Hit]:
                 for number, loop in enumerate(one.op.loops):
                     over = loop.over.attrs.get("over", loop.over)
                     sampler = over.attrs.get("sampler") if over.kind == "loader" else None
-                    if number == 0 or isinstance(one.op.loops[number - 1].node, ast.While) or sampler is None or sampler.name != "DistributedSampler" or sampler.made is None:
+                    if (
+                        number == 0
+                        or isinstance(one.op.loops[number - 1].node, ast.While)
+                        or sampler is None
+                        or sampler.name != "DistributedSampler"
+                        or sampler.made is None
+                    ):
                         continue
                     shuffle = sampler.made.argument("shuffle", 3)
                     if (shuffle is None or shuffle.const is not False) and not over.has("prepared"):

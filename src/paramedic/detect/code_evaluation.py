@@ -9,13 +9,20 @@ from paramedic.detect.flow import Flow, Op, Value
 from paramedic.detect.loops import COLLECTIVES, backwards, distributed, forwards, hit, once
 from paramedic.detect.setup import Hit, Setup
 
-_SHOWS = frozenset("print info log write add_scalar add_scalars warning debug save dump log_metrics report echo".split())
+_SHOWS = frozenset(
+    "print info log write add_scalar add_scalars warning debug save dump log_metrics report echo".split()
+)
 
 
 def _changes_in_training(model: Value) -> bool:
     """Layers that do something else while training."""
     tags = model.tags | model.base.tags
-    return any(tag.startswith(("part:Dropout", "part:BatchNorm", "part:SyncBatchNorm", "part:AlphaDropout", "part:InstanceNorm")) for tag in tags)
+    return any(
+        tag.startswith(
+            ("part:Dropout", "part:BatchNorm", "part:SyncBatchNorm", "part:AlphaDropout", "part:InstanceNorm")
+        )
+        for tag in tags
+    )
 
 
 def _modes(flow: Flow, model: Value) -> list[tuple[int, str, Op]]:
@@ -53,7 +60,11 @@ def validated_in_training_mode(setup: Setup) -> Iterator[Hit]:
 
 
 def _name(model: Value) -> str:
-    tags = sorted(tag[5:] for tag in model.tags | model.base.tags if tag.startswith(("part:Dropout", "part:BatchNorm", "part:SyncBatchNorm")))
+    tags = sorted(
+        tag[5:]
+        for tag in model.tags | model.base.tags
+        if tag.startswith(("part:Dropout", "part:BatchNorm", "part:SyncBatchNorm"))
+    )
     return " and ".join(tags[:2])
 
 
@@ -83,18 +94,32 @@ def metric_of_one_shard(setup: Setup) -> Iterator[Hit]:
 
     def found() -> Iterator[Hit]:
         for flow in distributed(setup):
-            evaluated = [op for op in forwards(flow) if op.no_grad and op.args and any(v.has("shard", "rank") for v in op.args) and not any(v.has("parameter") for v in op.args)]
+            evaluated = [
+                op
+                for op in forwards(flow)
+                if op.no_grad
+                and op.args
+                and any(v.has("shard", "rank") for v in op.args)
+                and not any(v.has("parameter") for v in op.args)
+            ]
             if not evaluated:
                 continue
             first = evaluated[0]
-            gathers = [op for op in flow.ops if op.index > first.index and (op.last in COLLECTIVES or re.search(r"(?i)gather|reduce(?!_mean|_sum)|sync|all_ranks", op.last))]
+            gathers = [
+                op
+                for op in flow.ops
+                if op.index > first.index
+                and (op.last in COLLECTIVES or re.search(r"(?i)gather|reduce(?!_mean|_sum)|sync|all_ranks", op.last))
+            ]
             if gathers or flow.mentions(r"torchmetrics|\bMetric\b|evaluate\.load|gather_for_metrics"):
                 continue
             for op in flow.ops[first.index :]:
                 if op.kind != "call" or op.label != "first" or op.last not in _SHOWS:
                     continue
                 values = [*op.args, *op.keywords.values()]
-                told = [v for v in values if v.has("output") and v.has("shard", "rank") and not v.has("loaded", "parameter")]
+                told = [
+                    v for v in values if v.has("output") and v.has("shard", "rank") and not v.has("loaded", "parameter")
+                ]
                 if told and not any(_from_training(flow, v) for v in told):
                     yield hit(op, first)
                     break
@@ -109,7 +134,9 @@ def _from_training(flow: Flow, value: Value) -> bool:
         if made is None:
             return False
         if made.last in ("item", "detach", "float") and made.of is not None:
-            if any(one.loss is made.of or (one.loss.root is not None and made.of.has("graph")) for one in backwards(flow)):
+            if any(
+                one.loss is made.of or (one.loss.root is not None and made.of.has("graph")) for one in backwards(flow)
+            ):
                 return True
             made = made.of.made if made.of.made is not made else None
             continue
@@ -132,7 +159,11 @@ def repeated_samples_gathered(setup: Setup) -> Iterator[Hit]:
                     continue
                 over = op.loops[-1].over.attrs.get("over", op.loops[-1].over)
                 values = [v for one in op.args for v in (one.items or [one])]
-                if over.kind == "loader" and over.has("prepared", "parameter") and any(_is_prediction(v) for v in values):
+                if (
+                    over.kind == "loader"
+                    and over.has("prepared", "parameter")
+                    and any(_is_prediction(v) for v in values)
+                ):
                     if any(op.loops[-1] is one.loop for one in backwards(flow)):
                         continue
                     yield hit(op)
@@ -142,7 +173,11 @@ def repeated_samples_gathered(setup: Setup) -> Iterator[Hit]:
 
 def _is_prediction(value: Value) -> bool:
     made = value.made
-    return value.has("output") and made is not None and (made.last in ("argmax", "forward", "topk", "softmax", "sigmoid", "max", "squeeze") or value.has("output"))
+    return (
+        value.has("output")
+        and made is not None
+        and (made.last in ("argmax", "forward", "topk", "softmax", "sigmoid", "max", "squeeze") or value.has("output"))
+    )
 
 
 def padded_evaluation(setup: Setup) -> Iterator[Hit]:
@@ -158,8 +193,14 @@ def padded_evaluation(setup: Setup) -> Iterator[Hit]:
                 if sampler is None or sampler.name != "DistributedSampler" or sampler.made is None:
                     continue
                 drop = sampler.made.argument("drop_last")
-                after = [one for one in flow.calls("all_reduce", "all_gather", "all_gather_object") if one.index > op.index]
-                if after and (drop is None or drop.const is not True) and not flow.mentions(r"len\(\w*sampler|\[: ?len\("):
+                after = [
+                    one for one in flow.calls("all_reduce", "all_gather", "all_gather_object") if one.index > op.index
+                ]
+                if (
+                    after
+                    and (drop is None or drop.const is not True)
+                    and not flow.mentions(r"len\(\w*sampler|\[: ?len\(")
+                ):
                     yield hit(sampler.made, after[0])
 
     return once(found())

@@ -32,7 +32,9 @@ def loss_divided_by_world(setup: Setup) -> Iterator[Hit]:
         for flow in distributed(setup):
             if not wrapped(flow, "ddp", "fsdp", "fsdp2", "deepspeed", "ray", "accelerate") or model_parallel(flow):
                 continue
-            if gradient_reductions(flow) or flow.mentions(r"ReduceOp\.SUM|op=SUM|register_comm_hook|set_gradient_divide_factor|gradient_predivide|reduction=['\"]sum"):
+            if gradient_reductions(flow) or flow.mentions(
+                r"ReduceOp\.SUM|op=SUM|register_comm_hook|set_gradient_divide_factor|gradient_predivide|reduction=['\"]sum"
+            ):
                 continue
             for backward in backwards(flow):
                 if backward.loss.has("/world") and not backward.loss.has("*world", "world"):
@@ -54,7 +56,11 @@ def summed_not_divided(setup: Setup) -> Iterator[Hit]:
             if averages(flow) or model_parallel(flow):
                 continue
             sums = [op for op in gradient_reductions(flow) if op.last == "all_reduce" and _is_sum(op)]
-            if not sums or _divided(flow) or flow.mentions(r"lr\s*/\s*\(?\w*world|/ ?\w*world_?size|/ ?world|/ ?self\.world|AVG\b"):
+            if (
+                not sums
+                or _divided(flow)
+                or flow.mentions(r"lr\s*/\s*\(?\w*world|/ ?\w*world_?size|/ ?world|/ ?self\.world|AVG\b")
+            ):
                 continue
             yield hit(sums[0])
 
@@ -70,9 +76,18 @@ def _divided(flow: Flow) -> bool:
     for op in flow.ops:
         if op.kind == "augassign" and op.name in ("Div", "Mult") and op.of is not None and op.of.has("grad"):
             return True
-        if op.last in ("div_", "mul_", "div", "mul", "true_divide") and op.of is not None and (op.of.has("grad") or op.of.has("element")):
+        if (
+            op.last in ("div_", "mul_", "div", "mul", "true_divide")
+            and op.of is not None
+            and (op.of.has("grad") or op.of.has("element"))
+        ):
             return True
-        if op.kind in ("setattr", "setitem") and op.target.endswith("grad") and op.args and op.args[-1].has("/n", "/world"):
+        if (
+            op.kind in ("setattr", "setitem")
+            and op.target.endswith("grad")
+            and op.args
+            and op.args[-1].has("/n", "/world")
+        ):
             return True
         if op.last in ("copy_",) and op.args and op.args[0].has("/world", "/n"):
             return True
@@ -120,14 +135,20 @@ def _divides(backward: Backward, flow: Flow) -> bool:
             return True
         if op.last in ("div_", "mul_") and op.of is not None and op.of.has("grad"):
             return True
-    return bool(flow.has("Accelerator", "Fabric")) or flow.mentions(r"set_gradient_divide_factor|gradient_accumulation_steps\s*=|reduction=['\"]sum")
+    return bool(flow.has("Accelerator", "Fabric")) or flow.mentions(
+        r"set_gradient_divide_factor|gradient_accumulation_steps\s*=|reduction=['\"]sum"
+    )
 
 
 def accumulation_undivided(setup: Setup) -> Iterator[Hit]:
     def found() -> Iterator[Hit]:
         for flow in setup.flows:
             for backward, step in _accumulations(flow):
-                if not _divides(backward, flow) and not backward.op.keywords.get("gradient") and _one_loss(flow, backward):
+                if (
+                    not _divides(backward, flow)
+                    and not backward.op.keywords.get("gradient")
+                    and _one_loss(flow, backward)
+                ):
                     if backward.loss.has("graph"):
                         yield hit(backward.op, step)
 
@@ -144,11 +165,15 @@ def accumulation_without_no_sync(setup: Setup) -> Iterator[Hit]:
         for flow in distributed(setup):
             if not wrapped(flow, "ddp", "fsdp", "fsdp2") or flow.has("Accelerator", "Fabric", "no_sync"):
                 continue
-            if flow.mentions(r"\bmegatron\b|no_sync|require_backward_grad_sync|set_requires_gradient_sync|set_is_last_backward|requires_gradient_sync"):
+            if flow.mentions(
+                r"\bmegatron\b|no_sync|require_backward_grad_sync|set_requires_gradient_sync|set_is_last_backward|requires_gradient_sync"
+            ):
                 continue
             for backward, step in _accumulations(flow):
                 if _one_loss(flow, backward):
-                    condition = next((text_of(g.node) for g in reversed(step.guards) if g.node is not None), "the loop ends")
+                    condition = next(
+                        (text_of(g.node) for g in reversed(step.guards) if g.node is not None), "the loop ends"
+                    )
                     yield hit(step, backward.op, condition=condition)
 
     return once(found())
@@ -170,7 +195,11 @@ def _order(flow: Flow, loop: Loop) -> list[tuple[str, Op]]:
     """What is done to gradients in one round of a loop, in order."""
     marks: list[tuple[str, Op]] = []
     marks += [("backward", one.op) for one in backwards(flow) if one.loop is loop]
-    for word, ops in (("step", steps(flow)), ("zero", zeros(flow)), ("clip", list(flow.calls("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm")))):
+    for word, ops in (
+        ("step", steps(flow)),
+        ("zero", zeros(flow)),
+        ("clip", list(flow.calls("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm"))),
+    ):
         marks += [(word, op) for op in ops if op.loops and op.loops[-1] is loop]
     return sorted(marks, key=lambda mark: mark[1].index)
 
@@ -185,7 +214,16 @@ def cleared_before_step(setup: Setup) -> Iterator[Hit]:
                 words = [word for word, _ in marks]
                 if words.count("backward") != 1 or "step" not in words or any(conditional(op, loop) for _, op in marks):
                     continue
-                if len({id(op.of.base) if op.of is not None and op.of.kind == "optimizer" else 0 for word, op in marks if word == "step"}) > 1:
+                if (
+                    len(
+                        {
+                            id(op.of.base) if op.of is not None and op.of.kind == "optimizer" else 0
+                            for word, op in marks
+                            if word == "step"
+                        }
+                    )
+                    > 1
+                ):
                     continue
                 at = words.index("step")
                 before = [mark for mark in (marks[at + 1 :] + marks[:at]) if mark[0] in ("backward", "zero")]
@@ -208,7 +246,14 @@ def never_cleared(setup: Setup) -> Iterator[Hit]:
         for flow in setup.flows:
             if flow.mentions(r"zero_grad|\.grad\s*=\s*None|grad\.zero_|zero_grad_buffer|set_to_none"):
                 continue
-            stepped = [op for op in steps(flow) if op.of is not None and op.of.kind == "optimizer" and op.of.wrap != "deepspeed" and op.of.name != "parameter"]
+            stepped = [
+                op
+                for op in steps(flow)
+                if op.of is not None
+                and op.of.kind == "optimizer"
+                and op.of.wrap != "deepspeed"
+                and op.of.name != "parameter"
+            ]
             for backward in backwards(flow):
                 after = [op for op in stepped if backward.loop is not None and op.within(backward.loop)]
                 if after and backward.op.of is not None and backward.op.of.kind not in ("model", "accelerator"):
@@ -229,7 +274,9 @@ def clipped_at_wrong_time(setup: Setup) -> Iterator[Hit]:
                     continue
                 backward, step, clip = words.index("backward"), words.index("step"), words.index("clip")
                 if backward < step and not backward < clip < step:
-                    yield hit(marks[clip][1], marks[step][1], when="after the step" if clip > step else "before backward")
+                    yield hit(
+                        marks[clip][1], marks[step][1], when="after the step" if clip > step else "before backward"
+                    )
 
     return once(found())
 
@@ -246,12 +293,18 @@ def half_without_scaler(setup: Setup) -> Iterator[Hit]:
                 continue
             for op in flow.calls("autocast"):
                 dtype = op.argument("dtype", 1)
-                default = dtype is None and (op.name.endswith("cuda.amp.autocast") or (op.args and op.args[0].const == "cuda"))
+                default = dtype is None and (
+                    op.name.endswith("cuda.amp.autocast") or (op.args and op.args[0].const == "cuda")
+                )
                 half = default or (dtype is not None and dtype.name in ("torch.float16", "torch.half"))
                 enabled = op.argument("enabled")
                 if not half or (enabled is not None and enabled.const is not True):
                     continue
-                used = [one for one in flow.calls("forward") if any(c.value is op.result or c.value.made is op for c in one.contexts)]
+                used = [
+                    one
+                    for one in flow.calls("forward")
+                    if any(c.value is op.result or c.value.made is op for c in one.contexts)
+                ]
                 trains = [one for one in used if not one.no_grad and one.result.has("graph")]
                 if trains and any(backward.loss.has("graph") for backward in backwards(flow)):
                     yield hit(op)
@@ -279,10 +332,23 @@ def scaled_step_of_plain(setup: Setup) -> Iterator[Hit]:
 
     def found() -> Iterator[Hit]:
         for flow in setup.flows:
-            off = [op for op in flow.calls("GradScaler", "ShardedGradScaler") if (e := op.argument("enabled")) is not None and e.const is not True]
-            by_scaler = [op for op in steps(flow) if op.of is not None and op.of.kind == "scaler" and op.of.name != "parameter"]
+            off = [
+                op
+                for op in flow.calls("GradScaler", "ShardedGradScaler")
+                if (e := op.argument("enabled")) is not None and e.const is not True
+            ]
+            by_scaler = [
+                op for op in steps(flow) if op.of is not None and op.of.kind == "scaler" and op.of.name != "parameter"
+            ]
             all_of = backwards(flow)
-            bare = [one for one in all_of if not one.loss.has("scaled") and one.loss.has("graph") and one.op.of is not None and one.op.of.kind != "accelerator"]
+            bare = [
+                one
+                for one in all_of
+                if not one.loss.has("scaled")
+                and one.loss.has("graph")
+                and one.op.of is not None
+                and one.op.of.kind != "accelerator"
+            ]
             if by_scaler and bare and len(bare) == len(all_of) and not off and not flow.mentions(r"\.scale\("):
                 yield hit(bare[0].op, by_scaler[0])
 
@@ -292,7 +358,9 @@ def scaled_step_of_plain(setup: Setup) -> Iterator[Hit]:
 def scaler_never_updated(setup: Setup) -> Iterator[Hit]:
     def found() -> Iterator[Hit]:
         for flow in setup.flows:
-            by_scaler = [op for op in steps(flow) if op.of is not None and op.of.kind == "scaler" and op.of.name != "parameter"]
+            by_scaler = [
+                op for op in steps(flow) if op.of is not None and op.of.kind == "scaler" and op.of.name != "parameter"
+            ]
             if by_scaler and not flow.mentions(r"\.update\("):
                 yield hit(by_scaler[0])
 
@@ -304,7 +372,9 @@ def half_hook_with_scale(setup: Setup) -> Iterator[Hit]:
 
     def found() -> Iterator[Hit]:
         for flow in distributed(setup):
-            hooks = [op for op in flow.calls("register_comm_hook") if any("fp16_compress" in value.name for value in op.args)]
+            hooks = [
+                op for op in flow.calls("register_comm_hook") if any("fp16_compress" in value.name for value in op.args)
+            ]
             if not hooks:
                 continue
             for backward in backwards(flow):
@@ -345,7 +415,11 @@ def schedule_in_batches(setup: Setup) -> Iterator[Hit]:
                     continue
                 epochs = outer.over.attrs.get("stop")
                 length = made.argument("T_max", 1) if made.last == "CosineAnnealingLR" else made.argument("total_iters")
-                if length is None or epochs is None or made.last not in ("CosineAnnealingLR", "LinearLR", "PolynomialLR"):
+                if (
+                    length is None
+                    or epochs is None
+                    or made.last not in ("CosineAnnealingLR", "LinearLR", "PolynomialLR")
+                ):
                     continue
                 same = length is epochs or (length.known and length.const == epochs.const and epochs.known)
                 if same:
@@ -364,7 +438,13 @@ def schedule_of_small_batches(setup: Setup) -> Iterator[Hit]:
                 if loop is None or not step.within(loop) or flow.has("Accelerator"):
                     continue
                 for op in flow.calls("step"):
-                    if op.of is not None and op.of.kind == "scheduler" and op.within(loop) and not conditional(op, loop) and op.loops[-1] is loop:
+                    if (
+                        op.of is not None
+                        and op.of.kind == "scheduler"
+                        and op.within(loop)
+                        and not conditional(op, loop)
+                        and op.loops[-1] is loop
+                    ):
                         yield hit(op, step)
 
     return once(found())
@@ -424,7 +504,12 @@ def clip_before_unscale(setup: Setup) -> Iterator[Hit]:
             if not scaled or not by_scaler or flow.mentions(r"unscale_|unscale\("):
                 continue
             for op in flow.calls("clip_grad_norm_", "clip_grad_value_"):
-                if op.index > scaled[0].op.index and op.index < by_scaler[-1].index and set(scaled[0].op.guards) <= set(op.guards) and (op.loops == by_scaler[-1].loops or op.loops == scaled[0].op.loops):
+                if (
+                    op.index > scaled[0].op.index
+                    and op.index < by_scaler[-1].index
+                    and set(scaled[0].op.guards) <= set(op.guards)
+                    and (op.loops == by_scaler[-1].loops or op.loops == scaled[0].op.loops)
+                ):
                     yield hit(op)
 
     return once(found())

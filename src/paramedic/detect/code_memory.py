@@ -26,12 +26,27 @@ def graph_kept(setup: Setup) -> Iterator[Hit]:
                 if op.kind == "call" and op.last in ("append", "extend", "add") and op.name.startswith(".") and op.args:
                     value, kept = op.args[0], op.of
                     whole = value.items[0] if value.items else value
-                    if kept is None or not _has_graph(whole, trained) or not _outlives(flow, op, kept) or _read_by(kept, starts):
+                    if (
+                        kept is None
+                        or not _has_graph(whole, trained)
+                        or not _outlives(flow, op, kept)
+                        or _read_by(kept, starts)
+                    ):
                         continue
                     yield hit(op, what=text_of(op.node)[:80])
-                elif op.kind == "augassign" and op.name == "Add" and op.of is not None and _has_graph(op.args[0], trained):
+                elif (
+                    op.kind == "augassign"
+                    and op.name == "Add"
+                    and op.of is not None
+                    and _has_graph(op.args[0], trained)
+                ):
                     if op.target.isidentifier() or op.target.startswith("self."):
-                        if _made_outside(flow, op) and not _leads_to(op.result, starts) and not _restarted(flow, op) and op.of.items is None:
+                        if (
+                            _made_outside(flow, op)
+                            and not _leads_to(op.result, starts)
+                            and not _restarted(flow, op)
+                            and op.of.items is None
+                        ):
                             yield hit(op, what=op.target)
 
     return once(found())
@@ -39,7 +54,13 @@ def graph_kept(setup: Setup) -> Iterator[Hit]:
 
 def _has_graph(value: Value, trained: set[int]) -> bool:
     """For sure: what the model that is trained gave, or a loss of it."""
-    return id(value.root) in trained and value.has("graph") and value.kind != "model" and not value.known and value.name[:1] != "."
+    return (
+        id(value.root) in trained
+        and value.has("graph")
+        and value.kind != "model"
+        and not value.known
+        and value.name[:1] != "."
+    )
 
 
 def _outlives(flow: Flow, op: Op, kept: Value) -> bool:
@@ -53,14 +74,24 @@ def _outlives(flow: Flow, op: Op, kept: Value) -> bool:
             return False
         if isinstance(node, ast.AnnAssign) and text_of(node.target) == name:
             return False
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("clear", "pop", "popleft"):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in ("clear", "pop", "popleft")
+        ):
             if text_of(node.func.value) == name:
                 return False
     last = re.escape(name.rsplit(".", 1)[-1])
-    if "." in name and re.search(rf"del [\w.]*\b{last}\[:\]|\b{last}\.(?:clear|pop)\(|\.{last} = \[\]", _outside_init(op.module)):
+    if "." in name and re.search(
+        rf"del [\w.]*\b{last}\[:\]|\b{last}\.(?:clear|pop)\(|\.{last} = \[\]", _outside_init(op.module)
+    ):
         return False
     made = kept.made
-    return not (made is not None and made.last == "deque") and bool(re.fullmatch(r"[\w.\[\]'\"]+", name)) and not isinstance(loop.node, ast.ListComp | ast.GeneratorExp)
+    return (
+        not (made is not None and made.last == "deque")
+        and bool(re.fullmatch(r"[\w.\[\]'\"]+", name))
+        and not isinstance(loop.node, ast.ListComp | ast.GeneratorExp)
+    )
 
 
 def _outside_init(module: Module) -> str:
@@ -99,7 +130,12 @@ def _made_outside(flow: Flow, op: Op) -> bool:
     for node in ast.walk(loop.node):
         if isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            names = [text_of(one) for target in targets for one in ast.walk(target) if isinstance(one, ast.Name | ast.Attribute)]
+            names = [
+                text_of(one)
+                for target in targets
+                for one in ast.walk(target)
+                if isinstance(one, ast.Name | ast.Attribute)
+            ]
             if op.target in names:
                 return False
     return True
@@ -109,7 +145,12 @@ def _restarted(flow: Flow, op: Op) -> bool:
     """Something else is done with it: `total.backward()` elsewhere, or `total = total.item()`."""
     text = op.module.text
     name = re.escape(op.target)
-    return bool(re.search(rf"{name}\.backward\(|backward\({name}\)|{name}\s*=\s*{name}\.(?:item|detach)|scale\({name}\)|grad\({name}|step\(\s*{name}|return\s+{name}\b", text))
+    return bool(
+        re.search(
+            rf"{name}\.backward\(|backward\({name}\)|{name}\s*=\s*{name}\.(?:item|detach)|scale\({name}\)|grad\({name}|step\(\s*{name}|return\s+{name}\b",
+            text,
+        )
+    )
 
 
 def kept_on_the_module(setup: Setup) -> Iterator[Hit]:
@@ -129,7 +170,13 @@ def _found_kept(setup: Setup) -> Iterator[Hit]:
 
 def _kept(module: Module, cls: ast.ClassDef) -> Iterator[Hit]:
     for method in cls.body:
-        if not isinstance(method, Function) or method.name not in ("forward", "training_step", "_step", "step", "shared_step"):
+        if not isinstance(method, Function) or method.name not in (
+            "forward",
+            "training_step",
+            "_step",
+            "step",
+            "shared_step",
+        ):
             continue
         local = {arg.arg for arg in method.args.args} - {"self", "batch_idx", "idx"}
         for node in ast.walk(method):
@@ -139,7 +186,9 @@ def _kept(module: Module, cls: ast.ClassDef) -> Iterator[Hit]:
             if not name.startswith("self.") or not node.args:
                 continue
             value = text_of(node.args[0])
-            if re.search(r"detach|item\(|\.cpu\(\)\.numpy|float\(|\.data\b|shape|len\(|no_grad", value) or not re.search(r"[a-z]", value):
+            if re.search(
+                r"detach|item\(|\.cpu\(\)\.numpy|float\(|\.data\b|shape|len\(|no_grad", value
+            ) or not re.search(r"[a-z]", value):
                 continue
             if not _is_tensor(node.args[0], method, local) or _under_no_grad(method):
                 continue
@@ -157,7 +206,11 @@ def _emptied(cls: ast.ClassDef, name: str, module: Module) -> bool:
         for node in ast.walk(method):
             if isinstance(node, ast.Assign) and any(text_of(target) == name for target in node.targets):
                 return True
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("clear", "pop", "popleft"):
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr in ("clear", "pop", "popleft")
+            ):
                 if text_of(node.func.value) == name:
                     return True
             if isinstance(node, ast.Delete) and any(text_of(target).startswith(name) for target in node.targets):
@@ -175,7 +228,9 @@ def _is_tensor(node: ast.expr, method: Function, local: set[str]) -> bool:
             return True
         for part in ast.walk(method):
             if isinstance(part, ast.Assign) and any(text_of(target) == node.id for target in part.targets):
-                if isinstance(part.value, ast.Call | ast.BinOp) and not re.search(r"\.(?:item|detach|tolist|numpy)\(", text_of(part.value)):
+                if isinstance(part.value, ast.Call | ast.BinOp) and not re.search(
+                    r"\.(?:item|detach|tolist|numpy)\(", text_of(part.value)
+                ):
                     return True
     return False
 
@@ -190,13 +245,20 @@ def one_unit(setup: Setup) -> Iterator[Hit]:
     def found() -> Iterator[Hit]:
         for flow in setup.flows:
             for op in wrapped(flow, "fsdp"):
-                if op.last not in ("FullyShardedDataParallel", "FSDP") or {"auto_wrap_policy", "**"} & op.keywords.keys():
+                if (
+                    op.last not in ("FullyShardedDataParallel", "FSDP")
+                    or {"auto_wrap_policy", "**"} & op.keywords.keys()
+                ):
                     continue
                 others = [one for one in wrapped(flow, "fsdp") if one is not op]
-                if not others and not op.loops and not flow.mentions(r"auto_wrap|\bwrap\(|enable_wrap|policy|partial\("):
+                if (
+                    not others
+                    and not op.loops
+                    and not flow.mentions(r"auto_wrap|\bwrap\(|enable_wrap|policy|partial\(")
+                ):
                     yield hit(op, name="FSDP")
             shards = [op for op in flow.calls("fully_shard") if "torch" in op.name]
-            if len(shards) == 1 and not shards[0].loops and _is_whole(shards[0]) and not flow.mentions(r"fully_shard\((?:layer|block|m|module|child)\b"):
+            if len(shards) == 1 and not shards[0].loops and _is_whole(shards[0]):
                 yield hit(shards[0], name="fully_shard")
 
     return once(found())
@@ -219,7 +281,13 @@ def not_sharded(setup: Setup) -> Iterator[Hit]:
             for op in flow.calls("init_device_mesh"):
                 shape = op.argument("mesh_shape", 1)
                 items = shape.items if shape is not None and shape.items is not None else []
-                if len(items) == 2 and items[1].number() == 1 and items[0].has("world") and flow.has("fully_shard", "FullyShardedDataParallel") and not flow.has("parallelize_module"):
+                if (
+                    len(items) == 2
+                    and items[1].number() == 1
+                    and items[0].has("world")
+                    and flow.has("fully_shard", "FullyShardedDataParallel")
+                    and not flow.has("parallelize_module")
+                ):
                     yield hit(op, what="a mesh whose shards have one rank")
 
     return once(found())
@@ -234,7 +302,11 @@ def loop_variable_replaced(setup: Setup) -> Iterator[Hit]:
                 for node in ast.walk(module.tree):
                     if isinstance(node, ast.For) and isinstance(node.target, ast.Name | ast.Tuple):
                         yield from _replaced(module, node)
-                    elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and text_of(node.value.func).rsplit(".", 1)[-1] == "checkpoint_wrapper":
+                    elif (
+                        isinstance(node, ast.Expr)
+                        and isinstance(node.value, ast.Call)
+                        and text_of(node.value.func).rsplit(".", 1)[-1] == "checkpoint_wrapper"
+                    ):
                         yield _at(module, node, "checkpoint_wrapper", "")
 
     return once(found())
@@ -251,14 +323,23 @@ def _replaced(module: Module, loop: ast.For) -> Iterator[Hit]:
         target, called = node.targets[0], text_of(node.value.func).rsplit(".", 1)[-1]
         if not isinstance(target, ast.Name) or target.id not in names or called not in _WRAPS:
             continue
-        used = [part for other in loop.body if other is not node for part in ast.walk(other) if isinstance(part, ast.Name) and part.id == target.id]
+        used = [
+            part
+            for other in loop.body
+            if other is not node
+            for part in ast.walk(other)
+            if isinstance(part, ast.Name) and part.id == target.id
+        ]
         if not used:
             yield _at(module, node, called, target.id)
 
 
 def _at(module: Module, node: ast.stmt, name: str, target: str) -> Hit:
     line = module.lines[node.lineno - 1].strip()[:200]
-    return Hit((Event(module.source, node.lineno, "code", line, node.lineno),), {"name": name, "target": target or "the result"})
+    return Hit(
+        (Event(module.source, node.lineno, "code", line, node.lineno),),
+        {"name": name, "target": target or "the result"},
+    )
 
 
 def graph_retained(setup: Setup) -> Iterator[Hit]:

@@ -24,8 +24,12 @@ from paramedic.detect.loops import (
 from paramedic.detect.program import text_of
 from paramedic.detect.setup import Hit, Setup
 
-_IN_PLACE = frozenset("copy_ add_ mul_ sub_ normal_ uniform_ fill_ lerp_ zero_ data_ xavier_uniform_ kaiming_normal_ trunc_normal_".split())
-_INITS = re.compile(r"^(?:xavier|kaiming|orthogonal|trunc_normal|normal|uniform|constant|zeros|ones|sparse|eye|dirac)\w*_$")
+_IN_PLACE = frozenset(
+    "copy_ add_ mul_ sub_ normal_ uniform_ fill_ lerp_ zero_ data_ xavier_uniform_ kaiming_normal_ trunc_normal_".split()
+)
+_INITS = re.compile(
+    r"^(?:xavier|kaiming|orthogonal|trunc_normal|normal|uniform|constant|zeros|ones|sparse|eye|dirac)\w*_$"
+)
 
 
 def trained_past_wrapper(setup: Setup) -> Iterator[Hit]:
@@ -43,7 +47,10 @@ def trained_past_wrapper(setup: Setup) -> Iterator[Hit]:
                 mine = [
                     op
                     for op in forwards(flow, root)
-                    if wrap.made.index < op.index < backward.op.index and not op.no_grad and op.result.has("graph") and op.loops == backward.op.loops
+                    if wrap.made.index < op.index < backward.op.index
+                    and not op.no_grad
+                    and op.result.has("graph")
+                    and op.loops == backward.op.loops
                 ]
                 if mine and all(op.of is not None and not op.of.wrap and op.of.base.wrap == "" for op in mine):
                     yield hit(mine[-1], wrap.made)
@@ -60,7 +67,7 @@ def never_wrapped(setup: Setup) -> Iterator[Hit]:
             starts += [op for op in flow.calls("get_context", "TorchTrainer", "get_world_rank") if "ray" in op.name]
             if not starts or averages(flow) or model_parallel(flow) or reduces_by_hand(flow) or uses_horovod(flow):
                 continue
-            if re.search(_WRAPPING, flow.module.text):
+            if re.search(_WRAPPING, re.sub(r"(?m)^\s*(?:from|import) .*$", "", flow.module.text)):
                 continue
             for op in steps(flow):
                 if op.of is None or op.of.kind != "optimizer" or not op.loops or op.of.name == "parameter" or op.label:
@@ -84,15 +91,26 @@ def model_not_prepared(setup: Setup) -> Iterator[Hit]:
 
     def found() -> Iterator[Hit]:
         for flow in setup.flows:
-            prepared = [op for op in flow.calls("prepare", "setup") if op.of is not None and op.of.kind == "accelerator" and not op.starred]
+            prepared = [
+                op
+                for op in flow.calls("prepare", "setup")
+                if op.of is not None and op.of.kind == "accelerator" and not op.starred
+            ]
             if not prepared or flow.has("prepare_model", "setup_module") or model_parallel(flow):
                 continue
             values = [value for op in prepared for value in (*op.args, *op.keywords.values())]
-            if any(value.kind not in ("model", "loader", "optimizer", "scheduler", "dataset", "criterion") for value in values):
+            if any(
+                value.kind not in ("model", "loader", "optimizer", "scheduler", "dataset", "criterion")
+                for value in values
+            ):
                 continue
             for backward in backwards(flow):
                 root = backward.loss.root
-                if root is not None and "parameter" not in root.tags and not any(value.base is root for value in values if value.kind == "model"):
+                if (
+                    root is not None
+                    and "parameter" not in root.tags
+                    and not any(value.base is root for value in values if value.kind == "model")
+                ):
                     yield hit(prepared[0], backward.op)
 
     return once(found())
@@ -110,7 +128,12 @@ def result_dropped(setup: Setup) -> Iterator[Hit]:
                 if name in ("DistributedDataParallel", "FullyShardedDataParallel", "DDP", "FSDP", "prepare_model"):
                     if op.name.startswith(("torch", "ray")):
                         yield hit(op, name=name)
-                elif name in ("prepare", "setup") and op.of is not None and op.of.kind == "accelerator" and any(v.kind == "model" for v in op.args):
+                elif (
+                    name in ("prepare", "setup")
+                    and op.of is not None
+                    and op.of.kind == "accelerator"
+                    and any(v.kind == "model" for v in op.args)
+                ):
                     if name == "prepare":
                         yield hit(op, name=name)
 
@@ -122,7 +145,14 @@ def optimizer_of_other_weights(setup: Setup) -> Iterator[Hit]:
 
     def found() -> Iterator[Hit]:
         for flow in setup.flows:
-            made = [op for op in flow.ops if op.kind == "call" and op.result.kind == "optimizer" and op.result.made is op and op.result.root is not None]
+            made = [
+                op
+                for op in flow.ops
+                if op.kind == "call"
+                and op.result.kind == "optimizer"
+                and op.result.made is op
+                and op.result.root is not None
+            ]
             roots = {id(op.result.root): op for op in made}
             if len({id(one.loss.root) for one in backwards(flow)}) > 1:
                 continue
@@ -131,10 +161,21 @@ def optimizer_of_other_weights(setup: Setup) -> Iterator[Hit]:
                 if root is None or loop is None or root.has("parameter") or root.kind != "model":
                     continue
                 stepped = [op for op in steps(flow) if op.within(loop) and op.of is not None and op.of.root is not None]
-                others = [op for op in stepped if op.of is not None and op.of.root is not root and op.of.root is not None and _unrelated(op.of.root, root)]
+                others = [
+                    op
+                    for op in stepped
+                    if op.of is not None
+                    and op.of.root is not root
+                    and op.of.root is not None
+                    and _unrelated(op.of.root, root)
+                ]
                 if stepped and len(others) == len(stepped) and id(root) not in roots:
                     first = roots.get(id(others[0].of.root)) if others[0].of is not None else None
-                    copied = others[0].of is not None and others[0].of.root is not None and ("copied" in others[0].of.root.attrs or "copied" in root.attrs)
+                    copied = (
+                        others[0].of is not None
+                        and others[0].of.root is not None
+                        and ("copied" in others[0].of.root.attrs or "copied" in root.attrs)
+                    )
                     if first is not None and (copied or _replaced(first, root)):
                         yield hit(first, backward.op)
 
@@ -150,7 +191,13 @@ def _replaced(optimizer: Op, root: Value) -> bool:
     made = root.made
     params = optimizer.result.attrs.get("params", Value())
     model = params.attrs.get("model")
-    return made is not None and made.index > optimizer.index and model is not None and model.name == root.name and made.stack == optimizer.stack
+    return (
+        made is not None
+        and made.index > optimizer.index
+        and model is not None
+        and model.name == root.name
+        and made.stack == optimizer.stack
+    )
 
 
 def step_on_one_rank(setup: Setup) -> Iterator[Hit]:
@@ -162,7 +209,12 @@ def step_on_one_rank(setup: Setup) -> Iterator[Hit]:
             all_of = steps(flow)
             for op in all_of:
                 guard = next((g for g in reversed(op.guards) if g.label), None)
-                if guard is None or not op.loops or broadcasts or (guard.label == "some" and not guard.value.has("rank")):
+                if (
+                    guard is None
+                    or not op.loops
+                    or broadcasts
+                    or (guard.label == "some" and not guard.value.has("rank"))
+                ):
                     continue
                 if any(other is not op and other.of is op.of and other.label not in ("", op.label) for other in all_of):
                     continue
@@ -193,8 +245,21 @@ def weights_of_one_rank(setup: Setup) -> Iterator[Hit]:
                     continue
                 if wrap is not None and op.index < wrap.index:
                     continue
-                later = [one for one in flow.calls("broadcast", "broadcast_parameters", "_sync_module_states", "broadcast_object_list", "broadcast_coalesced") if one.index > op.index]
-                if later or any(other is not op and _changes_weights(other) is not None and other.label not in ("", op.label) for other in flow.ops):
+                later = [
+                    one
+                    for one in flow.calls(
+                        "broadcast",
+                        "broadcast_parameters",
+                        "_sync_module_states",
+                        "broadcast_object_list",
+                        "broadcast_coalesced",
+                    )
+                    if one.index > op.index
+                ]
+                if later or any(
+                    other is not op and _changes_weights(other) is not None and other.label not in ("", op.label)
+                    for other in flow.ops
+                ):
                     continue
                 yield hit(op, who=text_of(guard.node))
 
@@ -220,7 +285,9 @@ def changed_after_wrapping(setup: Setup) -> Iterator[Hit]:
     def found() -> Iterator[Hit]:
         for flow in distributed(setup):
             wraps = wrapped(flow, "ddp", "deepspeed", "fsdp", "ray", "accelerate")
-            alike = bool(flow.seeds) and not any(value.has("rank") for op in flow.seeds for value in (*op.args, *op.keywords.values()))
+            alike = bool(flow.seeds) and not any(
+                value.has("rank") for op in flow.seeds for value in (*op.args, *op.keywords.values())
+            )
             if flow.has("broadcast", "broadcast_parameters", "_sync_module_states") or not wraps:
                 continue
             for op in flow.ops:
@@ -228,9 +295,20 @@ def changed_after_wrapping(setup: Setup) -> Iterator[Hit]:
                 wrap = next((one for one in wraps if one.index < op.index), None)
                 if wrap is None or op.label:
                     continue
-                if op.kind == "setattr" and of is not None and of.kind == "model" and op.args[0].kind == "model" and op.args[0].made is not None:
+                if (
+                    op.kind == "setattr"
+                    and of is not None
+                    and of.kind == "model"
+                    and op.args[0].kind == "model"
+                    and op.args[0].made is not None
+                ):
                     outer = of.attrs.get("outer")
-                    if (outer is not None or of.wrap) and op.args[0].made.index > wrap.index and op.args[0].base is not of.base and op.name not in ("module", "model"):
+                    if (
+                        (outer is not None or of.wrap)
+                        and op.args[0].made.index > wrap.index
+                        and op.args[0].base is not of.base
+                        and op.name not in ("module", "model")
+                    ):
                         if not any(later.index > op.index for later in wraps):
                             yield hit(op, wrap, what=f"{op.name} is replaced")
                 if alike:
@@ -238,9 +316,18 @@ def changed_after_wrapping(setup: Setup) -> Iterator[Hit]:
                 drawn: Value | None = None
                 if op.kind == "call" and op.last == "reset_parameters":
                     drawn = of
-                elif op.kind == "call" and _INITS.match(op.last) and op.args and op.last not in ("constant_", "zeros_", "ones_", "eye_", "dirac_"):
+                elif (
+                    op.kind == "call"
+                    and _INITS.match(op.last)
+                    and op.args
+                    and op.last not in ("constant_", "zeros_", "ones_", "eye_", "dirac_")
+                ):
                     drawn = op.args[0] if "init" in op.name else of
-                if drawn is not None and drawn.kind in ("model", "params") and any(_below(drawn, one) for one in wraps if one.index < op.index):
+                if (
+                    drawn is not None
+                    and drawn.kind in ("model", "params")
+                    and any(_below(drawn, one) for one in wraps if one.index < op.index)
+                ):
                     yield hit(op, wrap, what="weights are drawn anew")
 
     return once(found())
@@ -259,16 +346,26 @@ def unlike_starts(setup: Setup) -> Iterator[Hit]:
             reductions = [op for op in gradient_reductions(flow) if op.last in ("all_reduce", "allreduce")]
             if not reductions or averages(flow) or model_parallel(flow) or uses_horovod(flow):
                 continue
-            if any(any(v.kind in ("params", "state", "model", "list") for v in op.args) for op in flow.calls("broadcast", "broadcast_object_list")):
+            if any(
+                any(v.kind in ("params", "state", "model", "list") for v in op.args)
+                for op in flow.calls("broadcast", "broadcast_object_list")
+            ):
                 continue
-            if flow.has("load_state_dict", "_sync_module_states", "broadcast_parameters") or flow.mentions(r"broadcast"):
+            if flow.has("load_state_dict", "_sync_module_states", "broadcast_parameters") or flow.mentions(
+                r"broadcast"
+            ):
                 continue
             models = [op for op in flow.ops if op.kind == "call" and op.result.kind == "model" and op.result.made is op]
             trained = [one.loss.root for one in backwards(flow) if one.loss.root is not None]
             if not trained:
                 continue
             born = next((op for op in models if op.result in trained), reductions[0])
-            seeds = [op for op in flow.seeds if op.index < born.index and op.last in ("manual_seed", "set_seed", "seed_everything", "manual_seed_all")]
+            seeds = [
+                op
+                for op in flow.seeds
+                if op.index < born.index
+                and op.last in ("manual_seed", "set_seed", "seed_everything", "manual_seed_all")
+            ]
             if not seeds:
                 yield hit(born, reductions[0], how="no seed is set")
             elif any(value.has("rank") for value in (*seeds[-1].args, *seeds[-1].keywords.values())):
@@ -304,7 +401,12 @@ def group_leaves_ranks_out(setup: Setup) -> Iterator[Hit]:
 def _range_text(node: ast.AST, given: Value) -> str:
     """`range(world - 1)`, `range(1, world)`, `[rank]`: not all ranks."""
     made = given.made
-    if given.items is not None and len(given.items) == 1 and given.items[0].has("rank") and not given.items[0].has("world"):
+    if (
+        given.items is not None
+        and len(given.items) == 1
+        and given.items[0].has("rank")
+        and not given.items[0].has("world")
+    ):
         return "[rank]"
     if given.kind == "range" and made is not None:
         stop, start = given.attrs.get("stop", Value()), given.attrs.get("start", Value())
@@ -312,7 +414,12 @@ def _range_text(node: ast.AST, given: Value) -> str:
         step = len(made.args) > 2
         number = start.number()
         minus = stop.attrs.get("op")
-        less = minus is not None and minus.name == "Sub" and stop.attrs["left"].has("world") and stop.attrs["right"].number() is not None
+        less = (
+            minus is not None
+            and minus.name == "Sub"
+            and stop.attrs["left"].has("world")
+            and stop.attrs["right"].number() is not None
+        )
         if not step and (less or (number is not None and number > 0 and stop.has("world"))):
             return text
     return ""
@@ -333,7 +440,9 @@ def buffers_not_broadcast(setup: Setup) -> Iterator[Hit]:
 
 # -- collectives ---------------------------------------------------------------------------------------------------
 
-_ASYNC = frozenset("all_reduce all_gather broadcast reduce reduce_scatter all_gather_into_tensor reduce_scatter_tensor all_to_all_single all_to_all gather scatter".split())
+_ASYNC = frozenset(
+    "all_reduce all_gather broadcast reduce reduce_scatter all_gather_into_tensor reduce_scatter_tensor all_to_all_single all_to_all gather scatter".split()
+)
 
 
 def handle_never_waited(setup: Setup) -> Iterator[Hit]:
@@ -380,8 +489,15 @@ def gathered_in_loss(setup: Setup) -> Iterator[Hit]:
                 out = op.args[0]
                 if any(one.kind == "setitem" and one.of is out for one in flow.ops[op.index :]):
                     continue
-                reads = [one for one in flow.ops[op.index + 1 :] if one.last in ("cat", "stack", "concat") and (out in one.args or any(out is v.element or out in (v.items or ()) for v in one.args))]
-                reads = [one for one in reads if not (one.args and one.args[0].kind == "list" and one.args[0] is not out)]
+                reads = [
+                    one
+                    for one in flow.ops[op.index + 1 :]
+                    if one.last in ("cat", "stack", "concat")
+                    and (out in one.args or any(out is v.element or out in (v.items or ()) for v in one.args))
+                ]
+                reads = [
+                    one for one in reads if not (one.args and one.args[0].kind == "list" and one.args[0] is not out)
+                ]
                 after = [one for one in backwards(flow) if one.op.index > op.index]
                 if reads and after and not any("rank" in v.tags for v in reads[0].args if v is not out):
                     if _reaches(flow, reads[0], after[0].loss):
@@ -422,7 +538,11 @@ def other_root(setup: Setup) -> Iterator[Hit]:
                 name = text_of(node.args[0]) if isinstance(node, ast.Call) and node.args else ""
                 roots = _computed_on(op, name)
                 text = _source_text(op)
-                if len(roots) == 1 and re.fullmatch(r"\d+|[\w.]+(?:\(\))? - 1", text) and next(iter(roots)) not in (text, ""):
+                if (
+                    len(roots) == 1
+                    and re.fullmatch(r"\d+|[\w.]+(?:\(\))? - 1", text)
+                    and next(iter(roots)) not in (text, "")
+                ):
                     yield hit(op, root=next(iter(roots)), source=text)
 
     return once(found())
@@ -446,7 +566,12 @@ def _computed_on(op: Op, name: str) -> set[str]:
         return found
     body = _function_body(op)
     for node in body:
-        if isinstance(node, ast.If) and node.lineno < op.line and isinstance(node.test, ast.Compare) and len(node.test.ops) == 1:
+        if (
+            isinstance(node, ast.If)
+            and node.lineno < op.line
+            and isinstance(node.test, ast.Compare)
+            and len(node.test.ops) == 1
+        ):
             test = node.test
             if not isinstance(test.ops[0], ast.Eq) or not re.search(r"rank|proc", text_of(test.left)):
                 continue
@@ -482,7 +607,12 @@ def reduced_to_one_rank(setup: Setup) -> Iterator[Hit]:
                         if later.last in ("broadcast", "all_reduce") and tensor in later.args:
                             break
                         continue
-                    if later.of is tensor and later.last in ("item", "tolist", "copy_", "div_") and later.last != "div_" and later.stack == op.stack:
+                    if (
+                        later.of is tensor
+                        and later.last in ("item", "tolist", "copy_", "div_")
+                        and later.last != "div_"
+                        and later.stack == op.stack
+                    ):
                         if not _logged_by_first(flow, later):
                             yield hit(op, later)
                         break
@@ -495,7 +625,11 @@ def reduced_to_one_rank(setup: Setup) -> Iterator[Hit]:
 
 def _logged_by_first(flow: Flow, op: Op) -> bool:
     """What is made of it is used by the first rank only."""
-    users = [one for one in flow.ops[op.index + 1 :] if any(value is op.result or value.made is op for value in (*one.args, *one.keywords.values()))]
+    users = [
+        one
+        for one in flow.ops[op.index + 1 :]
+        if any(value is op.result or value.made is op for value in (*one.args, *one.keywords.values()))
+    ]
     return bool(users) and all(one.label == "first" for one in users)
 
 
@@ -510,7 +644,9 @@ def sequence_norms_not_reduced(setup: Setup) -> Iterator[Hit]:
                 layouts = [text for text in values if re.search(r"RowwiseParallel\(.*output_layouts=Shard\(1\)", text)]
                 inputs = [text for text in values if re.search(r"input_layouts=\(?Shard\(1\)", text)]
                 if layouts and inputs and not any("SequenceParallel" in text for text in values):
-                    if any("Block" in text or "norm" in text.lower() for text in [module.text]) and flow.has("parallelize_module"):
+                    if any("Block" in text or "norm" in text.lower() for text in [module.text]) and flow.has(
+                        "parallelize_module"
+                    ):
                         line = module.lines[node.lineno - 1].strip()[:200]
                         from paramedic.model import Event
 
@@ -538,7 +674,12 @@ def swapped_mesh(setup: Setup) -> Iterator[Hit]:
     def found() -> Iterator[Hit]:
         for flow in setup.flows:
             for op in flow.ops:
-                if op.kind != "call" or op.last not in ("fully_shard", "parallelize_module", "FullyShardedDataParallel", "DistributedDataParallel"):
+                if op.kind != "call" or op.last not in (
+                    "fully_shard",
+                    "parallelize_module",
+                    "FullyShardedDataParallel",
+                    "DistributedDataParallel",
+                ):
                     continue
                 mesh = op.argument("mesh") or op.argument("device_mesh", 1 if op.last == "parallelize_module" else None)
                 axis = mesh.name if mesh is not None else ""
@@ -561,8 +702,21 @@ def unequal_means(setup: Setup) -> Iterator[Hit]:
                 value = op.args[0] if op.args else Value()
                 if not value.has("output") or not value.has("rank") or value.has("shard", "grad") or value.has("graph"):
                     continue
-                if _is_mean(value) and not flow.mentions(r"reduction=['\"]sum") and any(one.last in ("item",) and one.of is value or one.kind == "augassign" and one.name == "Div" for one in flow.ops[op.index : op.index + 6]):
-                    if not any(one.kind == "slice" and one.args[0].has("rank") and one.index < op.index and one.index > op.index - 12 for one in flow.ops):
+                if (
+                    _is_mean(value)
+                    and not flow.mentions(r"reduction=['\"]sum")
+                    and any(
+                        one.last in ("item",) and one.of is value or one.kind == "augassign" and one.name == "Div"
+                        for one in flow.ops[op.index : op.index + 6]
+                    )
+                ):
+                    if not any(
+                        one.kind == "slice"
+                        and one.args[0].has("rank")
+                        and one.index < op.index
+                        and one.index > op.index - 12
+                        for one in flow.ops
+                    ):
                         yield hit(op)
 
     return once(found())
@@ -570,7 +724,14 @@ def unequal_means(setup: Setup) -> Iterator[Hit]:
 
 def _is_mean(value: Value) -> bool:
     made = value.made
-    return made is not None and made.last in ("cross_entropy", "mse_loss", "l1_loss", "mean", "nll_loss", "binary_cross_entropy_with_logits")
+    return made is not None and made.last in (
+        "cross_entropy",
+        "mse_loss",
+        "l1_loss",
+        "mean",
+        "nll_loss",
+        "binary_cross_entropy_with_logits",
+    )
 
 
 def optimizer_before_sharding(setup: Setup) -> Iterator[Hit]:
@@ -582,11 +743,24 @@ def optimizer_before_sharding(setup: Setup) -> Iterator[Hit]:
                 continue
             shards = wrapped(flow, "fsdp", "fsdp2")
             for op in flow.ops:
-                if op.kind != "call" or op.result.kind != "optimizer" or op.result.made is not op or op.result.root is None:
+                if (
+                    op.kind != "call"
+                    or op.result.kind != "optimizer"
+                    or op.result.made is not op
+                    or op.result.root is None
+                ):
                     continue
                 root = op.result.root
                 after = [one for one in shards if one.index > op.index and _shards(one, root)]
-                again = [one for one in flow.ops if one.kind == "call" and one.result.kind == "optimizer" and one.result.made is one and after and one.index > after[-1].index]
+                again = [
+                    one
+                    for one in flow.ops
+                    if one.kind == "call"
+                    and one.result.kind == "optimizer"
+                    and one.result.made is one
+                    and after
+                    and one.index > after[-1].index
+                ]
                 if after and not again and after[0].stack[:1] == op.stack[:1]:
                     yield hit(op, after[-1], model=_given(op))
 
@@ -600,4 +774,6 @@ def _shards(op: Op, root: Value) -> bool:
 
 def _given(op: Op) -> str:
     node = op.node
-    return text_of(node.args[0]).split(".parameters")[0][:60] if isinstance(node, ast.Call) and node.args else "the model"
+    return (
+        text_of(node.args[0]).split(".parameters")[0][:60] if isinstance(node, ast.Call) and node.args else "the model"
+    )

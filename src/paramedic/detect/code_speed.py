@@ -57,7 +57,11 @@ def file_read_for_every_sample(setup: Setup) -> Iterator[Hit]:
 def _opened(module: Module, cls: ast.ClassDef) -> Iterator[Hit]:
     methods = {child.name: child for child in cls.body if isinstance(child, Function)}
     item = methods.get("__getitem__")
-    if item is None or len(item.args.args) < 2 or any("cache" in text_of(d) for m in methods.values() for d in m.decorator_list):
+    if (
+        item is None
+        or len(item.args.args) < 2
+        or any("cache" in text_of(d) for m in methods.values() for d in m.decorator_list)
+    ):
         return
     index = item.args.args[1].arg
     yield from _opened_in(module, cls, item, {index}, methods, 0)
@@ -70,7 +74,10 @@ def _opened_in(
     functions = module.functions
     for _ in range(2):
         for node in ast.walk(method):
-            if isinstance(node, ast.Assign | ast.AnnAssign | ast.For | ast.NamedExpr) and (value := node.iter if isinstance(node, ast.For) else node.value) is not None:
+            if (
+                isinstance(node, ast.Assign | ast.AnnAssign | ast.For | ast.NamedExpr)
+                and (value := node.iter if isinstance(node, ast.For) else node.value) is not None
+            ):
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
                 if known & _names(value):
                     known |= {one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)}
@@ -79,17 +86,33 @@ def _opened_in(
         if not isinstance(node, ast.Call) or lazily:
             continue
         name = text_of(node.func)
-        used = set().union(*(_names(one) for one in (*node.args, *(k.value for k in node.keywords)))) if node.args or node.keywords else set()
+        used = (
+            set().union(*(_names(one) for one in (*node.args, *(k.value for k in node.keywords))))
+            if node.args or node.keywords
+            else set()
+        )
         if name in _OPENS and node.args and not known & used and not _mode_is_write(node):
-            if name in ("json.load", "pickle.load", "torch.load", "np.load", "numpy.load") and isinstance(node.args[0], ast.Name) and node.args[0].id not in {"self"} and not _opened_here(method, node.args[0].id):
+            if (
+                name in ("json.load", "pickle.load", "torch.load", "np.load", "numpy.load")
+                and isinstance(node.args[0], ast.Name)
+                and node.args[0].id not in {"self"}
+                and not _opened_here(method, node.args[0].id)
+            ):
                 continue
-            if any(kw.arg == "mmap_mode" or kw.arg == "mmap" for kw in node.keywords) or re.search(r"\.seek\(|offset", text_of(method)):
+            if any(kw.arg == "mmap_mode" or kw.arg == "mmap" for kw in node.keywords) or re.search(
+                r"\.seek\(|offset", text_of(method)
+            ):
                 continue
             line = module.lines[node.lineno - 1].strip()[:200]
-            yield Hit((Event(module.source, node.lineno, "code", line, node.lineno),), {"name": name, "where": f"{cls.name}.__getitem__"})
+            yield Hit(
+                (Event(module.source, node.lineno, "code", line, node.lineno),),
+                {"name": name, "where": f"{cls.name}.__getitem__"},
+            )
         elif depth < 2 and name.startswith("self.") and name[5:] in methods and methods[name[5:]] is not method:
             inner = methods[name[5:]]
-            passed = {arg.arg for arg, value in zip(inner.args.args[1:], node.args, strict=False) if known & _names(value)}
+            passed = {
+                arg.arg for arg, value in zip(inner.args.args[1:], node.args, strict=False) if known & _names(value)
+            }
             yield from _opened_in(module, cls, inner, passed, methods, depth + 1)
         elif depth < 2 and name in functions:
             inner = functions[name]
@@ -112,7 +135,11 @@ def _opened_here(method: Function, name: str) -> bool:
 
 
 def _mode_is_write(node: ast.Call) -> bool:
-    modes = [one for one in (*node.args[1:2], *(k.value for k in node.keywords if k.arg == "mode")) if isinstance(one, ast.Constant)]
+    modes = [
+        one
+        for one in (*node.args[1:2], *(k.value for k in node.keywords if k.arg == "mode"))
+        if isinstance(one, ast.Constant)
+    ]
     return any(isinstance(one.value, str) and re.search(r"[wax]", one.value) for one in modes)
 
 
@@ -129,7 +156,10 @@ def device_emptied_in_every_step(setup: Setup) -> Iterator[Hit]:
     def found() -> Iterator[Hit]:
         for flow in setup.flows:
             for op in _in_every_step(flow, "empty_cache", "collect", "synchronize"):
-                if op.name in ("torch.cuda.empty_cache", "gc.collect") or (op.name == "torch.cuda.synchronize" and not flow.mentions(r"perf_counter|time\.time\(|Event\(|monotonic|timeit")):
+                if op.name in ("torch.cuda.empty_cache", "gc.collect") or (
+                    op.name == "torch.cuda.synchronize"
+                    and not flow.mentions(r"perf_counter|time\.time\(|Event\(|monotonic|timeit")
+                ):
                     yield hit(op, name=op.name)
 
     return once(found())
@@ -146,7 +176,12 @@ def saved_in_every_step(setup: Setup) -> Iterator[Hit]:
                 number = len(op.loops) - 1
                 free = [g for g in op.guards if not g.pure and g.depth > number]
                 over = loop.over.attrs.get("over", loop.over)
-                if not free and "epoch" not in loop.target and over.kind in ("loader", "range", "batch", "iter", "") and _is_batch(flow, loop.node):
+                if (
+                    not free
+                    and "epoch" not in loop.target
+                    and over.kind in ("loader", "range", "batch", "iter", "")
+                    and _is_batch(flow, loop.node)
+                ):
                     yield hit(op)
 
     return once(found())
@@ -190,7 +225,11 @@ def anomaly_detection(setup: Setup) -> Iterator[Hit]:
             for op in flow.calls("set_detect_anomaly", "detect_anomaly"):
                 given = op.args[0] if op.args else op.keywords.get("mode")
                 on = (given is not None and given.const is True) or (op.last == "detect_anomaly" and given is None)
-                if on and not any(guard.node is not None and not guard.label for guard in op.guards) and backwards(flow):
+                if (
+                    on
+                    and not any(guard.node is not None and not guard.label for guard in op.guards)
+                    and backwards(flow)
+                ):
                     yield hit(op, name=op.last)
 
     return once(found())
@@ -221,7 +260,11 @@ def moved_piece_by_piece(setup: Setup) -> Iterator[Hit]:
                 if of is None or of.kind in ("model", "params") or not any(op.loops[-2] is one for one in loops):
                     continue
                 node = op.node
-                receiver = text_of(node.func.value) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
+                receiver = (
+                    text_of(node.func.value)
+                    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+                    else ""
+                )
                 stop = inner.over.attrs.get("stop") if inner.over.kind == "range" else None
                 number = stop.number() if stop is not None else None
                 many = number is not None and number >= 32 or (stop is not None and stop.has("len"))
@@ -248,10 +291,19 @@ def work_by_rank(setup: Setup) -> Iterator[Hit]:
                 if size is not None and _grows(size) and averages(flow):
                     yield hit(op, what="The batch")
             for op in flow.calls("range"):
-                if any(op.within(loop) for loop in loops) and op.args and _grows(op.args[-1]) and not op.args[-1].has("len", "data"):
+                if (
+                    any(op.within(loop) for loop in loops)
+                    and op.args
+                    and _grows(op.args[-1])
+                    and not op.args[-1].has("len", "data")
+                ):
                     yield hit(op, what="The number of rounds")
             for op in flow.calls("sleep"):
-                if op.name == "time.sleep" and any(op.within(loop) for loop in loops) and (op.label or (op.args and op.args[0].has("rank") and "op" in op.args[0].attrs)):
+                if (
+                    op.name == "time.sleep"
+                    and any(op.within(loop) for loop in loops)
+                    and (op.label or (op.args and op.args[0].has("rank") and "op" in op.args[0].attrs))
+                ):
                     yield hit(op, what="A pause")
             for op in flow.calls("randn", "rand", "randint"):
                 if any(op.within(loop) for loop in loops) and op.args and not op.no_grad:
@@ -282,9 +334,16 @@ def sorted_blocks(setup: Setup) -> Iterator[Hit]:
                 if op.kind != "slice" or op.of is None or op.args[0].kind != "slice":
                     continue
                 node = op.node
-                if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice) and node.slice.step is None and node.slice.upper is not None:
+                if (
+                    isinstance(node, ast.Subscript)
+                    and isinstance(node.slice, ast.Slice)
+                    and node.slice.step is None
+                    and node.slice.upper is not None
+                ):
                     made = op.of.made
-                    ordered = made is not None and (made.last in ("sorted", "sort_values", "sort") or _sorted_before(flow, op))
+                    ordered = made is not None and (
+                        made.last in ("sorted", "sort_values", "sort") or _sorted_before(flow, op)
+                    )
                     if ordered or _sorted_before(flow, op):
                         yield hit(op)
 
@@ -295,7 +354,9 @@ def _sorted_before(flow: Flow, op: Op) -> bool:
     for one in flow.ops[: op.index]:
         if one.last == "sort" and one.of is op.of and re.search(r"len|size|length|numel", text_of(one.node)):
             return True
-        if one.last == "sorted" and (one.result is op.of or one.result is (op.of.attrs.get("sliced") if op.of else None)):
+        if one.last == "sorted" and (
+            one.result is op.of or one.result is (op.of.attrs.get("sliced") if op.of else None)
+        ):
             return bool(re.search(r"len|size|length|numel|key", text_of(one.node)))
     return False
 

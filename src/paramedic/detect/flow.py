@@ -17,15 +17,26 @@ from paramedic.detect.program import Function, Module, Program, text_of
 _NOTHING: Any = object()
 _MOST = 8000
 _DEEPEST = 12
-RANK = re.compile(r"(?i)(?:^|_)rank(?:_id)?$|^(?:get_|world_|global_|local_)?rank$|process_index$|^local_rank$|^procid$")
+RANK = re.compile(
+    r"(?i)(?:^|_)rank(?:_id)?$|^(?:get_|world_|global_|local_)?rank$|process_index$|^local_rank$|^procid$"
+)
 FIRST = re.compile(
     r"(?i)^is_(?:main|master|chief|primary|first|leader|root|rank)\w*$|^is_(?:global|local|world)_(?:process_)?zero$"
     r"|(?:main|master)_process$"
 )
-WORLD = re.compile(r"(?i)^(?:n_|num_|world_?|get_world_?)(?:size|ranks|processes|replicas|workers_total)?$|world_?size$|num_replicas|num_processes$|^world$|^n_?ranks$")
+WORLD = re.compile(
+    r"(?i)^(?:n_|num_|world_?|get_world_?)(?:size|ranks|processes|replicas|workers_total)?$|world_?size$|num_replicas|num_processes$|^world$|^n_?ranks$"
+)
 _RANK_VARIABLES = {"RANK", "LOCAL_RANK", "SLURM_PROCID", "SLURM_LOCALID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"}
 _WORLD_VARIABLES = {"WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}
-_RANK_CALLS = {"get_rank", "get_world_rank", "get_global_rank", "process_index", "get_local_rank", "get_node_local_rank"}
+_RANK_CALLS = {
+    "get_rank",
+    "get_world_rank",
+    "get_global_rank",
+    "process_index",
+    "get_local_rank",
+    "get_node_local_rank",
+}
 _WORLD_CALLS = {"get_world_size", "world_size", "num_processes"}
 RANDOM = frozenset(
     "randn rand randint randperm normal uniform multinomial bernoulli permutation shuffle choice standard_normal sample"
@@ -260,9 +271,7 @@ class Flow:
         del names
 
     def _class(self, name: str, node: ast.ClassDef, module: Module) -> Value:
-        return Value(
-            "class", name=name, node=node, module=module, bases=frozenset(self.program.bases(module, node))
-        )
+        return Value("class", name=name, node=node, module=module, bases=frozenset(self.program.bases(module, node)))
 
     def _body(self, body: Sequence[ast.stmt], frame: _Frame) -> None:
         kept = self.guards
@@ -319,7 +328,9 @@ class Flow:
                 self._body(node.orelse, frame)
                 self._body(node.finalbody, frame)
             case ast.FunctionDef() | ast.AsyncFunctionDef():
-                frame.names[node.name] = Value("function", name=node.name, node=node, module=frame.module, attrs=frame.names)
+                frame.names[node.name] = Value(
+                    "function", name=node.name, node=node, module=frame.module, attrs=frame.names
+                )
             case ast.ClassDef():
                 frame.names[node.name] = self._class(node.name, node, frame.module)
             case ast.Return():
@@ -355,7 +366,12 @@ class Flow:
         """A value of another file of the project, or a name of a library."""
         folder, _, last = full.rpartition(".")
         other = self.program.find(folder, module) if folder else None
-        if other is not None and other is not module and other.source in self.globals or (other and other is not module):
+        if (
+            other is not None
+            and other is not module
+            and other.source in self.globals
+            or (other and other is not module)
+        ):
             assert other is not None
             names = self._started(other)
             if last in names:
@@ -479,7 +495,11 @@ class Flow:
             return over.element
         if over.items:
             first = over.items[0]
-            return first if len(over.items) == 1 else Value(first.kind, _union(over.items), items=first.items, root=first.root)
+            return (
+                first
+                if len(over.items) == 1
+                else Value(first.kind, _union(over.items), items=first.items, root=first.root)
+            )
         if over.kind == "model":
             return Value("model", over.tags, root=over.root, attrs={"parent": over})
         return Value(tags=over.tags - {"graph"} if over.kind == "range" else over.tags, made=over.made)
@@ -511,7 +531,9 @@ class Flow:
             case ast.BoolOp():
                 values = [self.value(one, frame) for one in node.values]
                 labels = {one.label for one in values if one.label}
-                label = "" if not labels else labels.pop() if len(labels) == 1 and isinstance(node.op, ast.And) else "some"
+                label = (
+                    "" if not labels else labels.pop() if len(labels) == 1 and isinstance(node.op, ast.And) else "some"
+                )
                 if isinstance(node.op, ast.Or) and any(one.kind in ("model", "loader", "sampler") for one in values):
                     return values[0] if values[0].kind else values[-1]
                 return Value(tags=_union(values), label=label)
@@ -636,7 +658,9 @@ class Flow:
             for child in node.body:
                 if isinstance(child, Function) and child.name == name:
                     return Value("method", name=name, node=child, module=module, element=of)
-            above = next((found for base in node.bases if (found := self.program.class_of(_dotted(base), module))), None)
+            above = next(
+                (found for base in node.bases if (found := self.program.class_of(_dotted(base), module))), None
+            )
             if above is None:
                 return None
             module, node = above
@@ -671,7 +695,9 @@ class Flow:
                     return Value(tags=tags, label=label, equals=equals)
         return Value(tags=tags)
 
-    def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp, frame: _Frame) -> Value:
+    def _comprehension(
+        self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp, frame: _Frame
+    ) -> Value:
         inner = _Frame(frame.module, dict(frame.names), frame.returned, frame.yielded)
         kept = self.loops
         overs = []
@@ -730,9 +756,25 @@ class Flow:
                 keywords.update({key: one for key, one in value.attrs.items() if isinstance(key, str)})
                 keywords["**"] = value
         if of is not None and callee.kind in ("", "import") and of.kind != "import":
-            op = self._op("call", f".{node.func.attr}" if isinstance(node.func, ast.Attribute) else "", node, frame, args, keywords, of)
+            op = self._op(
+                "call",
+                f".{node.func.attr}" if isinstance(node.func, ast.Attribute) else "",
+                node,
+                frame,
+                args,
+                keywords,
+                of,
+            )
         else:
-            op = self._op("call", callee.name or "?", node, frame, args, keywords, of if callee.kind in ("import", "file") else callee)
+            op = self._op(
+                "call",
+                callee.name or "?",
+                node,
+                frame,
+                args,
+                keywords,
+                of if callee.kind in ("import", "file") else callee,
+            )
         op.starred = starred
         result = self._result(op, callee, args, keywords, frame, node)
         if result.made is None:
@@ -754,7 +796,13 @@ class Flow:
         if held is not None and of.kind not in ("function", "lambda") and (held.kind or held.node is not None):
             return held
         if of.kind == "model" and func.attr not in _MODEL_METHODS and not of.bases and func.attr not in _SAME:
-            part = Value("model", of.tags, root=of.base, attrs={"parent": of, **({"outer": of} if func.attr == "module" else {})}, name=func.attr)
+            part = Value(
+                "model",
+                of.tags,
+                root=of.base,
+                attrs={"parent": of, **({"outer": of} if func.attr == "module" else {})},
+                name=func.attr,
+            )
             return part if func.attr == "module" else Value()
         return Value()
 
@@ -772,7 +820,11 @@ class Flow:
         if callee.kind == "model":
             return self._forward(op, callee, every)
         for one in every:
-            if one.kind in ("function", "method") and one.node is not None and op.last not in ("partial", "wraps", "getattr"):
+            if (
+                one.kind in ("function", "method")
+                and one.node is not None
+                and op.last not in ("partial", "wraps", "getattr")
+            ):
                 if one.node not in self.covered:
                     self._run(one, (one.element,) if one.kind == "method" and one.element else (), {}, node)
         return self._library(op, args, keywords, every)
@@ -824,7 +876,9 @@ class Flow:
             frame.names[arguments.vararg.arg] = Value("tuple", _union(rest), items=rest)
         defaults = dict(zip(names[len(names) - len(arguments.defaults) :], arguments.defaults, strict=True))
         only = {one.arg: default for one, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)}
-        annotated = {one.arg: one.annotation for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
+        annotated = {
+            one.arg: one.annotation for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+        }
         for name in (*names, *only):
             if name in keywords:
                 frame.names[name] = keywords[name]
@@ -849,7 +903,9 @@ class Flow:
         value = Value(kind, tags, name=cls.name, node=cls.node, module=cls.module, bases=bases | {cls.name})
         init = self._method(value, "__init__")
         if init is not None:
-            self._run(Value("function", name="__init__", node=init.node, module=init.module), (value, *args), keywords, node)
+            self._run(
+                Value("function", name="__init__", node=init.node, module=init.module), (value, *args), keywords, node
+            )
         else:
             self._fields(value, args, keywords)
         if kind == "model":
@@ -875,7 +931,18 @@ class Flow:
         first = args[0] if args else next(iter(keywords.values()), None)
         if of is not None and of.kind == "mesh" and last in ("get_local_rank", "get_rank", "size"):
             return Value("number", frozenset({"world" if last == "size" else "rank", "mesh"}), made=op)
-        if last in _RANK_CALLS or name.endswith(("hvd.rank", "hvd.local_rank", "torch.rank")) or name in ("horovod.torch.local_rank", "horovod.tensorflow.rank", "horovod.tensorflow.local_rank", "horovod.tensorflow.keras.rank", "horovod.keras.rank"):
+        if (
+            last in _RANK_CALLS
+            or name.endswith(("hvd.rank", "hvd.local_rank", "torch.rank"))
+            or name
+            in (
+                "horovod.torch.local_rank",
+                "horovod.tensorflow.rank",
+                "horovod.tensorflow.local_rank",
+                "horovod.tensorflow.keras.rank",
+                "horovod.keras.rank",
+            )
+        ):
             return Value("number", frozenset({"rank"}))
         if last in _WORLD_CALLS or re.fullmatch(r"(?:horovod\.[\w.]+|hvd)\.size", name):
             return Value("number", frozenset({"world"}))
@@ -886,33 +953,103 @@ class Flow:
                 return of.attrs[first.const]
             return Value(tags=tags | _hint(first.const), name=f"[{first.const}]", made=of.made if of else None)
         if last in ("int", "abs", "round") and "." not in name and first is not None:
-            return Value("number", first.tags - {"graph"}, const=first.const if first.number() is not None else _NOTHING, label=first.label)
+            return Value(
+                "number",
+                first.tags - {"graph"},
+                const=first.const if first.number() is not None else _NOTHING,
+                label=first.label,
+            )
         if last in WRAPPERS or last == "DistributedDataParallelCPU":
             return self._wrapped(op, WRAPPERS.get(last, "ddp"), op.argument("module", 0) or op.argument("model", 0))
         if last == "initialize" and ("deepspeed" in name or "model_parameters" in keywords):
             model = op.argument("model", 1) or Value()
             engine = self._wrapped(op, "deepspeed", model)
-            return Value("tuple", items=[engine, Value("optimizer", wrap="deepspeed", root=model.base, made=op), Value("loader", frozenset({"shard", "prepared"}), made=op), Value("scheduler", made=op)])
-        if last in ("prepare", "setup", "boost", "setup_module", "setup_dataloaders", "setup_optimizers", "prepare_model", "prepare_data_loader", "prepare_dataloader") and (every or op.name.startswith(".")):
+            return Value(
+                "tuple",
+                items=[
+                    engine,
+                    Value("optimizer", wrap="deepspeed", root=model.base, made=op),
+                    Value("loader", frozenset({"shard", "prepared"}), made=op),
+                    Value("scheduler", made=op),
+                ],
+            )
+        if last in (
+            "prepare",
+            "setup",
+            "boost",
+            "setup_module",
+            "setup_dataloaders",
+            "setup_optimizers",
+            "prepare_model",
+            "prepare_data_loader",
+            "prepare_dataloader",
+        ) and (every or op.name.startswith(".")):
             return self._prepared(op, args, keywords)
         if last == "DistributedOptimizer":
-            return Value("optimizer", frozenset({"reduced"}), wrap="horovod", root=first.root if first else None, attrs=first.attrs if first else {}, made=op)
+            return Value(
+                "optimizer",
+                frozenset({"reduced"}),
+                wrap="horovod",
+                root=first.root if first else None,
+                attrs=first.attrs if first else {},
+                made=op,
+            )
         if _is_optimizer(name, last):
             params = op.argument("params", 0) or Value()
             root = params_root(params)
-            return Value("optimizer", tags & {"world", "/world", "*world"}, name=last, root=root, attrs={"params": params}, made=op)
+            return Value(
+                "optimizer",
+                tags & {"world", "/world", "*world"},
+                name=last,
+                root=root,
+                attrs={"params": params},
+                made=op,
+            )
         if _SCHEDULER.search(last) and (any(one.kind == "optimizer" for one in every) or "scheduler" in name):
-            return Value("scheduler", tags, name=last, attrs={"optimizer": next((o for o in every if o.kind == "optimizer"), Value())}, made=op)
-        if last in ("DistributedSampler", "DistributedLengthGroupedSampler", "DistributedBatchSampler", "DistributedSamplerWrapper"):
+            return Value(
+                "scheduler",
+                tags,
+                name=last,
+                attrs={"optimizer": next((o for o in every if o.kind == "optimizer"), Value())},
+                made=op,
+            )
+        if last in (
+            "DistributedSampler",
+            "DistributedLengthGroupedSampler",
+            "DistributedBatchSampler",
+            "DistributedSamplerWrapper",
+        ):
             return Value("sampler", tags | {"shard"}, name=last, made=op)
         if last.endswith("Sampler") and last[0].isupper():
             return Value("sampler", tags, name=last, made=op)
         if last in ("DataLoader", "StatefulDataLoader", "DataLoader2", "WebLoader", "MultiEpochsDataLoader"):
-            held = {key: value for key, value in (("dataset", op.argument("dataset", 0)), ("sampler", op.argument("sampler", 3)), ("batch_sampler", op.argument("batch_sampler", 4))) if value is not None}
+            held = {
+                key: value
+                for key, value in (
+                    ("dataset", op.argument("dataset", 0)),
+                    ("sampler", op.argument("sampler", 3)),
+                    ("batch_sampler", op.argument("batch_sampler", 4)),
+                )
+                if value is not None
+            }
             return Value("loader", _union(list(held.values())), attrs=held, made=op)
-        if last in ("random_split", "Subset", "TensorDataset", "ConcatDataset", "ImageFolder", "split_dataset_by_node", "MNIST", "CIFAR10", "FashionMNIST", "load_dataset", "FakeData"):
+        if last in (
+            "random_split",
+            "Subset",
+            "TensorDataset",
+            "ConcatDataset",
+            "ImageFolder",
+            "split_dataset_by_node",
+            "MNIST",
+            "CIFAR10",
+            "FashionMNIST",
+            "load_dataset",
+            "FakeData",
+        ):
             extra = frozenset({"shard", "rank"}) if last == "split_dataset_by_node" else frozenset()
-            value = Value("dataset", tags | extra, name=last, made=op, attrs={"tensors": Value("tuple", tags, items=list(args))})
+            value = Value(
+                "dataset", tags | extra, name=last, made=op, attrs={"tensors": Value("tuple", tags, items=list(args))}
+            )
             return Value("tuple", value.tags, items=[value, value, value], made=op) if last == "random_split" else value
         if last == "shard" and of is not None:
             return Value(of.kind or "dataset", tags | {"shard"}, made=op)
@@ -922,7 +1059,16 @@ class Flow:
             return Value("scaler", made=op)
         if last == "deepcopy" and first is not None:
             if first.kind == "model":
-                return Value("model", first.tags, name="deepcopy", attrs={"copied": first}, node=first.node, module=first.module, bases=first.bases, made=op)
+                return Value(
+                    "model",
+                    first.tags,
+                    name="deepcopy",
+                    attrs={"copied": first},
+                    node=first.node,
+                    module=first.module,
+                    bases=first.bases,
+                    made=op,
+                )
             return first
         if last == "AveragedModel":
             return Value("model", first.tags if first else frozenset(), name="average", made=op)
@@ -939,17 +1085,38 @@ class Flow:
             return self._of_value(op, of, last, args, tags)
         if last in _SAME and first is not None and first.kind == "model":
             if last == "convert_sync_batchnorm":
-                return Value("model", first.tags | {"part:SyncBatchNorm"}, root=first.root or first, wrap=first.wrap, node=first.node, module=first.module, bases=first.bases)
+                return Value(
+                    "model",
+                    first.tags | {"part:SyncBatchNorm"},
+                    root=first.root or first,
+                    wrap=first.wrap,
+                    node=first.node,
+                    module=first.module,
+                    bases=first.bases,
+                )
             return first
         if _is_layer(name, last):
             if last.endswith("Loss"):
                 return Value("criterion", frozenset(), name=last, made=op)
-            return Value("model", frozenset(tag for tag in tags if tag.startswith("part:")) | {f"part:{last}"}, name=name, made=op)
+            return Value(
+                "model",
+                frozenset(tag for tag in tags if tag.startswith("part:")) | {f"part:{last}"},
+                name=name,
+                made=op,
+            )
         if last in ("Sequential", "ModuleList") and name.startswith(("nn.", "torch.")):
             return Value("model", tags, name=name, made=op)
         if "models." in name and (name.startswith(("torchvision", "timm")) or last in ("create_model", "get_model")):
             return Value("model", frozenset({"part:library"}), name=name, made=op)
-        if last in ("from_pretrained", "from_config", "create_model", "get_peft_model", "resnet18", "resnet50", "resnet34"):
+        if last in (
+            "from_pretrained",
+            "from_config",
+            "create_model",
+            "get_peft_model",
+            "resnet18",
+            "resnet50",
+            "resnet34",
+        ):
             if re.search(r"(?i)tokeni|config(?!\b)|processor", name):
                 return Value(name=name, made=op)
             return Value("model", frozenset({"part:library"}), name=name, made=op)
@@ -961,15 +1128,36 @@ class Flow:
                 first.tags |= drawn
             return Value("tensor", drawn, made=op)
         if last in _THROUGH and first is not None:
-            return first if first.kind or first.items is not None or first.element is not None else Value(first.kind, tags, made=first.made)
+            return (
+                first
+                if first.kind or first.items is not None or first.element is not None
+                else Value(first.kind, tags, made=first.made)
+            )
         if last == "enumerate" and first is not None:
             number = Value("number", frozenset({"count"}), name="step")
-            return Value("iter", tags, element=Value("tuple", tags, items=[number, self._element(first)]), attrs={"over": first})
+            return Value(
+                "iter", tags, element=Value("tuple", tags, items=[number, self._element(first)]), attrs={"over": first}
+            )
         if last == "zip":
             elements = [self._element(one) for one in args]
-            return Value("iter", tags, element=Value("tuple", tags, items=elements), attrs={"over": next((one for one in args if one.kind == "loader"), args[0] if args else Value())})
+            return Value(
+                "iter",
+                tags,
+                element=Value("tuple", tags, items=elements),
+                attrs={"over": next((one for one in args if one.kind == "loader"), args[0] if args else Value())},
+            )
         if last == "range":
-            return Value("range", tags - {"graph"}, items=None, attrs={"stop": args[-1] if len(args) == 1 else args[1] if len(args) > 1 else Value(), "start": args[0] if len(args) > 1 else Value("number", const=0)}, made=op, element=Value("number", (tags - {"graph"}) | {"count"}))
+            return Value(
+                "range",
+                tags - {"graph"},
+                items=None,
+                attrs={
+                    "stop": args[-1] if len(args) == 1 else args[1] if len(args) > 1 else Value(),
+                    "start": args[0] if len(args) > 1 else Value("number", const=0),
+                },
+                made=op,
+                element=Value("number", (tags - {"graph"}) | {"count"}),
+            )
         if last == "next" and first is not None:
             return self._element(first)
         if last == "map" and len(args) > 1:
@@ -988,7 +1176,7 @@ class Flow:
         if last == "partial" and first is not None:
             return Value(first.kind, first.tags, first.name, node=first.node, module=first.module, made=op)
         if last == "load" and name in ("torch.load",):
-            return Value("dict", frozenset({"loaded"}), name="torch.load", made=op)
+            return Value("dict", (tags & {"rank"}) | {"loaded"}, name="torch.load", made=op)
         kept = tags - {"graph"} if last in _WITHOUT_GRAPH or op.no_grad else tags
         root = next((one.root for one in every if "graph" in one.tags and one.root), None)
         kind = next((one.kind for one in every if one.kind == "params"), "")
@@ -996,23 +1184,37 @@ class Flow:
             kind = ""
         if kind:
             root = params_root(Value(items=every))
-        return Value(kind, frozenset(tag for tag in kept if not tag.startswith("part:") or kind), root=root, made=op, name="" if last[:1].islower() else last)
+        return Value(
+            kind,
+            frozenset(tag for tag in kept if not tag.startswith("part:") or kind),
+            root=root,
+            made=op,
+            name="" if last[:1].islower() else last,
+        )
 
     def _of_value(self, op: Op, of: Value, last: str, args: list[Value], tags: frozenset[str]) -> Value:
         """A method of a value."""
         if of.kind == "criterion" or (of.kind == "" and not of.tags and False):
             return Value("tensor", tags, made=op)
-        if last in ("parameters", "named_parameters", "trainable_parameters", "get_params") and of.kind in ("model", "", "instance"):
+        if last in ("parameters", "named_parameters", "trainable_parameters", "get_params") and of.kind in (
+            "model",
+            "",
+            "instance",
+        ):
             if of.kind == "":
                 of.kind = "model"
             values = Value("params", of.tags, root=of.base, attrs={"model": of}, made=op)
             if last == "named_parameters":
                 each = Value("params", of.tags | {"element"}, root=of.base, attrs={"of": values})
-                return Value("params", of.tags, root=of.base, made=op, element=Value("tuple", items=[Value("text"), each]))
+                return Value(
+                    "params", of.tags, root=of.base, made=op, element=Value("tuple", items=[Value("text"), each])
+                )
             return values
         if of.kind == "model" and last in ("children", "modules", "named_modules", "named_children"):
             part = Value("model", of.tags, root=of.base, attrs={"parent": of})
-            return Value("iter", of.tags, element=part if "named" not in last else Value("tuple", items=[Value("text"), part]))
+            return Value(
+                "iter", of.tags, element=part if "named" not in last else Value("tuple", items=[Value("text"), part])
+            )
         if last in _SAME and of.kind in ("model", "optimizer", "criterion"):
             return of
         if last in ("unwrap_model", "unwrap"):
@@ -1024,7 +1226,11 @@ class Flow:
             return Value("tensor", args[0].tags | {"scaled"}, root=args[0].root, made=op)
         if last in ("append", "extend", "add", "update", "insert", "setdefault"):
             value = args[-1] if args else Value()
-            of.tags |= frozenset(tag for tag in value.tags if tag.startswith(("part:", "graph", "rank", "shard", "output", "unseeded", "random")))
+            of.tags |= frozenset(
+                tag
+                for tag in value.tags
+                if tag.startswith(("part:", "graph", "rank", "shard", "output", "unseeded", "random"))
+            )
             if last == "append" and of.element is None and of.items is not None and len(of.items) < 8:
                 of.items.append(value)
             if last == "update":
@@ -1059,13 +1265,31 @@ class Flow:
                 return of
             return result
         if last in _WITHOUT_GRAPH or op.no_grad:
-            return Value("number" if last in ("item", "numel", "size") else of.kind if of.kind in ("tensor", "batch", "params") else "", tags - {"graph"}, root=of.root, made=op, attrs={"of": of})
+            return Value(
+                "number"
+                if last in ("item", "numel", "size")
+                else of.kind
+                if of.kind in ("tensor", "batch", "params")
+                else "",
+                tags - {"graph"},
+                root=of.root,
+                made=op,
+                attrs={"of": of},
+            )
         if last in ("backward", "step", "zero_grad", "load_state_dict"):
             return Value()
         if of.kind == "model" and last not in _MODEL_METHODS and args and not _ASKED.match(last):
-            return self._forward(op, Value("model", of.tags, root=of.base, attrs=of.attrs, wrap=of.wrap, name=last), list(op.args))
+            return self._forward(
+                op, Value("model", of.tags, root=of.base, attrs=of.attrs, wrap=of.wrap, name=last), list(op.args)
+            )
         kind = of.kind if of.kind in ("tensor", "params", "batch", "dataset") else ""
-        return Value(kind, tags if of.kind != "model" else frozenset(tag for tag in tags if not tag.startswith("part:")), root=of.root or next((one.root for one in args if "graph" in one.tags), None), made=op, attrs={"of": of})
+        return Value(
+            kind,
+            tags if of.kind != "model" else frozenset(tag for tag in tags if not tag.startswith("part:")),
+            root=of.root or next((one.root for one in args if "graph" in one.tags), None),
+            made=op,
+            attrs={"of": of},
+        )
 
     def _wrapped(self, op: Op, wrap: str, inner: Value | None) -> Value:
         inner = inner or Value()
@@ -1084,7 +1308,13 @@ class Flow:
 
     def _prepared(self, op: Op, args: list[Value], keywords: dict[str, Value]) -> Value:
         of = op.of
-        wrap = "fabric" if of is not None and of.name == "Fabric" else "ray" if "ray" in op.name or "train.torch" in op.name else "accelerate"
+        wrap = (
+            "fabric"
+            if of is not None and of.name == "Fabric"
+            else "ray"
+            if "ray" in op.name or "train.torch" in op.name
+            else "accelerate"
+        )
         if not args and not keywords:
             return Value(made=op)
         items = []
@@ -1094,9 +1324,13 @@ class Flow:
             elif one.kind in ("loader", "dataset") or op.last.startswith(("prepare_data", "setup_dataloaders")):
                 items.append(Value("loader", one.tags | {"shard", "prepared"}, attrs=one.attrs, made=op, root=one))
             elif one.kind == "optimizer":
-                items.append(Value("optimizer", one.tags | {"prepared"}, one.name, attrs=one.attrs, root=one.root, made=one.made))
+                items.append(
+                    Value("optimizer", one.tags | {"prepared"}, one.name, attrs=one.attrs, root=one.root, made=one.made)
+                )
             else:
-                items.append(Value(one.kind, one.tags | {"prepared"}, one.name, attrs=one.attrs, root=one.root, made=op))
+                items.append(
+                    Value(one.kind, one.tags | {"prepared"}, one.name, attrs=one.attrs, root=one.root, made=op)
+                )
         return items[0] if len(items) == 1 else Value("tuple", items=items, made=op)
 
     def _seeded(self, op: Op, every: list[Value]) -> Value:
@@ -1116,7 +1350,9 @@ class Flow:
         tags = _union([*op.args, *keywords.values()]) - {"graph"}
         if "generator" in keywords:
             return tags | {"random"}
-        library = "numpy" if op.name.startswith(("np", "numpy")) else "random" if op.name.startswith("random") else "torch"
+        library = (
+            "numpy" if op.name.startswith(("np", "numpy")) else "random" if op.name.startswith("random") else "torch"
+        )
         seeds = [
             one
             for one in self.seeds
@@ -1136,7 +1372,9 @@ _MODEL_METHODS = frozenset(
     " register_comm_hook zero_grad step backward clip_grad_norm_ save_checkpoint load_checkpoint buffers".split()
 )
 
-_ASKED = re.compile(r"get|set|num|count|estimate|generate|save|load|configure|print|log|register|add|named|push|init|fit|compile|summary|_")
+_ASKED = re.compile(
+    r"get|set|num|count|estimate|generate|save|load|configure|print|log|register|add|named|push|init|fit|compile|summary|_"
+)
 
 
 def _is_main(node: ast.stmt) -> bool:
@@ -1237,13 +1475,23 @@ def _combined(op: ast.operator, left: Value, right: Value) -> Value:
         if left.has("graph", "grad") or left.kind == "number":
             if "world" in right.tags:
                 tags |= {"/world"}
-            if (right.kind == "number" and not right.has("graph")) or right.has("len") or not right.has("graph", "output", "data"):
+            if (
+                (right.kind == "number" and not right.has("graph"))
+                or right.has("len")
+                or not right.has("graph", "output", "data")
+            ):
                 tags |= {"/n"}
         tags |= right.tags - _SCALES - {"world", "graph"}
     elif isinstance(op, ast.Mult):
         if right.kind == "list" or left.kind == "list":
             repeated = left if left.kind == "list" else right
-            return Value("list", tags, items=repeated.items, name="repeated", element=repeated.items[0] if repeated.items else None)
+            return Value(
+                "list",
+                tags,
+                items=repeated.items,
+                name="repeated",
+                element=repeated.items[0] if repeated.items else None,
+            )
         if "world" in tags and ("graph" in tags or "grad" in tags):
             tags = (tags - {"world"}) | {"*world"}
         if (b is not None and 0 < abs(b) < 1) or (a is not None and 0 < abs(a) < 1):
@@ -1257,8 +1505,18 @@ def _combined(op: ast.operator, left: Value, right: Value) -> Value:
     if isinstance(op, ast.Mod):
         tags = tags | {"mod"}
     root = left.root if left.has("graph") or left.kind == "params" else right.root
-    kind = "number" if left.kind == right.kind == "number" else left.kind if left.kind in ("tensor", "params", "batch") else right.kind if right.kind in ("tensor", "batch") else ""
-    result = Value(kind, tags, root=root, made=left.made, attrs={"left": left, "right": right, "op": Value(name=type(op).__name__)})
+    kind = (
+        "number"
+        if left.kind == right.kind == "number"
+        else left.kind
+        if left.kind in ("tensor", "params", "batch")
+        else right.kind
+        if right.kind in ("tensor", "batch")
+        else ""
+    )
+    result = Value(
+        kind, tags, root=root, made=left.made, attrs={"left": left, "right": right, "op": Value(name=type(op).__name__)}
+    )
     if a is not None and b is not None:
         try:
             match op:
@@ -1291,7 +1549,13 @@ def _hint(name: str) -> frozenset[str]:
 
 
 def _variable(name: str) -> frozenset[str]:
-    return frozenset({"rank"}) if name in _RANK_VARIABLES else frozenset({"world"}) if name in _WORLD_VARIABLES else frozenset()
+    return (
+        frozenset({"rank"})
+        if name in _RANK_VARIABLES
+        else frozenset({"world"})
+        if name in _WORLD_VARIABLES
+        else frozenset()
+    )
 
 
 def _parameter(name: str, annotation: ast.expr | None) -> Value:
@@ -1361,7 +1625,9 @@ def _compared(op: ast.cmpop, right: Value, node: ast.expr) -> tuple[str, str]:
 
 def _leaves(node: ast.stmt) -> bool:
     return isinstance(node, ast.Return | ast.Continue | ast.Raise | ast.Break) or (
-        isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and text_of(node.value.func) in ("exit", "sys.exit")
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Call)
+        and text_of(node.value.func) in ("exit", "sys.exit")
     )
 
 
@@ -1376,7 +1642,11 @@ def _is_layer(name: str, last: str) -> bool:
         return False
     if name.startswith(("torch.nn.parallel", "torch.nn.utils", "torch.nn.init")):
         return False
-    return name.startswith(("torch.nn.", "nn.")) or bool(_KERAS_LAYERS.search(name)) or last in ("Sequential", "ModuleList")
+    return (
+        name.startswith(("torch.nn.", "nn."))
+        or bool(_KERAS_LAYERS.search(name))
+        or last in ("Sequential", "ModuleList")
+    )
 
 
 def params_root(value: Value, depth: int = 0) -> Value | None:

@@ -74,7 +74,9 @@ def uses_horovod(flow: Flow) -> bool:
 
 def model_parallel(flow: Flow) -> bool:
     """Ranks that hold parts of one model: splitting data or averaging gradients over all of them would be wrong."""
-    if flow.has("parallelize_module", "PipelineStage", "distribute_module", "initialize_model_parallel", "ColwiseParallel"):
+    if flow.has(
+        "parallelize_module", "PipelineStage", "distribute_module", "initialize_model_parallel", "ColwiseParallel"
+    ):
         return True
     return flow.mentions(r"\bmegatron\b|\bparallel_state\b|\bmpu\b|PipelineModule|\brpc_sync\b|\brpc\.")
 
@@ -85,7 +87,9 @@ def backwards(flow: Flow) -> list[Backward]:
         of = op.of
         if of is None:
             continue
-        if op.name.startswith(".") and (of.kind in ("accelerator", "model", "optimizer") or (op.args and not of.has("graph"))):
+        if op.name.startswith(".") and (
+            of.kind in ("accelerator", "model", "optimizer") or (op.args and not of.has("graph"))
+        ):
             found.append(Backward(op, op.args[0] if op.args else Value()))
         elif op.name.startswith("."):
             found.append(Backward(op, of))
@@ -124,7 +128,16 @@ def _receiver(op: Op) -> str:
 def gradient_reductions(flow: Flow) -> list[Op]:
     """Collectives on gradients, called by the program itself."""
     found = []
-    for op in flow.calls("all_reduce", "allreduce", "allreduce_", "all_reduce_coalesced", "reduce_scatter", "reduce", "broadcast", "all_gather"):
+    for op in flow.calls(
+        "all_reduce",
+        "allreduce",
+        "allreduce_",
+        "all_reduce_coalesced",
+        "reduce_scatter",
+        "reduce",
+        "broadcast",
+        "all_gather",
+    ):
         if any(value.has("grad") for value in (*op.args, *op.keywords.values())):
             found.append(op)
     return found
@@ -132,23 +145,34 @@ def gradient_reductions(flow: Flow) -> list[Op]:
 
 def reduces_by_hand(flow: Flow) -> bool:
     """Also weights that are averaged, and what cannot be followed."""
-    if gradient_reductions(flow) or flow.has("register_hook", "register_post_accumulate_grad_hook", "finalize_model_grads"):
+    if gradient_reductions(flow) or flow.has(
+        "register_hook", "register_post_accumulate_grad_hook", "finalize_model_grads"
+    ):
         return True
     return any(
         any(value.kind == "params" for value in op.args) and (op.loops or op.last == "all_reduce")
         for op in flow.calls("all_reduce", "allreduce")
-    ) or flow.mentions(r"average_gradients|sync_grad|reduce_grad|allreduce_grad|_allreduce|grad\w*_all_?reduce|averager|LocalSGD")
+    ) or flow.mentions(
+        r"average_gradients|sync_grad|reduce_grad|allreduce_grad|_allreduce|grad\w*_all_?reduce|averager|LocalSGD"
+    )
 
 
 def wrapped(flow: Flow, *kinds: str) -> list[Op]:
     """Wrapping calls of these kinds."""
     found = []
     for op in flow.ops:
-        if op.kind == "call" and op.result.kind == "model" and op.result.made is op and op.result.wrap in (kinds or ALL_WRAPS):
+        if (
+            op.kind == "call"
+            and op.result.kind == "model"
+            and op.result.made is op
+            and op.result.wrap in (kinds or ALL_WRAPS)
+        ):
             found.append(op)
         elif op.kind == "call" and op.last == "fully_shard" and (not kinds or "fsdp2" in kinds):
             found.append(op)
-        elif op.kind == "call" and op.result.items and (not kinds or {"deepspeed", "accelerate", "fabric"} & set(kinds)):
+        elif (
+            op.kind == "call" and op.result.items and (not kinds or {"deepspeed", "accelerate", "fabric"} & set(kinds))
+        ):
             if any(one.kind == "model" and one.wrap and one.made is op for one in op.result.items):
                 found.append(op)
     return found

@@ -133,7 +133,9 @@ def _parsed(event: Event) -> Module | None:
                 )
         elif isinstance(node, ast.ImportFrom):
             for alias in node.names:
-                module.imports[alias.asname or alias.name] = f"{node.module}.{alias.name}" if node.module else alias.name
+                module.imports[alias.asname or alias.name] = (
+                    f"{node.module}.{alias.name}" if node.module else alias.name
+                )
     for child in tree.body:
         if isinstance(child, Function):
             module.functions[child.name] = child
