@@ -247,7 +247,7 @@ def split_in_model_parallel(setup: Setup) -> Iterator[Hit]:
                 continue
             for op in flow.calls("DistributedSampler"):
                 rank = op.argument("rank", 2)
-                if rank is None or not (rank.has("mesh") or "mesh" in _rank_text(op)) and _is_global(rank):
+                if rank is None or (not (rank.has("mesh") or "mesh" in _rank_text(op)) and _is_global(rank)):
                     yield hit(op, what="a DistributedSampler over all ranks")
             loops = training_loops(flow) + [loop for op in flow.calls("step") for loop in op.loops[-1:]]
             one_axis = not any(
@@ -263,9 +263,8 @@ def split_in_model_parallel(setup: Setup) -> Iterator[Hit]:
                     and any(op.within(loop) for loop in loops)
                     and op.args[0].has("rank", "unseeded")
                     and op.args[0].has("random")
-                ):
-                    if not op.args[0].has("mesh"):
-                        yield hit(op, what="a batch of its own")
+                ) and not op.args[0].has("mesh"):
+                    yield hit(op, what="a batch of its own")
 
     return once(found())
 
@@ -276,7 +275,7 @@ def _rank_text(op: Op) -> str:
 
 
 def _is_global(rank: Value) -> bool:
-    return rank.has("rank") and rank.made is None or (rank.made is not None and rank.made.last in ("get_rank",))
+    return (rank.has("rank") and rank.made is None) or (rank.made is not None and rank.made.last in ("get_rank",))
 
 
 def generator_copied_to_workers(setup: Setup) -> Iterator[Hit]:

@@ -10,7 +10,21 @@ from paramedic.detect.loops import COLLECTIVES, backwards, distributed, forwards
 from paramedic.detect.setup import Hit, Setup
 
 _SHOWS = frozenset(
-    "print info log write add_scalar add_scalars warning debug save dump log_metrics report echo".split()
+    [
+        "print",
+        "info",
+        "log",
+        "write",
+        "add_scalar",
+        "add_scalars",
+        "warning",
+        "debug",
+        "save",
+        "dump",
+        "log_metrics",
+        "report",
+        "echo",
+    ]
 )
 
 

@@ -43,9 +43,8 @@ def replica_mean_applied(setup: Setup) -> Iterator[Hit]:
                     and (made.last in ("reduce_mean", "mean") or _keras_mean(made))
                     and op.of is not None
                     and not loss.has("/world", "/n")
-                ):
-                    if flow.has("run", "experimental_run_v2"):
-                        yield hit(made, op)
+                ) and flow.has("run", "experimental_run_v2"):
+                    yield hit(made, op)
 
     return once(found())
 
@@ -64,7 +63,7 @@ def _keras_mean(made: Op) -> bool:
     name = callee.made.last
     reduction = callee.made.keywords.get("reduction")
     return bool(re.search(r"(?:Crossentropy|MeanSquaredError|MeanAbsoluteError|Huber)$", name)) and (
-        reduction is None or "NONE" not in reduction.name.upper() and str(reduction.const).lower() not in ("none",)
+        reduction is None or ("NONE" not in reduction.name.upper() and str(reduction.const).lower() not in ("none",))
     )
 
 

@@ -148,9 +148,8 @@ def accumulation_undivided(setup: Setup) -> Iterator[Hit]:
                     not _divides(backward, flow)
                     and not backward.op.keywords.get("gradient")
                     and _one_loss(flow, backward)
-                ):
-                    if backward.loss.has("graph"):
-                        yield hit(backward.op, step)
+                ) and backward.loss.has("graph"):
+                    yield hit(backward.op, step)
 
     return once(found())
 

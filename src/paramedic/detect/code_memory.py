@@ -35,19 +35,21 @@ def graph_kept(setup: Setup) -> Iterator[Hit]:
                         continue
                     yield hit(op, what=text_of(op.node)[:80])
                 elif (
-                    op.kind == "augassign"
-                    and op.name == "Add"
-                    and op.of is not None
-                    and _has_graph(op.args[0], trained)
+                    (
+                        op.kind == "augassign"
+                        and op.name == "Add"
+                        and op.of is not None
+                        and _has_graph(op.args[0], trained)
+                    )
+                    and (op.target.isidentifier() or op.target.startswith("self."))
+                    and (
+                        _made_outside(flow, op)
+                        and not _leads_to(op.result, starts)
+                        and not _restarted(flow, op)
+                        and op.of.items is None
+                    )
                 ):
-                    if op.target.isidentifier() or op.target.startswith("self."):
-                        if (
-                            _made_outside(flow, op)
-                            and not _leads_to(op.result, starts)
-                            and not _restarted(flow, op)
-                            and op.of.items is None
-                        ):
-                            yield hit(op, what=op.target)
+                    yield hit(op, what=op.target)
 
     return once(found())
 
@@ -78,9 +80,8 @@ def _outlives(flow: Flow, op: Op, kept: Value) -> bool:
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)
             and node.func.attr in ("clear", "pop", "popleft")
-        ):
-            if text_of(node.func.value) == name:
-                return False
+        ) and text_of(node.func.value) == name:
+            return False
     last = re.escape(name.rsplit(".", 1)[-1])
     if "." in name and re.search(
         rf"del [\w.]*\b{last}\[:\]|\b{last}\.(?:clear|pop)\(|\.{last} = \[\]", _outside_init(op.module)
@@ -104,10 +105,7 @@ def _read_by(kept: Value, starts: list[Value]) -> bool:
 
 
 def _leads_to(value: Value, starts: list[Value]) -> bool:
-    for start in starts:
-        if start is value or _derived(start, value, 0):
-            return True
-    return False
+    return any(start is value or _derived(start, value, 0) for start in starts)
 
 
 def _derived(value: Value, source: Value, depth: int) -> bool:
@@ -210,9 +208,8 @@ def _emptied(cls: ast.ClassDef, name: str, module: Module) -> bool:
                 isinstance(node, ast.Call)
                 and isinstance(node.func, ast.Attribute)
                 and node.func.attr in ("clear", "pop", "popleft")
-            ):
-                if text_of(node.func.value) == name:
-                    return True
+            ) and text_of(node.func.value) == name:
+                return True
             if isinstance(node, ast.Delete) and any(text_of(target).startswith(name) for target in node.targets):
                 return True
     last = name.removeprefix("self.")

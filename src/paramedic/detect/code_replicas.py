@@ -25,7 +25,21 @@ from paramedic.detect.program import text_of
 from paramedic.detect.setup import Hit, Setup
 
 _IN_PLACE = frozenset(
-    "copy_ add_ mul_ sub_ normal_ uniform_ fill_ lerp_ zero_ data_ xavier_uniform_ kaiming_normal_ trunc_normal_".split()
+    [
+        "copy_",
+        "add_",
+        "mul_",
+        "sub_",
+        "normal_",
+        "uniform_",
+        "fill_",
+        "lerp_",
+        "zero_",
+        "data_",
+        "xavier_uniform_",
+        "kaiming_normal_",
+        "trunc_normal_",
+    ]
 )
 _INITS = re.compile(
     r"^(?:xavier|kaiming|orthogonal|trunc_normal|normal|uniform|constant|zeros|ones|sparse|eye|dirac)\w*_$"
@@ -122,7 +136,7 @@ def result_dropped(setup: Setup) -> Iterator[Hit]:
     def found() -> Iterator[Hit]:
         for flow in setup.flows:
             for op in flow.ops:
-                if op.kind != "call" or not op.dropped or op.of is None and "." not in op.name:
+                if op.kind != "call" or not op.dropped or (op.of is None and "." not in op.name):
                     continue
                 name = op.last
                 if name in ("DistributedDataParallel", "FullyShardedDataParallel", "DDP", "FSDP", "prepare_model"):
@@ -133,9 +147,8 @@ def result_dropped(setup: Setup) -> Iterator[Hit]:
                     and op.of is not None
                     and op.of.kind == "accelerator"
                     and any(v.kind == "model" for v in op.args)
-                ):
-                    if name == "prepare":
-                        yield hit(op, name=name)
+                ) and name == "prepare":
+                    yield hit(op, name=name)
 
     return once(found())
 
@@ -308,9 +321,8 @@ def changed_after_wrapping(setup: Setup) -> Iterator[Hit]:
                         and op.args[0].made.index > wrap.index
                         and op.args[0].base is not of.base
                         and op.name not in ("module", "model")
-                    ):
-                        if not any(later.index > op.index for later in wraps):
-                            yield hit(op, wrap, what=f"{op.name} is replaced")
+                    ) and not any(later.index > op.index for later in wraps):
+                        yield hit(op, wrap, what=f"{op.name} is replaced")
                 if alike:
                     continue
                 drawn: Value | None = None
@@ -441,7 +453,19 @@ def buffers_not_broadcast(setup: Setup) -> Iterator[Hit]:
 # -- collectives ---------------------------------------------------------------------------------------------------
 
 _ASYNC = frozenset(
-    "all_reduce all_gather broadcast reduce reduce_scatter all_gather_into_tensor reduce_scatter_tensor all_to_all_single all_to_all gather scatter".split()
+    [
+        "all_reduce",
+        "all_gather",
+        "broadcast",
+        "reduce",
+        "reduce_scatter",
+        "all_gather_into_tensor",
+        "reduce_scatter_tensor",
+        "all_to_all_single",
+        "all_to_all",
+        "gather",
+        "scatter",
+    ]
 )
 
 
@@ -576,8 +600,8 @@ def _computed_on(op: Op, name: str) -> set[str]:
             if not isinstance(test.ops[0], ast.Eq) or not re.search(r"rank|proc", text_of(test.left)):
                 continue
             assigned = any(
-                isinstance(part, ast.Assign | ast.AugAssign) and any(isinstance(t, ast.Name) and t.id == name or isinstance(t, ast.Subscript) and text_of(t.value) == name for t in (part.targets if isinstance(part, ast.Assign) else [part.target]))
-                or isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr in ("copy_", "fill_") and text_of(part.func.value) == name
+                (isinstance(part, ast.Assign | ast.AugAssign) and any((isinstance(t, ast.Name) and t.id == name) or (isinstance(t, ast.Subscript) and text_of(t.value) == name) for t in (part.targets if isinstance(part, ast.Assign) else [part.target])))
+                or (isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr in ("copy_", "fill_") and text_of(part.func.value) == name)
                 for part in ast.walk(node)
             )  # fmt: skip
             if assigned:
@@ -706,18 +730,17 @@ def unequal_means(setup: Setup) -> Iterator[Hit]:
                     _is_mean(value)
                     and not flow.mentions(r"reduction=['\"]sum")
                     and any(
-                        one.last in ("item",) and one.of is value or one.kind == "augassign" and one.name == "Div"
+                        (one.last in ("item",) and one.of is value) or (one.kind == "augassign" and one.name == "Div")
                         for one in flow.ops[op.index : op.index + 6]
                     )
+                ) and not any(
+                    one.kind == "slice"
+                    and one.args[0].has("rank")
+                    and one.index < op.index
+                    and one.index > op.index - 12
+                    for one in flow.ops
                 ):
-                    if not any(
-                        one.kind == "slice"
-                        and one.args[0].has("rank")
-                        and one.index < op.index
-                        and one.index > op.index - 12
-                        for one in flow.ops
-                    ):
-                        yield hit(op)
+                    yield hit(op)
 
     return once(found())
 

@@ -26,9 +26,33 @@ from paramedic.detect.setup import Hit, Setup
 from paramedic.model import Event
 
 _OPENS = frozenset(
-    "open gzip.open bz2.open lzma.open np.load numpy.load np.loadtxt numpy.loadtxt np.genfromtxt pd.read_csv pandas.read_csv"
-    " pd.read_parquet pandas.read_parquet pd.read_json json.load pickle.load torch.load h5py.File pd.read_pickle"
-    " pd.read_excel np.fromfile zipfile.ZipFile tarfile.open sqlite3.connect pq.read_table".split()
+    [
+        "open",
+        "gzip.open",
+        "bz2.open",
+        "lzma.open",
+        "np.load",
+        "numpy.load",
+        "np.loadtxt",
+        "numpy.loadtxt",
+        "np.genfromtxt",
+        "pd.read_csv",
+        "pandas.read_csv",
+        "pd.read_parquet",
+        "pandas.read_parquet",
+        "pd.read_json",
+        "json.load",
+        "pickle.load",
+        "torch.load",
+        "h5py.File",
+        "pd.read_pickle",
+        "pd.read_excel",
+        "np.fromfile",
+        "zipfile.ZipFile",
+        "tarfile.open",
+        "sqlite3.connect",
+        "pq.read_table",
+    ]
 )
 
 
@@ -99,7 +123,7 @@ def _opened_in(
                 and not _opened_here(method, node.args[0].id)
             ):
                 continue
-            if any(kw.arg == "mmap_mode" or kw.arg == "mmap" for kw in node.keywords) or re.search(
+            if any(kw.arg in {"mmap_mode", "mmap"} for kw in node.keywords) or re.search(
                 r"\.seek\(|offset", text_of(method)
             ):
                 continue
@@ -267,7 +291,7 @@ def moved_piece_by_piece(setup: Setup) -> Iterator[Hit]:
                 )
                 stop = inner.over.attrs.get("stop") if inner.over.kind == "range" else None
                 number = stop.number() if stop is not None else None
-                many = number is not None and number >= 32 or (stop is not None and stop.has("len"))
+                many = (number is not None and number >= 32) or (stop is not None and stop.has("len"))
                 if many and inner.target and re.search(rf"\[[^\]]*\b{re.escape(inner.target)}\b", receiver):
                     if op.last != "to" or (op.args and not op.args[0].name.startswith("torch.")):
                         yield hit(op, name=op.last)

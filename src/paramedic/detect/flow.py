@@ -39,22 +39,123 @@ _RANK_CALLS = {
 }
 _WORLD_CALLS = {"get_world_size", "world_size", "num_processes"}
 RANDOM = frozenset(
-    "randn rand randint randperm normal uniform multinomial bernoulli permutation shuffle choice standard_normal sample"
-    " random integers choices randrange uniform_ normal_ random_ exponential_ bernoulli_ randn_like rand_like".split()
+    [
+        "randn",
+        "rand",
+        "randint",
+        "randperm",
+        "normal",
+        "uniform",
+        "multinomial",
+        "bernoulli",
+        "permutation",
+        "shuffle",
+        "choice",
+        "standard_normal",
+        "sample",
+        "random",
+        "integers",
+        "choices",
+        "randrange",
+        "uniform_",
+        "normal_",
+        "random_",
+        "exponential_",
+        "bernoulli_",
+        "randn_like",
+        "rand_like",
+    ]
 )
 _SEEDS = {"manual_seed", "manual_seed_all", "seed", "set_seed", "seed_everything", "default_rng", "RandomState"}
 _WITHOUT_GRAPH = frozenset(
-    "item tolist numpy detach detach_ argmax argmin size numel dim data_ptr backward len int float str bool print"
-    " format isfinite isnan topk eq ne all any info debug warning range isinstance hasattr".split()
+    [
+        "item",
+        "tolist",
+        "numpy",
+        "detach",
+        "detach_",
+        "argmax",
+        "argmin",
+        "size",
+        "numel",
+        "dim",
+        "data_ptr",
+        "backward",
+        "len",
+        "int",
+        "float",
+        "str",
+        "bool",
+        "print",
+        "format",
+        "isfinite",
+        "isnan",
+        "topk",
+        "eq",
+        "ne",
+        "all",
+        "any",
+        "info",
+        "debug",
+        "warning",
+        "range",
+        "isinstance",
+        "hasattr",
+    ]
 )
 _SAME = frozenset(
-    "to cuda cpu float half double bfloat16 train eval compile contiguous type requires_grad_ share_memory"
-    " share_memory_ convert_sync_batchnorm to_empty apply xpu".split()
+    [
+        "to",
+        "cuda",
+        "cpu",
+        "float",
+        "half",
+        "double",
+        "bfloat16",
+        "train",
+        "eval",
+        "compile",
+        "contiguous",
+        "type",
+        "requires_grad_",
+        "share_memory",
+        "share_memory_",
+        "convert_sync_batchnorm",
+        "to_empty",
+        "apply",
+        "xpu",
+    ]
 )
-_THROUGH = frozenset("iter tqdm islice cycle trange reversed list tuple chain track batched".split())
+_THROUGH = frozenset(
+    ["iter", "tqdm", "islice", "cycle", "trange", "reversed", "list", "tuple", "chain", "track", "batched"]
+)
 _OPTIMIZERS = frozenset(
-    "Adam AdamW SGD RMSprop Adagrad Adadelta Adamax LBFGS NAdam RAdam Rprop ASGD SparseAdam Adafactor"
-    " ZeroRedundancyOptimizer FusedAdam DeepSpeedCPUAdam FusedLAMB Lion HybridAdam CPUAdam LARS LAMB Muon".split()
+    [
+        "Adam",
+        "AdamW",
+        "SGD",
+        "RMSprop",
+        "Adagrad",
+        "Adadelta",
+        "Adamax",
+        "LBFGS",
+        "NAdam",
+        "RAdam",
+        "Rprop",
+        "ASGD",
+        "SparseAdam",
+        "Adafactor",
+        "ZeroRedundancyOptimizer",
+        "FusedAdam",
+        "DeepSpeedCPUAdam",
+        "FusedLAMB",
+        "Lion",
+        "HybridAdam",
+        "CPUAdam",
+        "LARS",
+        "LAMB",
+        "Muon",
+    ]
 )
 _KERAS_LAYERS = re.compile(r"(?:^|\.)(?:keras|layers)\.")
 _SCHEDULER = re.compile(r"LR$|Scheduler$|Restarts$|^get_\w*(?:schedule|scheduler)(?:_with_\w+)?$|^ReduceLROnPlateau$")
@@ -366,11 +467,8 @@ class Flow:
         """A value of another file of the project, or a name of a library."""
         folder, _, last = full.rpartition(".")
         other = self.program.find(folder, module) if folder else None
-        if (
-            other is not None
-            and other is not module
-            and other.source in self.globals
-            or (other and other is not module)
+        if (other is not None and other is not module and other.source in self.globals) or (
+            other and other is not module
         ):
             assert other is not None
             names = self._started(other)
@@ -485,8 +583,7 @@ class Flow:
 
     def _element(self, over: Value) -> Value:
         if over.kind == "loader":
-            batch = Value("batch", over.tags | {"data"}, attrs={"loader": over})
-            return batch
+            return Value("batch", over.tags | {"data"}, attrs={"loader": over})
         if over.kind == "dataset":
             return Value("batch", over.tags | {"data"}, attrs={"loader": over})
         if over.kind == "params":
@@ -824,9 +921,8 @@ class Flow:
                 one.kind in ("function", "method")
                 and one.node is not None
                 and op.last not in ("partial", "wraps", "getattr")
-            ):
-                if one.node not in self.covered:
-                    self._run(one, (one.element,) if one.kind == "method" and one.element else (), {}, node)
+            ) and one.node not in self.covered:
+                self._run(one, (one.element,) if one.kind == "method" and one.element else (), {}, node)
         return self._library(op, args, keywords, every)
 
     def _forward(self, op: Op, model: Value, every: list[Value]) -> Value:
@@ -1055,7 +1151,7 @@ class Flow:
             return Value(of.kind or "dataset", tags | {"shard"}, made=op)
         if last in ("Accelerator", "Fabric"):
             return Value("accelerator", name=last, made=op)
-        if last == "GradScaler" or last == "ShardedGradScaler":
+        if last in {"GradScaler", "ShardedGradScaler"}:
             return Value("scaler", made=op)
         if last == "deepcopy" and first is not None:
             if first.kind == "model":
@@ -1194,7 +1290,7 @@ class Flow:
 
     def _of_value(self, op: Op, of: Value, last: str, args: list[Value], tags: frozenset[str]) -> Value:
         """A method of a value."""
-        if of.kind == "criterion" or (of.kind == "" and not of.tags and False):
+        if of.kind == "criterion" or (False):
             return Value("tensor", tags, made=op)
         if last in ("parameters", "named_parameters", "trainable_parameters", "get_params") and of.kind in (
             "model",
@@ -1236,7 +1332,7 @@ class Flow:
             if last == "update":
                 of.attrs.update(value.attrs)
             return Value()
-        if last == "get_world_size" or last == "size" and not args and WORLD.search(of.name or ""):
+        if last == "get_world_size" or (last == "size" and not args and WORLD.search(of.name or "")):
             return Value("number", frozenset({"world"}))
         if last in _SEEDS:
             return self._seeded(op, list(op.args))
@@ -1357,8 +1453,10 @@ class Flow:
             one
             for one in self.seeds
             if one.last in ("set_seed", "seed_everything")
-            or (library == "torch") == (one.last.startswith("manual_seed"))
-            and (library != "random" or one.name.startswith("random"))
+            or (
+                (library == "torch") == (one.last.startswith("manual_seed"))
+                and (library != "random" or one.name.startswith("random"))
+            )
         ]
         if not seeds:
             return tags | {"random", "unseeded"}
@@ -1368,8 +1466,25 @@ class Flow:
 
 _OPPOSITE = {"first": "others", "others": "first"}
 _MODEL_METHODS = frozenset(
-    "parameters named_parameters children modules named_modules named_children state_dict load_state_dict no_sync"
-    " register_comm_hook zero_grad step backward clip_grad_norm_ save_checkpoint load_checkpoint buffers".split()
+    [
+        "parameters",
+        "named_parameters",
+        "children",
+        "modules",
+        "named_modules",
+        "named_children",
+        "state_dict",
+        "load_state_dict",
+        "no_sync",
+        "register_comm_hook",
+        "zero_grad",
+        "step",
+        "backward",
+        "clip_grad_norm_",
+        "save_checkpoint",
+        "load_checkpoint",
+        "buffers",
+    ]
 )
 
 _ASKED = re.compile(

@@ -11,10 +11,34 @@ from paramedic.detect.setup import Hit, Setup
 from paramedic.model import Event
 
 COLLECTIVES = frozenset(
-    "all_reduce all_gather all_gather_object all_gather_into_tensor reduce reduce_scatter reduce_scatter_tensor gather"
-    " gather_object broadcast broadcast_object_list all_to_all all_to_all_single scatter all_reduce_coalesced allreduce"
-    " allgather allreduce_ gather_for_metrics reduce_dict pad_across_processes sync_between_processes"
-    " synchronize_between_processes synchronize reduce_value reduce_tensor".split()
+    [
+        "all_reduce",
+        "all_gather",
+        "all_gather_object",
+        "all_gather_into_tensor",
+        "reduce",
+        "reduce_scatter",
+        "reduce_scatter_tensor",
+        "gather",
+        "gather_object",
+        "broadcast",
+        "broadcast_object_list",
+        "all_to_all",
+        "all_to_all_single",
+        "scatter",
+        "all_reduce_coalesced",
+        "allreduce",
+        "allgather",
+        "allreduce_",
+        "gather_for_metrics",
+        "reduce_dict",
+        "pad_across_processes",
+        "sync_between_processes",
+        "synchronize_between_processes",
+        "synchronize",
+        "reduce_value",
+        "reduce_tensor",
+    ]
 )
 _STARTS = (
     "init_process_group", "DistributedDataParallel", "FullyShardedDataParallel", "fully_shard", "init_distributed",
@@ -112,7 +136,7 @@ def steps(flow: Flow) -> list[Op]:
 
 
 def zeros(flow: Flow) -> list[Op]:
-    found = [op for op in flow.calls("zero_grad", "zero_grad_buffer")]
+    found = list(flow.calls("zero_grad", "zero_grad_buffer"))
     found += [op for op in flow.ops if op.kind == "setattr" and op.target.endswith(".grad")]
     found += [op for op in flow.calls("zero_", "fill_") if op.of is not None and op.of.has("grad")]
     return sorted(found, key=lambda op: op.index)
@@ -162,19 +186,23 @@ def wrapped(flow: Flow, *kinds: str) -> list[Op]:
     found = []
     for op in flow.ops:
         if (
-            op.kind == "call"
-            and op.result.kind == "model"
-            and op.result.made is op
-            and op.result.wrap in (kinds or ALL_WRAPS)
+            (
+                op.kind == "call"
+                and op.result.kind == "model"
+                and op.result.made is op
+                and op.result.wrap in (kinds or ALL_WRAPS)
+            )
+            or (op.kind == "call" and op.last == "fully_shard" and (not kinds or "fsdp2" in kinds))
+            or (
+                (
+                    op.kind == "call"
+                    and op.result.items
+                    and (not kinds or {"deepspeed", "accelerate", "fabric"} & set(kinds))
+                )
+                and any(one.kind == "model" and one.wrap and one.made is op for one in op.result.items)
+            )
         ):
             found.append(op)
-        elif op.kind == "call" and op.last == "fully_shard" and (not kinds or "fsdp2" in kinds):
-            found.append(op)
-        elif (
-            op.kind == "call" and op.result.items and (not kinds or {"deepspeed", "accelerate", "fabric"} & set(kinds))
-        ):
-            if any(one.kind == "model" and one.wrap and one.made is op for one in op.result.items):
-                found.append(op)
     return found
 
 
