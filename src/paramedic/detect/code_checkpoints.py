@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from paramedic.detect.flow import Flow, Op, Value
+from paramedic.detect.flow import Flow
 from paramedic.detect.loops import backwards, distributed, hit, once
 from paramedic.detect.setup import Hit, Setup
+from paramedic.detect.values import Op, Value
 
 _STATEFUL = {"optimizer": "optimizer", "scheduler": "scheduler", "scaler": "scaler"}
 
@@ -160,7 +161,8 @@ def begins_anew(setup: Setup) -> Iterator[Hit]:
             start = outer.over.attrs.get("start", Value())
             if start.number() == 0 and not outer.over.has("loaded") and outer.over.made is not None:
                 if not used or not flow.mentions(
-                    r"(?:start|begin|first|resume|last|init\w*)_?\w*(?:epoch|step|iter)|\bif \w+ (?:<|<=) \w+:\s*\n?\s*continue"
+                    r"(?:start|begin|first|resume|last|init\w*)_?\w*(?:epoch|step|iter)"
+                    r"|\bif \w+ (?:<|<=) \w+:\s*\n?\s*continue"
                 ):
                     yield hit(outer.over.made, counted[0][0], key=counted[0][1])
 

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from paramedic.detect.flow import Flow, Op, Value
+from paramedic.detect.flow import Flow
 from paramedic.detect.loops import (
     averages,
     backwards,
@@ -21,6 +21,7 @@ from paramedic.detect.loops import (
 )
 from paramedic.detect.program import text_of
 from paramedic.detect.setup import Hit, Setup
+from paramedic.detect.values import Op, Value
 
 _RANKS = re.compile(r"rank|world|shard|num_processes|process_index|get_worker_info|split_dataset")
 
@@ -221,9 +222,8 @@ def permuted_apart(setup: Setup) -> Iterator[Hit]:
             cuts = [
                 op
                 for op in flow.ops
-                if op.kind == "slice" and (made := op.args[0].made) is not None and made.last in ("randperm", "permutation")
-                and "generator" not in made.keywords and not (made.of is not None and made.of.kind == "generator" and made.of.made is not None and made.of.made.args)
-            ]  # fmt: skip
+                if op.kind == "slice" and (made := op.args[0].made) is not None and _draws_an_order(made)
+            ]
             for number, one in enumerate(cuts):
                 for other in cuts[number + 1 :]:
                     if one.args[0].made is other.args[0].made or one.of is other.of:
@@ -238,6 +238,13 @@ def permuted_apart(setup: Setup) -> Iterator[Hit]:
                             break
 
     return once(found())
+
+
+def _draws_an_order(op: Op) -> bool:
+    """With the global generator, or one without a seed: two calls give two orders."""
+    of = op.of
+    seeded = of is not None and of.kind == "generator" and of.made is not None and bool(of.made.args)
+    return op.last in ("randperm", "permutation") and "generator" not in op.keywords and not seeded
 
 
 def split_in_model_parallel(setup: Setup) -> Iterator[Hit]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from paramedic.detect.flow import Flow, Op, Value
+from paramedic.detect.flow import Flow
 from paramedic.detect.loops import COLLECTIVES, backwards, distributed, forwards, hit, once
 from paramedic.detect.setup import Hit, Setup
+from paramedic.detect.values import Op, Value
 
 _SHOWS = frozenset(
     [

@@ -6,10 +6,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from paramedic.detect.flow import Flow, Op, Value
+from paramedic.detect.flow import Flow
 from paramedic.detect.loops import backwards, distributed, hit, model_parallel, once, steps, uses_horovod
 from paramedic.detect.program import Function, text_of
 from paramedic.detect.setup import Hit, Setup
+from paramedic.detect.values import Op, Value
 
 _STRATEGIES = (
     "MirroredStrategy",
@@ -31,9 +32,7 @@ def replica_mean_applied(setup: Setup) -> Iterator[Hit]:
         for flow in setup.flows:
             if not _is_tensorflow(flow) or not flow.has(*_STRATEGIES) or not flow.has("apply_gradients"):
                 continue
-            if flow.mentions(
-                r"compute_average_loss|global_batch|GLOBAL_BATCH_SIZE\)|num_replicas_in_sync\)?\s*$|/ ?\w*\.?num_replicas|scale_loss|ReplicaContext|all_reduce|Reduction\.NONE.*\n(?:.*\n)*?.*reduce_sum"
-            ) and not _mean_only(flow):
+            if not _mean_only(flow):
                 continue
             for op in flow.calls("gradient"):
                 loss = op.args[0] if op.args else Value()
@@ -52,7 +51,8 @@ def replica_mean_applied(setup: Setup) -> Iterator[Hit]:
 def _mean_only(flow: Flow) -> bool:
     """The batch is named global, but the loss is not divided by it."""
     return not flow.mentions(
-        r"compute_average_loss|reduce_sum\([^\n]*\) ?\* ?\(?1|/ ?\w*\.?num_replicas|/ ?\w*(?:global_batch|GLOBAL_BATCH)\w*\s*$|/ ?\w*(?:global_batch|GLOBAL_BATCH)\w*\)?\n|scale_loss|all_reduce"
+        r"compute_average_loss|reduce_sum\([^\n]*\) ?\* ?\(?1|/ ?\w*\.?num_replicas|scale_loss|all_reduce|ReplicaContext"
+        r"|/ ?\w*(?:global_batch|GLOBAL_BATCH)\w*\)?\s*\n"
     )
 
 

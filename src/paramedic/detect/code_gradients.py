@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paramedic.detect.flow import Flow, Loop, Op, Value, params_root
+from paramedic.detect.flow import Flow
 from paramedic.detect.loops import (
     Backward,
     averages,
@@ -23,6 +23,7 @@ from paramedic.detect.loops import (
 )
 from paramedic.detect.program import text_of
 from paramedic.detect.setup import Hit, Setup
+from paramedic.detect.values import Loop, Op, Value, params_root
 
 
 def loss_divided_by_world(setup: Setup) -> Iterator[Hit]:
@@ -204,7 +205,7 @@ def _order(flow: Flow, loop: Loop) -> list[tuple[str, Op]]:
 
 
 def cleared_before_step(setup: Setup) -> Iterator[Hit]:
-    """Nothing is left for the step: gradients are cleared after backward, or computed after the step and cleared first."""
+    """Nothing is left for the step: gradients are cleared after backward, or first computed after the step."""
 
     def found() -> Iterator[Hit]:
         for flow in setup.flows:

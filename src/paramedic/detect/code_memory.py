@@ -6,10 +6,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from paramedic.detect.flow import Flow, Op, Value
+from paramedic.detect.flow import Flow
 from paramedic.detect.loops import backwards, hit, once, wrapped
 from paramedic.detect.program import Function, Module, text_of
 from paramedic.detect.setup import Hit, Setup
+from paramedic.detect.values import Op, Value
 from paramedic.model import Event
 
 

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from paramedic.detect.flow import Flow, Op, Value
+from paramedic.detect.flow import Flow
 from paramedic.detect.loops import (
     averages,
     backwards,
@@ -23,6 +23,8 @@ from paramedic.detect.loops import (
 )
 from paramedic.detect.program import text_of
 from paramedic.detect.setup import Hit, Setup
+from paramedic.detect.values import Op, Value
+from paramedic.model import Event
 
 _IN_PLACE = frozenset(
     [
@@ -599,14 +601,20 @@ def _computed_on(op: Op, name: str) -> set[str]:
             test = node.test
             if not isinstance(test.ops[0], ast.Eq) or not re.search(r"rank|proc", text_of(test.left)):
                 continue
-            assigned = any(
-                (isinstance(part, ast.Assign | ast.AugAssign) and any((isinstance(t, ast.Name) and t.id == name) or (isinstance(t, ast.Subscript) and text_of(t.value) == name) for t in (part.targets if isinstance(part, ast.Assign) else [part.target])))
-                or (isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr in ("copy_", "fill_") and text_of(part.func.value) == name)
-                for part in ast.walk(node)
-            )  # fmt: skip
+            assigned = any(_sets(part, name) for part in ast.walk(node))
             if assigned:
                 found.add(text_of(test.comparators[0]))
     return found
+
+
+def _sets(node: ast.AST, name: str) -> bool:
+    """An assignment to it, to an item of it, or a copy into it."""
+    if isinstance(node, ast.Assign | ast.AugAssign):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        return any(text_of(one.value if isinstance(one, ast.Subscript) else one) == name for one in targets)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return node.func.attr in ("copy_", "fill_") and text_of(node.func.value) == name
+    return False
 
 
 def _function_body(op: Op) -> list[ast.AST]:
@@ -672,8 +680,6 @@ def sequence_norms_not_reduced(setup: Setup) -> Iterator[Hit]:
                         "parallelize_module"
                     ):
                         line = module.lines[node.lineno - 1].strip()[:200]
-                        from paramedic.model import Event
-
                         yield Hit((Event(module.source, node.lineno, "code", line, node.lineno),))
 
 

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from paramedic.detect.flow import Flow, Op, Value
+from paramedic.detect.flow import Flow
 from paramedic.detect.loops import (
     averages,
     backwards,
@@ -23,6 +23,7 @@ from paramedic.detect.loops import (
 )
 from paramedic.detect.program import Function, Module, text_of
 from paramedic.detect.setup import Hit, Setup
+from paramedic.detect.values import Op, Value
 from paramedic.model import Event
 
 _OPENS = frozenset(
@@ -88,12 +89,13 @@ def _opened(module: Module, cls: ast.ClassDef) -> Iterator[Hit]:
     ):
         return
     index = item.args.args[1].arg
-    yield from _opened_in(module, cls, item, {index}, methods, 0)
+    yield from _opened_in(module, cls, item, {index}, 0)
 
 
 def _opened_in(
-    module: Module, cls: ast.ClassDef, method: Function, of_index: set[str], methods: dict[str, Function], depth: int
+    module: Module, cls: ast.ClassDef, method: Function, of_index: set[str], depth: int
 ) -> Iterator[Hit]:  # fmt: skip
+    methods = {child.name: child for child in cls.body if isinstance(child, Function)}
     known = set(of_index)
     functions = module.functions
     for _ in range(2):
@@ -137,12 +139,12 @@ def _opened_in(
             passed = {
                 arg.arg for arg, value in zip(inner.args.args[1:], node.args, strict=False) if known & _names(value)
             }
-            yield from _opened_in(module, cls, inner, passed, methods, depth + 1)
+            yield from _opened_in(module, cls, inner, passed, depth + 1)
         elif depth < 2 and name in functions:
             inner = functions[name]
             passed = {arg.arg for arg, value in zip(inner.args.args, node.args, strict=False) if known & _names(value)}
             if not any("cache" in text_of(d) for d in inner.decorator_list):
-                yield from _opened_in(module, cls, inner, passed, methods, depth + 1)
+                yield from _opened_in(module, cls, inner, passed, depth + 1)
 
 
 def _names(node: ast.AST) -> set[str]:

@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from paramedic.detect.flow import Flow, Loop, Op, Value
+from paramedic.detect.flow import Flow
 from paramedic.detect.setup import Hit, Setup
+from paramedic.detect.values import Loop, Op, Value
 from paramedic.model import Event
 
 COLLECTIVES = frozenset(

@@ -13,7 +13,8 @@ from paramedic.model import Event
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _TRAINS = re.compile(
-    r"\.backward\(|apply_gradients|def training_step|\.minimize\(|\.fit\(|\.train_batch\(|\boptim\b|clip_grad_norm_|\w*opt\w*\.step\(|schedule\.step\("
+    r"\.backward\(|apply_gradients|def training_step|\.minimize\(|\.fit\(|\.train_batch\("
+    r"|\boptim\b|clip_grad_norm_|\w*opt\w*\.step\(|schedule\.step\("
 )
 _MOST = 400_000
 """Characters: a longer file is no training program."""
