@@ -51,7 +51,7 @@ def replica_mean_applied(setup: Setup) -> Iterator[Hit]:
 def _mean_only(flow: Flow) -> bool:
     """The batch is named global, but the loss is not divided by it."""
     return not flow.mentions(
-        r"compute_average_loss|reduce_sum\([^\n]*\) ?\* ?\(?1|/ ?\w*\.?num_replicas|scale_loss|all_reduce|ReplicaContext"
+        r"compute_average_loss|reduce_sum\([^\n]*\) ?\* ?\(?1|/ ?\w*\.?num_replicas|scale_loss|all_reduce"
         r"|/ ?\w*(?:global_batch|GLOBAL_BATCH)\w*\)?\s*\n"
     )
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from paramedic.detect.flow import Flow
-from paramedic.detect.loops import backwards, hit, once, wrapped
+from paramedic.detect.loops import backwards, hit, modules, once, wrapped
 from paramedic.detect.program import Function, Module, text_of
 from paramedic.detect.setup import Hit, Setup
 from paramedic.detect.values import Op, Value
@@ -159,12 +159,10 @@ def kept_on_the_module(setup: Setup) -> Iterator[Hit]:
 
 
 def _found_kept(setup: Setup) -> Iterator[Hit]:
-    for flow in setup.flows:
-        for module in flow.nodes:
-            for cls in module.classes.values():
-                bases = flow.program.bases(module, cls)
-                if bases & {"Module", "LightningModule"}:
-                    yield from _kept(module, cls)
+    for flow, module in modules(setup, r"self\.[\w.]+\.append\("):
+        for cls in module.classes.values():
+            if flow.program.bases(module, cls) & {"Module", "LightningModule"}:
+                yield from _kept(module, cls)
 
 
 def _kept(module: Module, cls: ast.ClassDef) -> Iterator[Hit]:
@@ -295,17 +293,16 @@ def loop_variable_replaced(setup: Setup) -> Iterator[Hit]:
     """`for layer in model.layers: layer = wrapper(layer)` changes nothing in the model."""
 
     def found() -> Iterator[Hit]:
-        for flow in setup.flows:
-            for module in flow.nodes:
-                for node in ast.walk(module.tree):
-                    if isinstance(node, ast.For) and isinstance(node.target, ast.Name | ast.Tuple):
-                        yield from _replaced(module, node)
-                    elif (
-                        isinstance(node, ast.Expr)
-                        and isinstance(node.value, ast.Call)
-                        and text_of(node.value.func).rsplit(".", 1)[-1] == "checkpoint_wrapper"
-                    ):
-                        yield _at(module, node, "checkpoint_wrapper", "")
+        for _, module in modules(setup, r"checkpoint_wrapper|FSDP|FullySharded|\bwrap\(|offload_wrapper"):
+            for node in ast.walk(module.tree):
+                if isinstance(node, ast.For) and isinstance(node.target, ast.Name | ast.Tuple):
+                    yield from _replaced(module, node)
+                elif (
+                    isinstance(node, ast.Expr)
+                    and isinstance(node.value, ast.Call)
+                    and text_of(node.value.func).rsplit(".", 1)[-1] == "checkpoint_wrapper"
+                ):
+                    yield _at(module, node, "checkpoint_wrapper", "")
 
     return once(found())
 

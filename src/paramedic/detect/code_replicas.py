@@ -15,6 +15,7 @@ from paramedic.detect.loops import (
     gradient_reductions,
     hit,
     model_parallel,
+    modules,
     once,
     reduces_by_hand,
     steps,
@@ -479,13 +480,25 @@ def handle_never_waited(setup: Setup) -> Iterator[Hit]:
                 if op.kind != "call" or op.last not in _ASYNC:
                     continue
                 given = op.argument("async_op")
-                if given is not None and given.const is True and (op.dropped or not waits):
+                if given is not None and given.const is True and (op.dropped or not (waits or _handed_on(op))):
                     yield hit(op, name=op.last)
             for op in flow.calls("isend", "irecv"):
                 if op.dropped and "distributed" in op.name:
                     yield hit(op, name=op.last)
 
     return once(found())
+
+
+def _handed_on(op: Op) -> bool:
+    """The handle is returned or kept, for somebody else to wait."""
+    line = op.module.lines[op.line - 1] if op.line <= len(op.module.lines) else ""
+    found = re.match(r"\s*([\w.]+)\s*=", line)
+    name = found[1] if found else ""
+    return (
+        "return" in line
+        or "." in name
+        or bool(name and re.search(rf"return [^\n]*\b{name}\b|\({name}\)", op.module.text))
+    )
 
 
 def one_tensor_for_all(setup: Setup) -> Iterator[Hit]:
@@ -667,20 +680,16 @@ def _logged_by_first(flow: Flow, op: Op) -> bool:
 
 def sequence_norms_not_reduced(setup: Setup) -> Iterator[Hit]:
     """A plan that splits the sequence between layers leaves the norms out."""
-    for flow in setup.flows:
-        for module in flow.nodes:
-            for node in ast.walk(module.tree):
-                if not isinstance(node, ast.Dict):
-                    continue
-                values = [text_of(value) for value in node.values]
-                layouts = [text for text in values if re.search(r"RowwiseParallel\(.*output_layouts=Shard\(1\)", text)]
-                inputs = [text for text in values if re.search(r"input_layouts=\(?Shard\(1\)", text)]
-                if layouts and inputs and not any("SequenceParallel" in text for text in values):
-                    if any("Block" in text or "norm" in text.lower() for text in [module.text]) and flow.has(
-                        "parallelize_module"
-                    ):
-                        line = module.lines[node.lineno - 1].strip()[:200]
-                        yield Hit((Event(module.source, node.lineno, "code", line, node.lineno),))
+    for flow, module in modules(setup, r"RowwiseParallel"):
+        for node in ast.walk(module.tree):
+            if not isinstance(node, ast.Dict) or not flow.has("parallelize_module"):
+                continue
+            values = [text_of(value) for value in node.values]
+            splits = any(re.search(r"RowwiseParallel\(.*output_layouts=Shard\(1\)", text) for text in values)
+            goes_on = any(re.search(r"input_layouts=\(?Shard\(1\)", text) for text in values)
+            if splits and goes_on and not any("SequenceParallel" in text for text in values):
+                line = module.lines[node.lineno - 1].strip()[:200]
+                yield Hit((Event(module.source, node.lineno, "code", line, node.lineno),))
 
 
 def tied_weights_not_reduced(setup: Setup) -> Iterator[Hit]:

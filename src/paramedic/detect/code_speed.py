@@ -16,6 +16,7 @@ from paramedic.detect.loops import (
     gradient_reductions,
     hit,
     model_parallel,
+    modules,
     once,
     steps,
     training_loops,
@@ -70,11 +71,10 @@ def file_read_for_every_sample(setup: Setup) -> Iterator[Hit]:
     """A file that does not depend on the index is opened in `__getitem__`, or in a method that it calls."""
 
     def found() -> Iterator[Hit]:
-        for flow in setup.flows:
-            for module in flow.nodes:
-                for cls in module.classes.values():
-                    if flow.program.bases(module, cls) & {"Dataset", "VisionDataset", "TensorDataset"}:
-                        yield from _opened(module, cls)
+        for flow, module in modules(setup, r"def __getitem__"):
+            for cls in module.classes.values():
+                if flow.program.bases(module, cls) & {"Dataset", "VisionDataset", "TensorDataset"}:
+                    yield from _opened(module, cls)
 
     return once(found())
 

@@ -10,6 +10,8 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
 from paramedic.detect.libraries import Libraries
 from paramedic.detect.program import Function, Module, Program, dotted, text_of
@@ -71,22 +73,37 @@ class Flow(Libraries):
         self.covered = covered
         self.seeds: list[Op] = []
         self.nodes: set[Module] = {module}
+        self.mentioned: dict[str, bool] = {}
+        self.notes: dict[str, Any] = {}
+        """What rules have found out about it, by the name of the question."""
         self._started(module)
         self._leftovers(module)
 
     # -- what rules ask --------------------------------------------------------------------------------------------
 
-    def calls(self, *names: str) -> Iterator[Op]:
+    @cached_property
+    def by_name(self) -> dict[str, list[Op]]:
+        """Calls by the last part of their name, in order."""
+        found: dict[str, list[Op]] = {}
         for op in self.ops:
-            if op.kind == "call" and op.last in names:
-                yield op
+            if op.kind == "call":
+                found.setdefault(op.last, []).append(op)
+        return found
+
+    def calls(self, *names: str) -> Iterator[Op]:
+        if len(names) == 1:
+            yield from self.by_name.get(names[0], ())
+            return
+        yield from sorted((op for name in names for op in self.by_name.get(name, ())), key=lambda op: op.index)
 
     def has(self, *names: str) -> bool:
-        return any(True for _ in self.calls(*names))
+        return any(name in self.by_name for name in names)
 
     def mentions(self, pattern: str) -> bool:
         """A word anywhere in the files that take part."""
-        return any(re.search(pattern, module.text) for module in self.nodes)
+        if pattern not in self.mentioned:
+            self.mentioned[pattern] = any(re.search(pattern, module.text) for module in self.nodes)
+        return self.mentioned[pattern]
 
     # -- running ---------------------------------------------------------------------------------------------------
 
@@ -453,6 +470,8 @@ class Flow(Libraries):
         name = node.attr
         if name in of.attrs and of.kind not in ("function", "lambda"):
             found = of.attrs[name]
+            if of.kind == "dataset":
+                return by_rank(found, of)
             return found if name != "grad" else Value(found.kind, found.tags | {"grad"}, root=of.root)
         if of.kind == "import":
             return Value("import", name=f"{of.name}.{name}", tags=hint_of(name) if of.name == "args" else frozenset())

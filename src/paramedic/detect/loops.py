@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import wraps
+from typing import TypeVar
 
 from paramedic.detect.flow import Flow
+from paramedic.detect.program import Module
 from paramedic.detect.setup import Hit, Setup
 from paramedic.detect.values import Loop, Op, Value
 from paramedic.model import Event
@@ -49,6 +52,22 @@ _MODEL_PARALLEL = re.compile(r"(?i)tp|tensor|model|pp|pipe|cp|context|sp|seq|ep|
 BOTH_WAYS = frozenset(("rank", "shard"))
 
 
+Answer = TypeVar("Answer")
+
+
+def noted(question: Callable[[Flow], Answer]) -> Callable[[Flow], Answer]:
+    """Asked by many rules, answered once for each program."""
+
+    @wraps(question)
+    def asked(flow: Flow) -> Answer:
+        if question.__name__ not in flow.notes:
+            flow.notes[question.__name__] = question(flow)
+        answer: Answer = flow.notes[question.__name__]
+        return answer
+
+    return asked
+
+
 @dataclass(frozen=True, slots=True)
 class Backward:
     op: Op
@@ -69,6 +88,16 @@ def hit(*ops: Op, **fields: object) -> Hit:
     return Hit(tuple(event_of(op) for op in ops), fields)
 
 
+def modules(setup: Setup, pattern: str) -> Iterator[tuple[Flow, Module]]:
+    """Files of all programs that have such a word, each once."""
+    seen = set()
+    for flow in setup.flows:
+        for module in flow.nodes:
+            if module not in seen and re.search(pattern, module.text):
+                seen.add(module)
+                yield flow, module
+
+
 def once(hits: Iterator[Hit]) -> Iterator[Hit]:
     """The same place of a file that several programs share is told once."""
     seen = set()
@@ -85,6 +114,7 @@ def distributed(setup: Setup) -> Iterator[Flow]:
             yield flow
 
 
+@noted
 def is_distributed(flow: Flow) -> bool:
     return flow.has(*_STARTS) or uses_horovod(flow) or any(is_deepspeed(op) for op in flow.calls("initialize"))
 
@@ -93,10 +123,12 @@ def is_deepspeed(op: Op) -> bool:
     return op.name.startswith("deepspeed") or "model_parameters" in op.keywords
 
 
+@noted
 def uses_horovod(flow: Flow) -> bool:
     return any(op.name.startswith(("horovod", "hvd")) for op in flow.calls("init"))
 
 
+@noted
 def model_parallel(flow: Flow) -> bool:
     """Ranks that hold parts of one model: splitting data or averaging gradients over all of them would be wrong."""
     if flow.has(
@@ -106,6 +138,7 @@ def model_parallel(flow: Flow) -> bool:
     return flow.mentions(r"\bmegatron\b|\bparallel_state\b|\bmpu\b|PipelineModule|\brpc_sync\b|\brpc\.")
 
 
+@noted
 def backwards(flow: Flow) -> list[Backward]:
     found = []
     for op in flow.calls("backward"):
@@ -123,6 +156,7 @@ def backwards(flow: Flow) -> list[Backward]:
     return found
 
 
+@noted
 def steps(flow: Flow) -> list[Op]:
     """Where weights change."""
     found = []
@@ -136,6 +170,7 @@ def steps(flow: Flow) -> list[Op]:
     return found
 
 
+@noted
 def zeros(flow: Flow) -> list[Op]:
     found = list(flow.calls("zero_grad", "zero_grad_buffer"))
     found += [op for op in flow.ops if op.kind == "setattr" and op.target.endswith(".grad")]
@@ -150,6 +185,7 @@ def _receiver(op: Op) -> str:
     return ast.unparse(func.value) if isinstance(func, ast.Attribute) else ""
 
 
+@noted
 def gradient_reductions(flow: Flow) -> list[Op]:
     """Collectives on gradients, called by the program itself."""
     found = []
@@ -168,6 +204,7 @@ def gradient_reductions(flow: Flow) -> list[Op]:
     return found
 
 
+@noted
 def reduces_by_hand(flow: Flow) -> bool:
     """Also weights that are averaged, and what cannot be followed."""
     if gradient_reductions(flow) or flow.has(
@@ -185,7 +222,7 @@ def reduces_by_hand(flow: Flow) -> bool:
 def wrapped(flow: Flow, *kinds: str) -> list[Op]:
     """Wrapping calls of these kinds."""
     found = []
-    for op in flow.ops:
+    for op in _wrapping(flow):
         if (
             (
                 op.kind == "call"
@@ -207,9 +244,20 @@ def wrapped(flow: Flow, *kinds: str) -> list[Op]:
     return found
 
 
+@noted
+def _wrapping(flow: Flow) -> list[Op]:
+    found = []
+    for op in flow.ops:
+        results = [op.result, *(op.result.items or ())]
+        if op.kind == "call" and (op.last == "fully_shard" or any(one.wrap and one.made is op for one in results)):
+            found.append(op)
+    return found
+
+
 ALL_WRAPS = ("ddp", "fsdp", "fsdp2", "deepspeed", "accelerate", "ray", "fabric")
 
 
+@noted
 def averages(flow: Flow) -> bool:
     """A wrapper averages gradients over the ranks."""
     return bool(wrapped(flow))
@@ -219,6 +267,7 @@ def forwards(flow: Flow, root: Value | None = None) -> list[Op]:
     return [op for op in flow.calls("forward") if op.of is not None and (root is None or op.of.base is root)]
 
 
+@noted
 def training_loops(flow: Flow) -> list[Loop]:
     """The innermost loops around backward passes."""
     found: list[Loop] = []

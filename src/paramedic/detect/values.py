@@ -358,8 +358,9 @@ def by_rank(value: Value, test: Value) -> Value:
     if "rank" not in test.tags or value.has("rank") or value.kind in ("model", "optimizer", "scheduler", "function"):
         return value
     return Value(
-        value.kind, value.tags | {"rank"}, value.name, items=value.items, attrs=value.attrs, root=value.root,
-        wrap=value.wrap, made=value.made, node=value.node, module=value.module, bases=value.bases, element=value.element,
+        value.kind, value.tags | {"rank"}, value.name, attrs=value.attrs, root=value.root, wrap=value.wrap,
+        items=None if value.items is None else [by_rank(item, test) for item in value.items],
+        made=value.made, node=value.node, module=value.module, bases=value.bases, element=value.element,
     )  # fmt: skip
 
 
