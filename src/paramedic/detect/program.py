@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -45,6 +45,7 @@ class Program:
         self.texts = {event.source: event for event in events}
         self.parsed: dict[str, Module | None] = {}
         self.stems: dict[str, list[str]] = {}
+        self.found: dict[tuple[str, str], Module | None] = {}
         for source in self.texts:
             stem = source.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
             self.stems.setdefault(stem.rsplit(".", 1)[-1], []).append(source)
@@ -70,6 +71,14 @@ class Program:
 
     def find(self, dotted: str, near: Module) -> Module | None:
         """The project's file of that module name; of several the one nearest to the file that imports it."""
+        if dotted.rsplit(".", 1)[-1] not in self.stems:
+            return None
+        key = dotted, near.source
+        if key not in self.found:
+            self.found[key] = self._find(dotted, near)
+        return self.found[key]
+
+    def _find(self, dotted: str, near: Module) -> Module | None:
         last = dotted.rsplit(".", 1)[-1]
         sources = self.stems.get(last, ())
         fitting = []
@@ -126,13 +135,13 @@ def _parsed(event: Event) -> Module | None:
     except (SyntaxError, RecursionError, MemoryError, ValueError):
         return None
     module = Module(event.source, text, event, tree, text.split("\n"))
-    for node in ast.walk(tree):
+    for node in _imports(tree.body):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 module.imports[alias.asname or alias.name.split(".")[0]] = (
                     alias.name if alias.asname else alias.name.split(".")[0]
                 )
-        elif isinstance(node, ast.ImportFrom):
+        else:
             for alias in node.names:
                 module.imports[alias.asname or alias.name] = (
                     f"{node.module}.{alias.name}" if node.module else alias.name
@@ -143,6 +152,16 @@ def _parsed(event: Event) -> Module | None:
         elif isinstance(child, ast.ClassDef):
             module.classes[child.name] = child
     return module
+
+
+def _imports(body: Sequence[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:
+    """Also those in functions and under conditions."""
+    for node in body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node
+        else:
+            for part in ("body", "orelse", "finalbody"):
+                yield from _imports(getattr(node, part, ()))
 
 
 def dotted(node: ast.AST) -> str:
