@@ -7,6 +7,7 @@ known what it depends on: the rank, the number of ranks, chance, the graph of th
 from __future__ import annotations
 
 import ast
+import gc
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -765,9 +766,15 @@ def flows(program: Program) -> list[Flow]:
     """Every training program of a project."""
     covered: set[ast.AST] = set()
     found = []
-    for module in program.trainers:
-        try:
-            found.append(Flow(program, module, covered))
-        except RecursionError:
-            continue
+    collects = gc.isenabled()
+    gc.disable()  # values by the ten thousand, all of which stay
+    try:
+        for module in program.trainers:
+            try:
+                found.append(Flow(program, module, covered))
+            except RecursionError:
+                continue
+    finally:
+        if collects:
+            gc.enable()
     return found
