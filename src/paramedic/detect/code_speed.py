@@ -359,21 +359,23 @@ def sorted_blocks(setup: Setup) -> Iterator[Hit]:
             for op in flow.ops:
                 if op.kind != "slice" or op.of is None or op.args[0].kind != "slice":
                     continue
-                node = op.node
-                if (
-                    isinstance(node, ast.Subscript)
-                    and isinstance(node.slice, ast.Slice)
-                    and node.slice.step is None
-                    and node.slice.upper is not None
-                ):
-                    made = op.of.made
-                    ordered = made is not None and (
-                        made.last in ("sorted", "sort_values", "sort") or _sorted_before(flow, op)
-                    )
-                    if ordered or _sorted_before(flow, op):
-                        yield hit(op)
+                node, bounds = op.node, op.args[0].items or []
+                block = (
+                    isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice) and node.slice.step is None
+                )
+                if not block or len(bounds) < 2 or not _times_rank(bounds[0]):
+                    continue
+                made = op.of.made
+                if (made is not None and made.last in ("sorted", "sort_values")) or _sorted_before(flow, op):
+                    yield hit(op)
 
     return once(found())
+
+
+def _times_rank(value: Value) -> bool:
+    """`rank * share`: where the rank's block begins."""
+    op = value.attrs.get("op")
+    return op is not None and op.name == "Mult" and any(value.attrs[side].has("rank") for side in ("left", "right"))
 
 
 def _sorted_before(flow: Flow, op: Op) -> bool:
