@@ -363,7 +363,7 @@ def sorted_blocks(setup: Setup) -> Iterator[Hit]:
                 block = (
                     isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice) and node.slice.step is None
                 )
-                if not block or len(bounds) < 2 or not _times_rank(bounds[0]):
+                if not whole or len(bounds) < 2 or not _times_rank(bounds[0]):
                     continue
                 made = op.of.made
                 if (made is not None and made.last in ("sorted", "sort_values")) or _sorted_before(flow, op):
