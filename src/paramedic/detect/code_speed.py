@@ -360,10 +360,10 @@ def sorted_blocks(setup: Setup) -> Iterator[Hit]:
                 if op.kind != "slice" or op.of is None or op.args[0].kind != "slice":
                     continue
                 node, bounds = op.node, op.args[0].items or []
-                block = (
-                    isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice) and node.slice.step is None
-                )
-                if not whole or len(bounds) < 2 or not _times_rank(bounds[0]):
+                cut = node.slice if isinstance(node, ast.Subscript) else None
+                if not isinstance(cut, ast.Slice) or cut.step is not None or len(bounds) < 2:
+                    continue
+                if not _times_rank(bounds[0]):
                     continue
                 made = op.of.made
                 if (made is not None and made.last in ("sorted", "sort_values")) or _sorted_before(flow, op):
