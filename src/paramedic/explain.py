@@ -139,8 +139,8 @@ def explain(
 
 
 def _calibrated(verdict: Finding, rule: Rule) -> Finding:
-    """As often right as it says. What people tell in their own words, what only the program shows and what no rule knows
-    stays as it is: on posts of strangers it is not righter than it says."""
+    """As often right as it says. What people tell in their own words, what only the program shows and what no rule
+    knows stays as it is: on posts of strangers it is not righter than it says."""
     if rule.detector in _UNSURE or rule.before or verdict.evidence[0].event.kind == "description":
         return verdict
     return replace(verdict, confidence=round(1 - _DOUBT * (1 - verdict.confidence), 3))

@@ -72,6 +72,18 @@ _MARKS = frozenset(
     )
 )
 """Names and calls: a statement with none of them tells nothing."""
+_PROGRAM = frozenset(
+    name + call
+    for name in words(
+        """backward DataLoader init_process_group DistributedDataParallel FullyShardedDataParallel fully_shard
+    optim DistributedSampler Accelerator apply_gradients GradientTape LightningModule Dataset
+    IterableDataset Module Sequential prepare_model prepare_data_loader initialize get_rank no_grad
+    inference_mode fit Trainer DistributedOptimizer all_reduce parallelize_module PipelineStage"""
+    )
+    for call in ("", "(", " (")
+)
+"""A file with one of them may take part in a training program."""
+_LONGEST = 300_000
 _KEPT = (ast.Import, ast.ImportFrom, ast.Break, ast.Continue, ast.If)
 _LEAVES = (ast.Name, ast.Constant, ast.expr_context, ast.operator, ast.cmpop)
 _DEEPEST = 200
@@ -107,9 +119,15 @@ def read(name: str, text: str) -> tuple[list[Event], list[Section]]:
     """Raises Broken where it is no Python 3."""
     lines = text.split("\n")
     script = _Script(name, lines, _starts(lines))
-    script.marked = [n for n, line in enumerate(lines, 1) if not _MARKS.isdisjoint(_NAME_OR_CALL.findall(line))]
+    trains = False
+    for number, line in enumerate(lines, 1):
+        names = _NAME_OR_CALL.findall(line)
+        if not _MARKS.isdisjoint(names):
+            script.marked.append(number)
+        trains = trains or not _PROGRAM.isdisjoint(names)
+    program = [_program(name, text)] if trains and len(text) < _LONGEST else []
     if not script.marked:
-        return [], []
+        return program, []
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -121,9 +139,14 @@ def read(name: str, text: str) -> tuple[list[Event], list[Section]]:
         raise Broken("nested too deeply", 1) from None
     except ValueError as error:
         raise Broken(f"cannot be parsed: {error}", 1) from None
-    names = sorted(_NAMED.intersection(_NAME.findall(text)))
-    script.events.append(Event(name, len(script.events), "script", name, None, fields={"names": names}))
-    return script.events, script.sections
+    named = sorted(_NAMED.intersection(_NAME.findall(text)))
+    script.events.append(Event(name, len(script.events), "script", name, None, fields={"names": named}))
+    return script.events + program, script.sections
+
+
+def _program(name: str, text: str) -> Event:
+    """The whole text, for rules that follow values through a program."""
+    return Event(name, 0, "program", name, None, fields={"text": redact(text)})
 
 
 def _version() -> str:

@@ -6,6 +6,14 @@ from types import ModuleType
 
 from paramedic.detect import (
     code,
+    code_checkpoints,
+    code_data,
+    code_evaluation,
+    code_frameworks,
+    code_gradients,
+    code_memory,
+    code_replicas,
+    code_speed,
     configs,
     deepspeed,
     footprint,
@@ -31,6 +39,14 @@ _ROOMS: tuple[ModuleType, ...] = (
     jobsize,
     footprint,
     code,
+    code_data,
+    code_gradients,
+    code_replicas,
+    code_evaluation,
+    code_memory,
+    code_speed,
+    code_checkpoints,
+    code_frameworks,
 )
 
 

@@ -58,35 +58,6 @@ def _text(value: object) -> str:
 # -- data ----------------------------------------------------------------------------------------------------------
 
 
-def sampler_without_epoch(setup: Setup) -> Iterator[Hit]:
-    for script in setup.scripts:
-        if "set_epoch" in script.names:
-            continue
-        epochs = any(
-            "epoch" in loop.split(" in ")[0] for event in script.events for loop in event.fields.get("loops", ())
-        )
-        for call in script.named("DistributedSampler"):
-            if epochs and _is_torch(call) and _keyword(call, "shuffle", 3) is not False:
-                yield Hit((call,), {"name": call.fields["to"] or "sampler"})
-
-
-def loader_without_sampler(setup: Setup) -> Iterator[Hit]:
-    known = {
-        "DistributedSampler", "IterableDataset", "Accelerator", "Fabric", "prepare", "BatchSampler", "WebLoader",
-        "WebDataset", "split_dataset_by_node", "DistributedSamplerWrapper", "StatefulDataLoader",
-        "DistributedBatchSampler",
-        "prepare_data_loader",
-    }  # fmt: skip
-    for script in _with_ddp(setup):
-        if script.names & known:
-            continue
-        for call in script.named("DataLoader"):
-            keywords = call.fields["keywords"]
-            named = {"sampler", "batch_sampler", "**"} & keywords.keys()
-            if _is_torch(call) and not named and len(call.fields["arguments"]) < 4 and keywords.get("shuffle") is True:
-                yield Hit((call,))
-
-
 def shuffle_with_sampler(setup: Setup) -> Iterator[Hit]:
     """DataLoader itself refuses the two together."""
     for script in setup.scripts:
@@ -356,51 +327,6 @@ def sync_batchnorm_after_wrapping(setup: Setup) -> Iterator[Hit]:
 
 def _same_place(call: Event, script: Script, model: str) -> bool:
     return any(c.fields["to"] == model and c.fields["function"] == call.fields["function"] for c in script.named(*_DDP))
-
-
-def optimizer_before_sharding(setup: Setup) -> Iterator[Hit]:
-    for script in setup.scripts:
-        if "use_orig_params" in script.names:
-            continue
-        for wrap in script.named("FullyShardedDataParallel"):
-            model = _text(_keyword(wrap, "module", 0))
-            for optimizer in script.named("Adam", "AdamW", "SGD"):
-                same = optimizer.fields["function"] == wrap.fields["function"]
-                uses = _text(_keyword(optimizer, "params", 0)) == f"{model}.parameters()"
-                if _is_torch(wrap) and same and uses and (optimizer.line or 0) < (wrap.line or 0):
-                    yield Hit((optimizer, wrap), {"model": model})
-
-
-def clip_on_sharded(setup: Setup) -> Iterator[Hit]:
-    for script in setup.scripts:
-        wrapped = {c.fields["to"] for c in script.named("FullyShardedDataParallel") if _is_torch(c) and c.fields["to"]}
-        for call in script.named("clip_grad_norm_"):
-            if _is_torch(call, "torch.nn.utils."):
-                model = _text(_keyword(call, "parameters", 0)).removesuffix(".parameters()")
-                if model in wrapped:
-                    yield Hit((call,), {"model": model})
-
-
-def clip_before_unscale(setup: Setup) -> Iterator[Hit]:
-    for script in setup.scripts:
-        scaler = any(_is_torch(c) for c in script.named("GradScaler"))
-        if not scaler or "unscale_" in script.names:
-            continue
-        stepped = {c.fields["function"] for c in script.named("step") if "scaler" in str(c.fields["of"])}
-        for call in script.named("clip_grad_norm_"):
-            if call.fields["function"] in stepped and _is_torch(call):
-                yield Hit((call,))
-
-
-def accumulation_without_no_sync(setup: Setup) -> Iterator[Hit]:
-    for script in _with_ddp(setup):
-        if "no_sync" in script.names or script.names & {"Accelerator", "Fabric"}:
-            continue
-        for call in script.named("step"):
-            condition = next((c for c in call.fields["context"] if re.search(r"%\s*\S*accum", c)), None)
-            if condition and "opt" in str(call.fields["of"]).lower() and call.fields["loops"]:
-                yield Hit((call,), {"condition": condition.removeprefix("if ")})
-                break
 
 
 def unused_parameters(setup: Setup) -> Iterator[Hit]:

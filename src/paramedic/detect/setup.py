@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from paramedic.detect.flow import Flow, flows
+from paramedic.detect.program import Program
 from paramedic.knowledge import Knowledge, Rule
 from paramedic.knowledge.rules import Condition
 from paramedic.model import Cause, Event, Evidence, Fact, Finding, Run, Severity
@@ -121,6 +123,11 @@ class Setup:
             if event.kind in ("call", "jump", "variable", "assigned", "script"):
                 grouped[event.source].append(event)
         return tuple(_script(source, events) for source, events in grouped.items())
+
+    @cached_property
+    def flows(self) -> list[Flow]:
+        """What each training program does, in order."""
+        return flows(Program(self.events("program")))
 
     def events(self, kind: str) -> Iterator[Event]:
         return (event for event in self.run.events if event.kind == kind)

@@ -33,6 +33,14 @@ BEFORE = frozenset(
         "jobsize",
         "footprint",
         "code",
+        "code_data",
+        "code_gradients",
+        "code_replicas",
+        "code_evaluation",
+        "code_memory",
+        "code_speed",
+        "code_checkpoints",
+        "code_frameworks",
     )
 )
 """Rooms of `detect` that judge what a project would start with."""

@@ -1,0 +1,350 @@
+"""Programs that keep more memory than they need, or shard less than they seem to."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from paramedic.detect.flow import Flow
+from paramedic.detect.loops import backwards, hit, modules, once, wrapped
+from paramedic.detect.program import Function, Module, text_of
+from paramedic.detect.setup import Hit, Setup
+from paramedic.detect.values import Op, Value
+from paramedic.model import Event
+
+
+def graph_kept(setup: Setup) -> Iterator[Hit]:
+    """A tensor with its graph, kept beyond the step that made it."""
+
+    def found() -> Iterator[Hit]:
+        for flow in setup.flows:
+            starts = [one.loss for one in backwards(flow)]
+            trained = {id(start.root) for start in starts if start.root is not None}
+            for op in flow.ops:
+                if not op.loops or op.no_grad:
+                    continue
+                if op.kind == "call" and op.last in ("append", "extend", "add") and op.name.startswith(".") and op.args:
+                    value, kept = op.args[0], op.of
+                    whole = value.items[0] if value.items else value
+                    if (
+                        kept is None
+                        or not _has_graph(whole, trained)
+                        or not _outlives(flow, op, kept)
+                        or _read_by(kept, starts)
+                    ):
+                        continue
+                    yield hit(op, what=text_of(op.node)[:80])
+                elif (
+                    (
+                        op.kind == "augassign"
+                        and op.name == "Add"
+                        and op.of is not None
+                        and _has_graph(op.args[0], trained)
+                    )
+                    and (op.target.isidentifier() or op.target.startswith("self."))
+                    and (
+                        _made_outside(flow, op)
+                        and not _leads_to(op.result, starts)
+                        and not _restarted(flow, op)
+                        and op.of.items is None
+                    )
+                ):
+                    yield hit(op, what=op.target)
+
+    return once(found())
+
+
+def _has_graph(value: Value, trained: set[int]) -> bool:
+    """For sure: what the model that is trained gave, or a loss of it."""
+    return (
+        id(value.root) in trained
+        and value.has("graph")
+        and value.kind != "model"
+        and not value.known
+        and value.name[:1] != "."
+    )
+
+
+def _outlives(flow: Flow, op: Op, kept: Value) -> bool:
+    """The list was there before the loop, and is not emptied within it."""
+    loop = op.loops[-1]
+    inner = list(ast.walk(loop.node))
+    func = getattr(op.node, "func", None)
+    name = text_of(func.value) if isinstance(func, ast.Attribute) else ""
+    for node in inner:
+        if isinstance(node, ast.Assign) and any(text_of(target) == name for target in node.targets):
+            return False
+        if isinstance(node, ast.AnnAssign) and text_of(node.target) == name:
+            return False
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in ("clear", "pop", "popleft")
+        ) and text_of(node.func.value) == name:
+            return False
+    last = re.escape(name.rsplit(".", 1)[-1])
+    if "." in name and re.search(
+        rf"del [\w.]*\b{last}\[:\]|\b{last}\.(?:clear|pop)\(|\.{last} = \[\]", _outside_init(op.module)
+    ):
+        return False
+    made = kept.made
+    return (
+        not (made is not None and made.last == "deque")
+        and bool(re.fullmatch(r"[\w.\[\]'\"]+", name))
+        and not isinstance(loop.node, ast.ListComp | ast.GeneratorExp)
+    )
+
+
+def _outside_init(module: Module) -> str:
+    return re.sub(r"def __init__\(.*?(?=\n    def |\nclass |\Z)", "", module.text, flags=re.S)
+
+
+def _read_by(kept: Value, starts: list[Value]) -> bool:
+    """The kept ones are what backward starts from."""
+    return any(_leads_to(kept, [start]) for start in starts)
+
+
+def _leads_to(value: Value, starts: list[Value]) -> bool:
+    return any(start is value or _derived(start, value, 0) for start in starts)
+
+
+def _derived(value: Value, source: Value, depth: int) -> bool:
+    if value is source:
+        return True
+    if depth > 6:
+        return False
+    below = [one for key, one in value.attrs.items() if key in ("left", "right", "of", "sliced")]
+    made = value.made
+    if made is not None and made.result is value:
+        below += [*made.args, *made.keywords.values()]
+        if made.of is not None and made.name.startswith("."):
+            below.append(made.of)
+    below += value.items or []
+    return any(_derived(one, source, depth + 1) for one in below)
+
+
+def _made_outside(flow: Flow, op: Op) -> bool:
+    loop = op.loops[-1]
+    for node in ast.walk(loop.node):
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names = [
+                text_of(one)
+                for target in targets
+                for one in ast.walk(target)
+                if isinstance(one, ast.Name | ast.Attribute)
+            ]
+            if op.target in names:
+                return False
+    return True
+
+
+def _restarted(flow: Flow, op: Op) -> bool:
+    """Something else is done with it: `total.backward()` elsewhere, or `total = total.item()`."""
+    text = op.module.text
+    name = re.escape(op.target)
+    return bool(
+        re.search(
+            rf"{name}\.backward\(|backward\({name}\)|{name}\s*=\s*{name}\.(?:item|detach)|scale\({name}\)|grad\({name}|step\(\s*{name}|return\s+{name}\b",
+            text,
+        )
+    )
+
+
+def kept_on_the_module(setup: Setup) -> Iterator[Hit]:
+    """`self.seen.append(x)` in forward, a step or a hook, and nothing that empties it."""
+
+    return once(_found_kept(setup))
+
+
+def _found_kept(setup: Setup) -> Iterator[Hit]:
+    for flow, module in modules(setup, r"self\.[\w.]+\.append\("):
+        for cls in module.classes.values():
+            if flow.program.bases(module, cls) & {"Module", "LightningModule"}:
+                yield from _kept(module, cls)
+
+
+def _kept(module: Module, cls: ast.ClassDef) -> Iterator[Hit]:
+    for method in cls.body:
+        if not isinstance(method, Function) or method.name not in (
+            "forward",
+            "training_step",
+            "_step",
+            "step",
+            "shared_step",
+        ):
+            continue
+        local = {arg.arg for arg in method.args.args} - {"self", "batch_idx", "idx"}
+        for node in ast.walk(method):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr != "append":
+                continue
+            name = text_of(node.func.value)
+            if not name.startswith("self.") or not node.args:
+                continue
+            value = text_of(node.args[0])
+            if re.search(
+                r"detach|item\(|\.cpu\(\)\.numpy|float\(|\.data\b|shape|len\(|no_grad", value
+            ) or not re.search(r"[a-z]", value):
+                continue
+            if not _is_tensor(node.args[0], method, local) or _under_no_grad(method):
+                continue
+            if _emptied(cls, name, module):
+                continue
+            line = module.lines[node.lineno - 1].strip()[:200]
+            yield Hit((Event(module.source, node.lineno, "code", line, node.lineno),), {"name": name})
+
+
+def _emptied(cls: ast.ClassDef, name: str, module: Module) -> bool:
+    """In another method, or from outside."""
+    for method in cls.body:
+        if not isinstance(method, Function) or method.name == "__init__":
+            continue
+        for node in ast.walk(method):
+            if isinstance(node, ast.Assign) and any(text_of(target) == name for target in node.targets):
+                return True
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr in ("clear", "pop", "popleft")
+            ) and text_of(node.func.value) == name:
+                return True
+            if isinstance(node, ast.Delete) and any(text_of(target).startswith(name) for target in node.targets):
+                return True
+    last = name.removeprefix("self.")
+    return bool(re.search(rf"\.{re.escape(last)}\.(?:clear|pop)\(|(?<!self)\.{re.escape(last)}\s*=|deque", module.text))
+
+
+def _is_tensor(node: ast.expr, method: Function, local: set[str]) -> bool:
+    """An argument of the step, or something computed from a call."""
+    if isinstance(node, ast.Call):
+        return True
+    if isinstance(node, ast.Name):
+        if node.id in local:
+            return True
+        for part in ast.walk(method):
+            if isinstance(part, ast.Assign) and any(text_of(target) == node.id for target in part.targets):
+                if isinstance(part.value, ast.Call | ast.BinOp) and not re.search(
+                    r"\.(?:item|detach|tolist|numpy)\(", text_of(part.value)
+                ):
+                    return True
+    return False
+
+
+def _under_no_grad(method: Function) -> bool:
+    return any("no_grad" in text_of(decorator) for decorator in method.decorator_list)
+
+
+def one_unit(setup: Setup) -> Iterator[Hit]:
+    """FSDP around the whole model alone: all parameters are gathered at once."""
+
+    def found() -> Iterator[Hit]:
+        for flow in setup.flows:
+            for op in wrapped(flow, "fsdp"):
+                if (
+                    op.last not in ("FullyShardedDataParallel", "FSDP")
+                    or {"auto_wrap_policy", "**"} & op.keywords.keys()
+                ):
+                    continue
+                others = [one for one in wrapped(flow, "fsdp") if one is not op]
+                if (
+                    not others
+                    and not op.loops
+                    and not flow.mentions(r"auto_wrap|\bwrap\(|enable_wrap|policy|partial\(")
+                ):
+                    yield hit(op, name="FSDP")
+            shards = [op for op in flow.calls("fully_shard") if "torch" in op.name]
+            if len(shards) == 1 and not shards[0].loops and _is_whole(shards[0]):
+                yield hit(shards[0], name="fully_shard")
+
+    return once(found())
+
+
+def _is_whole(op: Op) -> bool:
+    model = op.argument("module", 0)
+    return model is not None and "parent" not in model.attrs
+
+
+def not_sharded(setup: Setup) -> Iterator[Hit]:
+    """A strategy or a mesh that keeps a whole copy on every rank."""
+
+    def found() -> Iterator[Hit]:
+        for flow in setup.flows:
+            for op in flow.calls("FullyShardedDataParallel"):
+                given = op.argument("sharding_strategy")
+                if given is not None and given.name.endswith("NO_SHARD"):
+                    yield hit(op, what="NO_SHARD")
+            for op in flow.calls("init_device_mesh"):
+                shape = op.argument("mesh_shape", 1)
+                items = shape.items if shape is not None and shape.items is not None else []
+                if (
+                    len(items) == 2
+                    and items[1].number() == 1
+                    and items[0].has("world")
+                    and flow.has("fully_shard", "FullyShardedDataParallel")
+                    and not flow.has("parallelize_module")
+                ):
+                    yield hit(op, what="a mesh whose shards have one rank")
+
+    return once(found())
+
+
+def loop_variable_replaced(setup: Setup) -> Iterator[Hit]:
+    """`for layer in model.layers: layer = wrapper(layer)` changes nothing in the model."""
+
+    def found() -> Iterator[Hit]:
+        for _, module in modules(setup, r"checkpoint_wrapper|FSDP|FullySharded|\bwrap\(|offload_wrapper"):
+            for node in ast.walk(module.tree):
+                if isinstance(node, ast.For) and isinstance(node.target, ast.Name | ast.Tuple):
+                    yield from _replaced(module, node)
+                elif (
+                    isinstance(node, ast.Expr)
+                    and isinstance(node.value, ast.Call)
+                    and text_of(node.value.func).rsplit(".", 1)[-1] == "checkpoint_wrapper"
+                ):
+                    yield _at(module, node, "checkpoint_wrapper", "")
+
+    return once(found())
+
+
+_WRAPS = frozenset(("checkpoint_wrapper", "FSDP", "FullyShardedDataParallel", "wrap", "offload_wrapper"))
+
+
+def _replaced(module: Module, loop: ast.For) -> Iterator[Hit]:
+    names = {one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name)}
+    for node in loop.body:
+        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call) or len(node.targets) != 1:
+            continue
+        target, called = node.targets[0], text_of(node.value.func).rsplit(".", 1)[-1]
+        if not isinstance(target, ast.Name) or target.id not in names or called not in _WRAPS:
+            continue
+        used = [
+            part
+            for other in loop.body
+            if other is not node
+            for part in ast.walk(other)
+            if isinstance(part, ast.Name) and part.id == target.id
+        ]
+        if not used:
+            yield _at(module, node, called, target.id)
+
+
+def _at(module: Module, node: ast.stmt, name: str, target: str) -> Hit:
+    line = module.lines[node.lineno - 1].strip()[:200]
+    return Hit(
+        (Event(module.source, node.lineno, "code", line, node.lineno),),
+        {"name": name, "target": target or "the result"},
+    )
+
+
+def graph_retained(setup: Setup) -> Iterator[Hit]:
+    def found() -> Iterator[Hit]:
+        for flow in setup.flows:
+            all_of = backwards(flow)
+            for one in all_of:
+                kept = one.op.keywords.get("retain_graph")
+                if kept is not None and kept.const is True and one.op.loops:
+                    if sum(other.loop is one.loop for other in all_of) == 1:
+                        yield hit(one.op)
+
+    return once(found())

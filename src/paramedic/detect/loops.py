@@ -1,0 +1,293 @@
+"""Where a program trains: its backward passes, steps and reductions, by what they do and not by their names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import wraps
+from typing import TypeVar
+
+from paramedic.detect.flow import Flow
+from paramedic.detect.program import Module
+from paramedic.detect.setup import Hit, Setup
+from paramedic.detect.values import Loop, Op, Value
+from paramedic.model import Event
+
+COLLECTIVES = frozenset(
+    [
+        "all_reduce",
+        "all_gather",
+        "all_gather_object",
+        "all_gather_into_tensor",
+        "reduce",
+        "reduce_scatter",
+        "reduce_scatter_tensor",
+        "gather",
+        "gather_object",
+        "broadcast",
+        "broadcast_object_list",
+        "all_to_all",
+        "all_to_all_single",
+        "scatter",
+        "all_reduce_coalesced",
+        "allreduce",
+        "allgather",
+        "allreduce_",
+        "gather_for_metrics",
+        "reduce_dict",
+        "pad_across_processes",
+        "sync_between_processes",
+        "synchronize_between_processes",
+        "synchronize",
+        "reduce_value",
+        "reduce_tensor",
+    ]
+)
+_STARTS = (
+    "init_process_group", "DistributedDataParallel", "FullyShardedDataParallel", "fully_shard", "init_distributed",
+    "Accelerator", "Fabric", "launch_from_torch", "TorchTrainer", "prepare_model", "DistributedSampler",
+)  # fmt: skip
+_MODEL_PARALLEL = re.compile(r"(?i)tp|tensor|model|pp|pipe|cp|context|sp|seq|ep|expert")
+BOTH_WAYS = frozenset(("rank", "shard"))
+
+
+Answer = TypeVar("Answer")
+
+
+def noted(question: Callable[[Flow], Answer]) -> Callable[[Flow], Answer]:
+    """Asked by many rules, answered once for each program."""
+
+    @wraps(question)
+    def asked(flow: Flow) -> Answer:
+        if question.__name__ not in flow.notes:
+            flow.notes[question.__name__] = question(flow)
+        answer: Answer = flow.notes[question.__name__]
+        return answer
+
+    return asked
+
+
+@dataclass(frozen=True, slots=True)
+class Backward:
+    op: Op
+    loss: Value
+
+    @property
+    def loop(self) -> Loop | None:
+        return self.op.loops[-1] if self.op.loops else None
+
+
+def event_of(op: Op) -> Event:
+    lines = op.module.lines
+    text = lines[op.line - 1].strip()[:200] if op.line <= len(lines) else ""
+    return Event(op.module.source, op.line, "code", text, op.line)
+
+
+def hit(*ops: Op, **fields: object) -> Hit:
+    return Hit(tuple(event_of(op) for op in ops), fields)
+
+
+def modules(setup: Setup, pattern: str) -> Iterator[tuple[Flow, Module]]:
+    """Files of all programs that have such a word, each once."""
+    seen = set()
+    for flow in setup.flows:
+        for module in flow.nodes:
+            if module not in seen and re.search(pattern, module.text):
+                seen.add(module)
+                yield flow, module
+
+
+def once(hits: Iterator[Hit]) -> Iterator[Hit]:
+    """The same place of a file that several programs share is told once."""
+    seen = set()
+    for one in hits:
+        first = one.quoted[0]
+        if (first.source, first.line) not in seen:
+            seen.add((first.source, first.line))
+            yield one
+
+
+def distributed(setup: Setup) -> Iterator[Flow]:
+    for flow in setup.flows:
+        if is_distributed(flow):
+            yield flow
+
+
+@noted
+def is_distributed(flow: Flow) -> bool:
+    return flow.has(*_STARTS) or uses_horovod(flow) or any(is_deepspeed(op) for op in flow.calls("initialize"))
+
+
+def is_deepspeed(op: Op) -> bool:
+    return op.name.startswith("deepspeed") or "model_parameters" in op.keywords
+
+
+@noted
+def uses_horovod(flow: Flow) -> bool:
+    return any(op.name.startswith(("horovod", "hvd")) for op in flow.calls("init"))
+
+
+@noted
+def model_parallel(flow: Flow) -> bool:
+    """Ranks that hold parts of one model: splitting data or averaging gradients over all of them would be wrong."""
+    if flow.has(
+        "parallelize_module", "PipelineStage", "distribute_module", "initialize_model_parallel", "ColwiseParallel"
+    ):
+        return True
+    return flow.mentions(r"\bmegatron\b|\bparallel_state\b|\bmpu\b|PipelineModule|\brpc_sync\b|\brpc\.")
+
+
+@noted
+def backwards(flow: Flow) -> list[Backward]:
+    found = []
+    for op in flow.calls("backward"):
+        of = op.of
+        if of is None:
+            continue
+        if op.name.startswith(".") and (
+            of.kind in ("accelerator", "model", "optimizer") or (op.args and not of.has("graph"))
+        ):
+            found.append(Backward(op, op.args[0] if op.args else Value()))
+        elif op.name.startswith("."):
+            found.append(Backward(op, of))
+        elif op.name == "torch.autograd.backward" and op.args:
+            found.append(Backward(op, op.args[0]))
+    return found
+
+
+@noted
+def steps(flow: Flow) -> list[Op]:
+    """Where weights change."""
+    found = []
+    for op in flow.calls("step"):
+        of = op.of
+        if of is None or not op.name.startswith("."):
+            continue
+        optimizer = of.kind in ("optimizer", "scaler") or (of.kind == "model" and of.wrap == "deepspeed")
+        if optimizer or (of.kind == "" and re.search(r"(?i)opt(?:im\w*)?(?:\.|\[\w*\])?$", _receiver(op))):
+            found.append(op)
+    return found
+
+
+@noted
+def zeros(flow: Flow) -> list[Op]:
+    found = list(flow.calls("zero_grad", "zero_grad_buffer"))
+    found += [op for op in flow.ops if op.kind == "setattr" and op.target.endswith(".grad")]
+    found += [op for op in flow.calls("zero_", "fill_") if op.of is not None and op.of.has("grad")]
+    return sorted(found, key=lambda op: op.index)
+
+
+def _receiver(op: Op) -> str:
+    import ast
+
+    func = getattr(op.node, "func", None)
+    return ast.unparse(func.value) if isinstance(func, ast.Attribute) else ""
+
+
+@noted
+def gradient_reductions(flow: Flow) -> list[Op]:
+    """Collectives on gradients, called by the program itself."""
+    found = []
+    for op in flow.calls(
+        "all_reduce",
+        "allreduce",
+        "allreduce_",
+        "all_reduce_coalesced",
+        "reduce_scatter",
+        "reduce",
+        "broadcast",
+        "all_gather",
+    ):
+        if any(value.has("grad") for value in (*op.args, *op.keywords.values())):
+            found.append(op)
+    return found
+
+
+@noted
+def reduces_by_hand(flow: Flow) -> bool:
+    """Also weights that are averaged, and what cannot be followed."""
+    if gradient_reductions(flow) or flow.has(
+        "register_hook", "register_post_accumulate_grad_hook", "finalize_model_grads"
+    ):
+        return True
+    return any(
+        any(value.kind == "params" for value in op.args) and (op.loops or op.last == "all_reduce")
+        for op in flow.calls("all_reduce", "allreduce")
+    ) or flow.mentions(
+        r"average_gradients|sync_grad|reduce_grad|allreduce_grad|_allreduce|grad\w*_all_?reduce|averager|LocalSGD"
+    )
+
+
+def wrapped(flow: Flow, *kinds: str) -> list[Op]:
+    """Wrapping calls of these kinds."""
+    found = []
+    for op in _wrapping(flow):
+        if (
+            (
+                op.kind == "call"
+                and op.result.kind == "model"
+                and op.result.made is op
+                and op.result.wrap in (kinds or ALL_WRAPS)
+            )
+            or (op.kind == "call" and op.last == "fully_shard" and (not kinds or "fsdp2" in kinds))
+            or (
+                (
+                    op.kind == "call"
+                    and op.result.items
+                    and (not kinds or {"deepspeed", "accelerate", "fabric"} & set(kinds))
+                )
+                and any(one.kind == "model" and one.wrap and one.made is op for one in op.result.items)
+            )
+        ):
+            found.append(op)
+    return found
+
+
+@noted
+def _wrapping(flow: Flow) -> list[Op]:
+    found = []
+    for op in flow.ops:
+        results = [op.result, *(op.result.items or ())]
+        if op.kind == "call" and (op.last == "fully_shard" or any(one.wrap and one.made is op for one in results)):
+            found.append(op)
+    return found
+
+
+ALL_WRAPS = ("ddp", "fsdp", "fsdp2", "deepspeed", "accelerate", "ray", "fabric")
+
+
+@noted
+def averages(flow: Flow) -> bool:
+    """A wrapper averages gradients over the ranks."""
+    return bool(wrapped(flow))
+
+
+def forwards(flow: Flow, root: Value | None = None) -> list[Op]:
+    return [op for op in flow.calls("forward") if op.of is not None and (root is None or op.of.base is root)]
+
+
+@noted
+def training_loops(flow: Flow) -> list[Loop]:
+    """The innermost loops around backward passes."""
+    found: list[Loop] = []
+    for backward in backwards(flow):
+        if backward.loop is not None and backward.loop not in found:
+            found.append(backward.loop)
+    return found
+
+
+def conditional(op: Op, loop: Loop) -> bool:
+    """Under a condition inside that loop; the conditions outside of it do not count."""
+    number = next((n for n, one in enumerate(op.loops) if one is loop), 0)
+    return any(guard.depth > number for guard in op.guards)
+
+
+def behind_modulo(op: Op) -> bool:
+    return any(guard.value.has("mod") or (guard.node is not None and _counts(guard.node)) for guard in op.guards)
+
+
+def _counts(node: object) -> bool:
+    import ast
+
+    return isinstance(node, ast.AST) and any(isinstance(part, ast.Mod) for part in ast.walk(node))
