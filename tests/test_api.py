@@ -53,7 +53,7 @@ def test_the_repr_is_one_short_line(log: Path, tmp_path: Path) -> None:
     assert len(repr(many)) < 100
     assert "\n" not in repr(many)
     alike = replace(report, verdict=replace(verdict, ranks=()))
-    assert repr(alike) == "<Report: device-out-of-memory, 97 % sure>"
+    assert repr(alike) == "<Report: device-out-of-memory, 99 % sure>"
 
 
 def test_the_report_converts_and_saves(log: Path, tmp_path: Path) -> None:

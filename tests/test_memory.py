@@ -241,17 +241,22 @@ def test_the_users_own_code_is_traced(tmp_path: Path, capsys: pytest.CaptureFixt
     assert found["peak"]["at"]["phase"] == "optimizer"
 
 
+def slowly(*values: object) -> Any:
+    """A process with torch of its own: a few of a kind are enough for every day."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 @pytest.mark.parametrize(
     ("code", "said"),
     [
         ("import sys; sys.exit(3)", "ends the program when it is imported"),
-        ("raise ValueError('no data')", "fails when it is imported: ValueError: no data"),
         ("def build(): return 1", "returned int"),
-        ("def other(): pass", "has no function build"),
-        ("def build(): raise RuntimeError('no such file')", "no such file"),
-        ("def build(): import sys; sys.exit('stop')", "SystemExit: stop"),
         ("import os; os._exit(7)", "ended with code 7"),
-        ("input('name? ')", "EOFError"),
+        slowly("raise ValueError('no data')", "fails when it is imported: ValueError: no data"),
+        slowly("def other(): pass", "has no function build"),
+        slowly("def build(): raise RuntimeError('no such file')", "no such file"),
+        slowly("def build(): import sys; sys.exit('stop')", "SystemExit: stop"),
+        slowly("input('name? ')", "EOFError"),
     ],
 )
 def test_code_that_does_not_work_is_one_clear_line(
@@ -274,8 +279,8 @@ def test_code_that_does_not_work_is_one_clear_line(
         ({}, [], 'no "model_type"'),
         ({**GPT2, "n_layer": 10**8}, [], "n_layer is 100,000,000"),
         ({**GPT2, "n_head": 5}, [], "does not build"),
-        (GPT2, ["--seq", "512"], "positions for 256 tokens"),
-        (GPT2, ["--seq", "64", "--tp", "3"], "--tp 3"),
+        slowly(GPT2, ["--seq", "512"], "positions for 256 tokens"),
+        slowly(GPT2, ["--seq", "64", "--tp", "3"], "--tp 3"),
     ],
 )
 def test_a_wrong_config_is_one_clear_line(

@@ -85,7 +85,7 @@ def truth() -> tuple[dict[str, Any], Any]:
 
 
 MEASURED, CASES = truth()
-SHORT = ("resnet-bf16", "falcon-autocast")
+SHORT = ("resnet-bf16",)
 """Of the development half: convolutions, and attention that is spelled out."""
 
 

@@ -118,12 +118,14 @@ def test_the_matrix_has_a_number_or_a_reason_in_every_cell() -> None:
 
 # -- running -------------------------------------------------------------------------------------------------------
 
-SMOKE = ["nan-check", "rank-killed", "disk-full", "port-in-use", "ddp-sampler-forgotten"]
-"""A crash, a lost rank, a full disk, a failed rendezvous and a silent error: all in seconds."""
+SMOKE = ["rank-killed", "disk-full", "ddp-sampler-forgotten"]
+"""A lost rank, a full disk and a silent error: all in seconds."""
+MORE = [pytest.param(id, marks=pytest.mark.slow, id=id) for id in ("nan-check", "port-in-use")]
+"""A crash, and a failed rendezvous."""
 
 
 @pytest.mark.parametrize("fixed", [False, True], ids=["fails", "cured"])
-@pytest.mark.parametrize("id", SMOKE)
+@pytest.mark.parametrize("id", [*SMOKE, *MORE])
 def test_a_case_fails_as_labelled_and_succeeds_with_its_cure(id: str, fixed: bool, tmp_path: Path) -> None:
     case = BY_ID[id]
     if why := lab.lacking(case):
