@@ -57,11 +57,11 @@ class _Frame:
     """How many conditions held when it was called."""
 
 
-_TELLS = re.compile(
-    r"torch|dist\b|ddp|fsdp|shard|rank|world|model|\bnet|loss|optim|grad|backward|batch|loader|sampler|dataset|state_dict"
-    r"|device|cuda|hvd|deepspeed|accelerat|strategy|train|eval|epoch|step|seed|tf\.|keras|ray",
-    re.I,
-)
+_TELLS = (
+    "torch", "dist", "ddp", "fsdp", "shard", "rank", "world", "model", "net", "loss", "optim", "grad", "backward", "batch",
+    "loader", "sampler", "dataset", "state_dict", "device", "cuda", "hvd", "deepspeed", "accelerat", "strategy", "train",
+    "eval", "epoch", "step", "seed", "tf.", "keras", "ray",
+)  # fmt: skip
 """A word of these stands in every function that rules ask about."""
 
 
@@ -142,7 +142,8 @@ class Flow(Libraries):
         tensors nor ranks tells nothing."""
         lines = module.text.split("\n")
         for name, node in module.functions.items():
-            if node not in self.covered and _TELLS.search("\n".join(lines[node.lineno - 1 : node.end_lineno])):
+            text = "\n".join(lines[node.lineno - 1 : node.end_lineno]).lower()
+            if node not in self.covered and any(word in text for word in _TELLS):
                 self._run(Value("function", name=name, node=node, module=module), (), {}, None)
         for name, one in module.classes.items():
             value = self._class(name, one, module)
@@ -337,7 +338,7 @@ class Flow(Libraries):
                 if of.kind in ("model", "instance") and (parts := parts_of(value)):
                     of.tags |= parts
                 if of.kind == "params" and target.attr == "grad" and value.const is None:
-                    op.name = "grad=None"
+                    op.name = op.last = "grad=None"
             case ast.Subscript():
                 of = self.value(target.value, frame)
                 key = self.value(target.slice, frame)

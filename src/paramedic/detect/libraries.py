@@ -59,7 +59,7 @@ class Libraries:
         return Value(tags=over.tags - {"graph"} if over.kind == "range" else over.tags, made=over.made)
 
     def _forward(self, op: Op, model: Value, every: list[Value]) -> Value:
-        op.name = "forward"
+        op.name = op.last = "forward"
         op.of = model
         tags = (union(every) - SCALES) | {"output"}
         if not op.no_grad:

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 from paramedic.detect.flow import Flow, flows
@@ -76,11 +77,18 @@ class Script:
     def calls(self) -> tuple[Event, ...]:
         return tuple(event for event in self.events if event.kind == "call")
 
-    def named(self, *names: str) -> Iterator[Event]:
+    @cached_property
+    def by_name(self) -> Mapping[str, list[Event]]:
         """Calls by the last part of their name."""
+        found: dict[str, list[Event]] = defaultdict(list)
         for call in self.calls:
-            if call.fields["name"].rsplit(".", 1)[-1] in names:
-                yield call
+            found[call.fields["name"].rsplit(".", 1)[-1]].append(call)
+        return dict(found)
+
+    def named(self, *names: str) -> Iterator[Event]:
+        """In the order of the file."""
+        there = [self.by_name[name] for name in names if name in self.by_name]
+        return iter(there[0] if len(there) == 1 else sorted(chain(*there), key=lambda call: call.seq))
 
 
 @dataclass(frozen=True)

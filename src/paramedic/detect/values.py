@@ -252,10 +252,11 @@ class Op:
     target: str = ""
     dropped: bool = False
     starred: bool = False
+    last: str = field(init=False)
+    """Of its name, the part behind the last dot."""
 
-    @property
-    def last(self) -> str:
-        return self.name.rsplit(".", 1)[-1]
+    def __post_init__(self) -> None:
+        self.last = self.name.rsplit(".", 1)[-1]
 
     @property
     def line(self) -> int:
