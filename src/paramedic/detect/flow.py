@@ -58,9 +58,9 @@ class _Frame:
 
 
 _TELLS = (
-    "torch", "dist", "ddp", "fsdp", "shard", "rank", "world", "model", "net", "loss", "optim", "grad", "backward", "batch",
-    "loader", "sampler", "dataset", "state_dict", "device", "cuda", "hvd", "deepspeed", "accelerat", "strategy", "train",
-    "eval", "epoch", "step", "seed", "tf.", "keras", "ray",
+    "torch", "dist", "ddp", "fsdp", "shard", "rank", "world", "model", "net", "loss", "optim", "grad",
+    "backward", "batch", "loader", "sampler", "dataset", "state_dict", "device", "cuda", "hvd", "deepspeed",
+    "accelerat", "strategy", "train", "eval", "epoch", "step", "seed", "tf.", "keras", "ray",
 )  # fmt: skip
 """A word of these stands in every function that rules ask about."""
 
