@@ -193,3 +193,11 @@ def test_a_watched_job_that_ends_well_is_told_what_its_program_does(tmp_path: Pa
 def test_no_logs_at_all_is_an_error_as_before(tmp_path: Path) -> None:
     with pytest.raises(ParamedicError, match="no such file"):
         pipeline.diagnose([str(tmp_path / "nothing.log")])
+
+
+def test_damaged_programs_are_survived(tmp_path: Path) -> None:
+    sys.path.insert(0, str(Path(__file__).parent.parent / "bench"))
+    import fuzz_programs
+
+    for number in range(1, 41):
+        fuzz_programs.once(number, tmp_path, shown=number % 20 == 0)
