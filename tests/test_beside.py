@@ -14,6 +14,7 @@ from paramedic import pipeline
 from paramedic.collect.beside import RAN, read_beside
 from paramedic.commands import main
 from paramedic.errors import ParamedicError
+from paramedic.report.timeline import timeline
 
 HEALTHY = "".join(f"rank {rank} epoch {epoch} loss {1 / (epoch + 1):.4f}\n" for epoch in range(6) for rank in range(2))
 SILENT = """
@@ -201,3 +202,10 @@ def test_damaged_programs_are_survived(tmp_path: Path) -> None:
 
     for number in range(1, 41):
         fuzz_programs.once(number, tmp_path, shown=number % 20 == 0)
+
+
+def test_a_line_of_the_program_has_no_place_on_the_time_line(tmp_path: Path) -> None:
+    report = pipeline.diagnose(job(tmp_path, SILENT))
+    drawn = timeline(report)
+    assert report.verdict is not None and drawn is not None
+    assert "first" not in drawn.kinds

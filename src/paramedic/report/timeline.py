@@ -117,8 +117,10 @@ def timeline(report: Report) -> Timeline | None:
 
 
 def _all_events(report: Report) -> list[Event]:
-    """The run's events, and what the verdict quotes should the run not hold it."""
+    """The run's events, and what the verdict quotes should the run not hold it. A line of a program has no time."""
+    timeless = {source.id for source in report.run.sources if source.kind in ("code", "command")}
     quoted = [evidence.event for evidence in report.verdict.evidence] if report.verdict else []
+    quoted = [event for event in quoted if event.source not in timeless and event.kind != "setting"]
     said = (event for event in report.run.events if event.kind != "metric")
     found = {_key(event): event for event in (*said, *quoted)}
     return sorted(found.values(), key=_key)
