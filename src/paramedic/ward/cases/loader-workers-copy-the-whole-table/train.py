@@ -6,6 +6,8 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
+ROWS_OF_REGION = [500_000, 3_000_000]
+
 
 class Interactions(Dataset):
     """User-item events; the table is read by whoever asks first."""
@@ -30,10 +32,9 @@ class Interactions(Dataset):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--num-workers", type=int, default=0)
-    parser.add_argument("--rows", type=int, default=2_000_000)
     args = parser.parse_args()
     dist.init_process_group("gloo")
-    dataset = Interactions(args.rows)
+    dataset = Interactions(ROWS_OF_REGION[dist.get_rank()])
     loader = DataLoader(dataset, batch_size=16, sampler=DistributedSampler(dataset), num_workers=args.num_workers)
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(30, 4))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
