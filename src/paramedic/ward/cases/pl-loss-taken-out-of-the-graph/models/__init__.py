@@ -1,0 +1,3 @@
+from models.multitask import MultiTask
+
+__all__ = ["MultiTask"]
