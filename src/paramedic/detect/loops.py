@@ -135,6 +135,8 @@ def model_parallel(flow: Flow) -> bool:
         "parallelize_module", "PipelineStage", "distribute_module", "initialize_model_parallel", "ColwiseParallel"
     ):
         return True
+    if any(op.args and op.args[0].has("rank") for op in flow.calls("Parameter")):
+        return True
     return flow.mentions(r"\bmegatron\b|\bparallel_state\b|\bmpu\b|PipelineModule|\brpc_sync\b|\brpc\.")
 
 
