@@ -182,7 +182,9 @@ def average_of_fresh_weights(setup: Setup) -> Iterator[Hit]:
                     continue
                 if flow.mentions(r"(?i)(?:ema|shadow|average\w*|swa\w*|teacher)\w*(?:\.\w+)*\.load_state_dict"):
                     continue
-                if flow.mentions(r"['\"]\w*(?:ema|shadow|average|swa|teacher)\w*['\"]"):
+                if flow.mentions(
+                    r"['\"](?:\w*_)?(?:ema|shadow|averaged?|swa|teacher|slow)(?:_(?:state|model|dict|weights|state_dict|params))?['\"]"
+                ):
                     continue
                 if any(one.index > later[-1].index and one.index < trained[0].op.index for one in copies):
                     continue

@@ -712,6 +712,8 @@ class Flow(Libraries):
             text = text_of(decorator)
             if re.search(r"no_grad|inference_mode", text):
                 self.contexts = (*self.contexts, Context("no_grad", None, True, Value()))
+            elif re.search(r"\b(?:lru_)?cache\b|\bonce\b", text):
+                self.loops = ()  # it runs once, wherever it is called
             elif re.search(r"rank_zero|main_process", text):
                 self.guards = (*self.guards, Guard(decorator, "first", "0", Value(), len(self.loops)))
         self.running.append(function)

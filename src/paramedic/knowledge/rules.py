@@ -39,6 +39,8 @@ BEFORE = frozenset(
         "code_evaluation",
         "code_memory",
         "code_speed",
+        "code_upkeep",
+        "code_averages",
         "code_checkpoints",
         "code_frameworks",
     )
