@@ -19,7 +19,7 @@ from paramedic.model import Event
 from paramedic.redact import redact
 
 RELEVANT = re.compile(
-    r"\b(?:torch|deepspeed|accelerate|lightning|pytorch_lightning|colossalai|horovod|TrainingArguments|tensorflow|megatron)\b"
+    r"\b(?:torch|deepspeed|accelerate|lightning|pytorch_lightning|colossalai|horovod|world_size|TrainingArguments|tensorflow|megatron)\b"
 )
 
 
@@ -116,7 +116,9 @@ class _Script:
 
 
 _SMALL = 12_000
-_BESIDE = re.compile(r"\b(?:world_size|WORLD_SIZE|learning_rate|batch_size|state_dict|LOCAL_RANK|torch\.(?:load|save))\b")
+_BESIDE = re.compile(
+    r"\b(?:world_size|WORLD_SIZE|learning_rate|batch_size|state_dict|LOCAL_RANK|torch\.(?:load|save))\b"
+)
 """Helpers and settings that a training program imports."""
 
 

@@ -116,6 +116,9 @@ def node_group_only(setup: Setup) -> Iterator[Hit]:
             for op in wrapped(flow, "ddp"):
                 group = op.argument("process_group")
                 made = group.made if group is not None and group.kind == "group" else None
+                if made is not None and made.last == "new_subgroups":
+                    yield hit(op, made)
+                    continue
                 ranks = made.argument("ranks", 0) if made is not None else None
                 if made is None or ranks is None or not isinstance(made.node, ast.Call):
                     continue
@@ -296,20 +299,19 @@ def _biased(flow: Flow, module: Module, cls: ast.ClassDef) -> Iterator[Hit]:
     made = text_of(init)
     whole = re.search(r"self\.bias\s*=\s*(.*)", made)
     split = re.search(r"self\.weight\s*=\s*(.*)", made)
-    biased: dict[str, ast.AST] = {}
+    biased: dict[str, int] = {}
     for node in ast.walk(forward):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and isinstance(node.value, ast.Call):
             if _adds_bias(node.value, made, whole, split):
-                biased[node.targets[0].id] = node
+                biased[node.targets[0].id] = node.lineno
             else:
                 biased.pop(node.targets[0].id, None)
     for node in ast.walk(forward):
         if not isinstance(node, ast.Call) or not node.args or not _sums_over_ranks(flow, module, node):
             continue
         first = node.args[0]
-        if isinstance(first, ast.Call) and _adds_bias(first, made, whole, split):
-            yield _at(module, node)
-        elif isinstance(first, ast.Name) and first.id in biased and node.lineno > biased[first.id].lineno:  # type: ignore[attr-defined]
+        early = isinstance(first, ast.Name) and biased.get(first.id, node.lineno) < node.lineno
+        if early or (isinstance(first, ast.Call) and _adds_bias(first, made, whole, split)):
             yield _at(module, node)
 
 
@@ -320,14 +322,13 @@ def _adds_bias(node: ast.Call, made: str, whole: re.Match[str] | None, split: re
     name = dotted(node.func)
     if name.rsplit(".", 1)[-1] == "linear" and len(node.args) > 2 and text_of(node.args[2]) == "self.bias":
         return bool(
-            whole
-            and split
-            and not _OF_RANK.search(whole[1])
-            and re.search(r"rank|chunk|narrow|//|split", split[1])
+            whole and split and not _OF_RANK.search(whole[1]) and re.search(r"rank|chunk|narrow|//|split", split[1])
         )
     if name.startswith("self.") and name.count(".") == 1:
         layer = re.search(rf"{re.escape(name)}\s*=\s*(?:torch\.)?nn\.Linear\((.*)\)", made)
-        return bool(layer and re.match(r"[^,]*//[^,]*(?:world|size|tp|rank|parallel)", layer[1]) and "bias" not in layer[1])
+        return bool(
+            layer and re.match(r"[^,]*//[^,]*(?:world|size|tp|rank|parallel)", layer[1]) and "bias" not in layer[1]
+        )
     return False
 
 

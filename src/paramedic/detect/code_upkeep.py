@@ -82,9 +82,6 @@ def _multiplies_rate(op: Op) -> bool:
     return False
 
 
-_LATEST = re.compile(r"\*")
-
-
 def latest_by_name(setup: Setup) -> Iterator[Hit]:
     """As text, step_900 comes after step_1200."""
 
@@ -93,8 +90,10 @@ def latest_by_name(setup: Setup) -> Iterator[Hit]:
             prefixes = _unpadded(flow)
             if not prefixes or not flow.has("load"):
                 continue
-            for function in [one for one in ast.walk(module.tree) if isinstance(one, Function)] or [module.tree]:
-                yield from _last_of(module, function, prefixes)
+            yield from _last_of(module, module.tree, prefixes)
+            for function in ast.walk(module.tree):
+                if isinstance(function, Function):
+                    yield from _last_of(module, function, prefixes)
 
     return once(found())
 
@@ -173,6 +172,7 @@ def average_of_fresh_weights(setup: Setup) -> Iterator[Hit]:
         for flow in setup.flows:
             trained = backwards(flow)
             copies = [op for op in flow.calls("deepcopy", "AveragedModel") if op.args and op.args[0].kind == "model"]
+            copies += [op for op in flow.calls("clone") if _of_all_weights(op)]
             if not trained or not copies or not _averages(flow):
                 continue
             restored = [op for op in flow.calls("load_state_dict") if op.index < trained[0].op.index]
@@ -188,11 +188,23 @@ def average_of_fresh_weights(setup: Setup) -> Iterator[Hit]:
                     continue
                 if any(one.index > later[-1].index and one.index < trained[0].op.index for one in copies):
                     continue
-                root = copy.args[0].base
+                root = copy.args[0].base if copy.args else copy.of.root if copy.of is not None else None
                 if any(op.of is not None and (op.of.base is root or op.of.kind in ("", "model")) for op in later):
                     yield hit(copy, later[0])
 
     return once(found())
+
+
+def _of_all_weights(op: Op) -> bool:
+    """`{name: p.detach().clone() for name, p in model.named_parameters()}`."""
+    loop = op.loops[-1].node if op.loops else None
+    return (
+        isinstance(loop, ast.DictComp | ast.ListComp)
+        and op.of is not None
+        and op.of.kind == "params"
+        and not op.of.has("grad")
+        and op.of.root is not None
+    )
 
 
 def _averages(flow: Flow) -> bool:
@@ -246,3 +258,50 @@ def _whole(module: Module, cls: ast.ClassDef) -> Iterator[Hit]:
             rf"in (?:zip\()?{re.escape(name)}", text
         ):
             yield _at(module, node)
+
+
+_HOOKS = (
+    "register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook", "register_backward_hook",
+    "register_full_backward_pre_hook",
+)  # fmt: skip
+
+
+def hooks_pile_up(setup: Setup) -> Iterator[Hit]:
+    """Hooks of a model that lives on, registered again in every epoch or step."""
+
+    def found() -> Iterator[Hit]:
+        for flow in setup.flows:
+            if flow.mentions(r"\.remove\(\)"):
+                continue
+            rounds = {id(loop.node) for one in backwards(flow) for loop in one.op.loops}
+            for op in flow.calls(*_HOOKS):
+                inside = [loop for loop in op.loops if id(loop.node) in rounds]
+                if not inside or any(guard.depth > 0 for guard in op.guards):
+                    continue
+                made = op.of.base.made if op.of is not None else None
+                if made is None or not made.within(inside[0]):
+                    yield hit(op, name=op.last)
+
+    return once(found())
+
+
+def one_micro_batch(setup: Setup) -> Iterator[Hit]:
+    """With a single micro-batch only one stage works at a time."""
+
+    def found() -> Iterator[Hit]:
+        for flow in setup.flows:
+            for op in flow.calls("ScheduleGPipe", "Schedule1F1B"):
+                count = op.argument("n_microbatches", 1)
+                stages = [one.argument("num_stages", 2) for one in flow.calls("PipelineStage")]
+                if count is None or count.number() != 1 or not op.name.startswith("torch"):
+                    continue
+                if _trains(op) and not any(one is not None and one.number() == 1 for one in stages):
+                    yield hit(op)
+
+    return once(found())
+
+
+def _trains(op: Op) -> bool:
+    """It trains: a schedule without a loss only computes."""
+    loss = op.argument("loss_fn", 2)
+    return loss is not None and loss.const is not None

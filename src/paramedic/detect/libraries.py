@@ -320,6 +320,9 @@ class Libraries:
         if last in ("len",) and first is not None:
             counted = {"len", "len:prepared"} if first.has("prepared") else {"len"}
             return Value("number", (first.tags - {"graph"}) | counted, attrs={"of": first})
+        if last in ("new_subgroups", "new_subgroups_by_enumeration"):
+            group = Value("group", tags, made=op)
+            return Value("tuple", tags, items=[group, Value("list", element=group)], made=op)
         if last == "new_group":
             return Value("group", tags, made=op, attrs={"ranks": first or Value()})
         if last in ("parse_args", "parse_known_args"):
