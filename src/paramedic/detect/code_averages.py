@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from paramedic.detect.flow import Flow
 from paramedic.detect.loops import (
+    at,
     averages,
     backwards,
     conditional,
@@ -27,13 +28,6 @@ from paramedic.detect.loops import (
 from paramedic.detect.program import Function, Module, dotted, text_of
 from paramedic.detect.setup import Hit, Setup
 from paramedic.detect.values import Op, Value
-from paramedic.model import Event
-
-
-def _at(module: Module, node: ast.AST, **fields: object) -> Hit:
-    line = getattr(node, "lineno", 1)
-    text = module.lines[line - 1].strip()[:200] if line <= len(module.lines) else ""
-    return Hit((Event(module.source, line, "code", text, line),), fields)
 
 
 def averaged_after_step(setup: Setup) -> Iterator[Hit]:
@@ -73,8 +67,7 @@ def hook_sums(setup: Setup) -> Iterator[Hit]:
                     continue
                 place = _sums(node)
                 if place is not None:
-                    at = _at(hook.module, place)
-                    yield Hit((*at.quoted, event_of(op)))
+                    yield Hit((*at(hook.module, place).quoted, event_of(op)))
 
     return once(found())
 
@@ -277,7 +270,7 @@ def _by_key(module: Module, cls: ast.ClassDef) -> Iterator[Hit]:
             continue
         for part in ast.walk(node):
             if isinstance(part, ast.Call) and dotted(part.func).rsplit(".", 1)[-1] in ("all_reduce", "all_gather"):
-                yield _at(module, part, name=over)
+                yield at(module, part, name=over)
 
 
 def bias_before_sum(setup: Setup) -> Iterator[Hit]:
@@ -312,7 +305,7 @@ def _biased(flow: Flow, module: Module, cls: ast.ClassDef) -> Iterator[Hit]:
         first = node.args[0]
         early = isinstance(first, ast.Name) and biased.get(first.id, node.lineno) < node.lineno
         if early or (isinstance(first, ast.Call) and _adds_bias(first, made, whole, split)):
-            yield _at(module, node)
+            yield at(module, node)
 
 
 _OF_RANK = re.compile(r"rank|chunk|\bsplit|narrow|//|None|/ ")

@@ -7,17 +7,10 @@ import re
 from collections.abc import Iterator
 
 from paramedic.detect.flow import Flow
-from paramedic.detect.loops import backwards, conditional, distributed, event_of, hit, modules, once, training_loops
+from paramedic.detect.loops import at, backwards, conditional, distributed, event_of, hit, modules, once, training_loops
 from paramedic.detect.program import Function, Module, dotted, text_of
 from paramedic.detect.setup import Hit, Setup
 from paramedic.detect.values import Op, Value
-from paramedic.model import Event
-
-
-def _at(module: Module, node: ast.AST, **fields: object) -> Hit:
-    line = getattr(node, "lineno", 1)
-    text = module.lines[line - 1].strip()[:200] if line <= len(module.lines) else ""
-    return Hit((Event(module.source, line, "code", text, line),), fields)
 
 
 def group_in_every_step(setup: Setup) -> Iterator[Hit]:
@@ -152,8 +145,9 @@ def _last_of(module: Module, function: ast.AST, prefixes: set[str]) -> Iterator[
         if not re.search(r"glob\(|listdir\(|iterdir\(", text):
             continue
         pattern = re.search(r"glob\([^'\"]*['\"]([^'\"]*)['\"]", text)
-        if pattern is None or any(_fits(prefix, pattern[1]) for prefix in prefixes):
-            yield _at(module, node)
+        known = pattern is None and re.search(r"(?i)ckpt|checkpoint|snapshot|save|weight", text)
+        if known or (pattern is not None and any(_fits(prefix, pattern[1]) for prefix in prefixes)):
+            yield at(module, node)
 
 
 def _keyed(node: ast.Call) -> bool:
@@ -257,7 +251,7 @@ def _whole(module: Module, cls: ast.ClassDef) -> Iterator[Hit]:
         if re.search(rf"{re.escape(name)}\b.*(?:lerp_|mul_|add_|copy_)", text) or re.search(
             rf"in (?:zip\()?{re.escape(name)}", text
         ):
-            yield _at(module, node)
+            yield at(module, node)
 
 
 _HOOKS = (
