@@ -472,6 +472,8 @@ def _explained(place: _Place, one: Finding, knowledge: Knowledge, setting: Setti
     rule = knowledge.rules[one.rule]
     prior = knowledge.priors.cause(one.symptom, setting)
     weights = rule.causes if one.symptom == rule.symptom else {}
+    if rule.before:  # a line of the program says its cause itself
+        prior = {**dict.fromkeys(weights, _UNHEARD_OF), **prior}
     some_only = bool(one.ranks) and place.ranks_seen > len(one.ranks)
     return replace(
         one,

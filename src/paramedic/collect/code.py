@@ -19,7 +19,7 @@ from paramedic.model import Event
 from paramedic.redact import redact
 
 RELEVANT = re.compile(
-    r"\b(?:torch|deepspeed|accelerate|lightning|pytorch_lightning|colossalai|horovod|TrainingArguments|tensorflow|megatron)\b"
+    r"\b(?:torch|deepspeed|accelerate|lightning|pytorch_lightning|colossalai|horovod|world_size|TrainingArguments|tensorflow|megatron)\b"
 )
 
 
@@ -115,6 +115,13 @@ class _Script:
     """Nodes whose text was read with the statement they belong to."""
 
 
+_SMALL = 12_000
+_BESIDE = re.compile(
+    r"\b(?:world_size|WORLD_SIZE|learning_rate|batch_size|state_dict|LOCAL_RANK|torch\.(?:load|save))\b"
+)
+"""Helpers and settings that a training program imports."""
+
+
 def read(name: str, text: str) -> tuple[list[Event], list[Section]]:
     """Raises Broken where it is no Python 3."""
     lines = text.split("\n")
@@ -125,6 +132,7 @@ def read(name: str, text: str) -> tuple[list[Event], list[Section]]:
         if not _MARKS.isdisjoint(names):
             script.marked.append(number)
         trains = trains or not _PROGRAM.isdisjoint(names)
+    trains = trains or (len(text) < _SMALL and _BESIDE.search(text) is not None)
     program = [_program(name, text)] if trains and len(text) < _LONGEST else []
     if not script.marked:
         return program, []

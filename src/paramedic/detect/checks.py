@@ -6,6 +6,7 @@ from types import ModuleType
 
 from paramedic.detect import (
     code,
+    code_averages,
     code_checkpoints,
     code_data,
     code_evaluation,
@@ -14,6 +15,7 @@ from paramedic.detect import (
     code_memory,
     code_replicas,
     code_speed,
+    code_upkeep,
     configs,
     deepspeed,
     footprint,
@@ -45,6 +47,8 @@ _ROOMS: tuple[ModuleType, ...] = (
     code_evaluation,
     code_memory,
     code_speed,
+    code_upkeep,
+    code_averages,
     code_checkpoints,
     code_frameworks,
 )

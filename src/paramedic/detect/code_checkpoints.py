@@ -154,16 +154,14 @@ def begins_anew(setup: Setup) -> Iterator[Hit]:
             ranges = [loop for loop in loops if loop.over.kind == "range"]
             if not counted or not ranges:
                 continue
+            key = re.escape(counted[0][1])
             used = flow.mentions(
-                rf"\[['\"]{re.escape(counted[0][1])}['\"]\]|\.get\(['\"]{re.escape(counted[0][1])}['\"]|\.pop\(['\"]{re.escape(counted[0][1])}"
+                rf"\[['\"]{key}['\"]\](?!\s*=[^=])|\.get\(['\"]{key}['\"]|\.pop\(['\"]{key}|\*\*\w*(?:state|ckpt|checkpoint)"
             )
             outer = ranges[0]
             start = outer.over.attrs.get("start", Value())
             if start.number() == 0 and not outer.over.has("loaded") and outer.over.made is not None:
-                if not used or not flow.mentions(
-                    r"(?:start|begin|first|resume|last|init\w*)_?\w*(?:epoch|step|iter)"
-                    r"|\bif \w+ (?:<|<=) \w+:\s*\n?\s*continue"
-                ):
+                if not used:
                     yield hit(outer.over.made, counted[0][0], key=counted[0][1])
 
     return once(found())

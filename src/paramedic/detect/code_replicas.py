@@ -84,6 +84,8 @@ def never_wrapped(setup: Setup) -> Iterator[Hit]:
             starts += [op for op in flow.calls("get_context", "TorchTrainer", "get_world_rank") if "ray" in op.name]
             if not starts or averages(flow) or model_parallel(flow) or reduces_by_hand(flow) or uses_horovod(flow):
                 continue
+            if flow.mentions(r"autograd\.Function\)"):
+                continue  # collectives of its own, between the layers
             if re.search(_WRAPPING, re.sub(r"(?m)^\s*(?:from|import) .*$", "", flow.module.text)):
                 continue
             for op in steps(flow):

@@ -225,7 +225,8 @@ def tiny_buckets(setup: Setup) -> Iterator[Hit]:
                 size = op.argument("bucket_cap_mb")
                 number = size.number() if size is not None else None
                 if number is not None and number <= 1:
-                    yield hit(op, size=number)
+                    found = hit(op, size=number)
+                    yield found if number < 1 else Hit(found.quoted, found.fields, "info")
 
     return once(found())
 

@@ -21,6 +21,7 @@ from paramedic.detect.values import (
     FIRST,
     MODEL_METHODS,
     MOST,
+    NEVER,
     OPPOSITE,
     SAME,
     Context,
@@ -38,6 +39,7 @@ from paramedic.detect.values import (
     is_rank,
     joined,
     leaves,
+    never_equal,
     node_is_number,
     parameter,
     parts_of,
@@ -265,6 +267,9 @@ class Flow(Libraries):
 
     def _if(self, node: ast.If, frame: _Frame) -> None:
         test = self.value(node.test, frame)
+        if test.equals == NEVER:
+            self._body(node.body if test.const else node.orelse, frame)
+            return
         label = test.label or guard_of(node.test)
         guard = Guard(node.test, label, test.equals, test, len(self.loops))
         opposite = Guard(node.test, OPPOSITE.get(label, label), "", test, len(self.loops))
@@ -298,11 +303,16 @@ class Flow(Libraries):
     def _enter(self, item: ast.withitem, frame: _Frame) -> None:
         count = len(self.ops)
         value = self.value(item.context_expr, frame)
-        sure = isinstance(item.context_expr, ast.Call) and not any(
-            isinstance(part, ast.IfExp) for part in ast.walk(item.context_expr)
+        expression = item.context_expr
+        if isinstance(expression, ast.IfExp) and len({op.node for op in self.ops[count:] if op.kind == "call"}) == 1:
+            test = self.value(expression.test, frame)
+            if test.equals == NEVER:
+                expression = expression.body if test.const else expression.orelse
+        sure = isinstance(expression, ast.Call) and not any(
+            isinstance(part, ast.IfExp) for part in ast.walk(expression)
         )
         found = [op for op in self.ops[count:] if op.kind == "call"]
-        entered = [Context(op.last, op.of, sure and op.node is item.context_expr, value) for op in found]
+        entered = [Context(op.last, op.of, sure and op.node is expression, value) for op in found]
         if not found:
             name = value.name.rsplit(".", 1)[-1]
             made = value.made
@@ -383,6 +393,8 @@ class Flow(Libraries):
                 return combined(node.op, self.value(node.left, frame), self.value(node.right, frame))
             case ast.UnaryOp():
                 value = self.value(node.operand, frame)
+                if isinstance(node.op, ast.Not) and value.equals == NEVER:
+                    return Value(tags=value.tags, const=not value.const, equals=NEVER)
                 if isinstance(node.op, ast.Not):
                     return Value(tags=value.tags, label=OPPOSITE.get(value.label, value.label))
                 number = value.number()
@@ -402,6 +414,8 @@ class Flow(Libraries):
                 return self._compare(node, frame)
             case ast.IfExp():
                 test = self.value(node.test, frame)
+                if test.equals == NEVER:
+                    return self.value(node.body if test.const else node.orelse, frame)
                 label = test.label or guard_of(node.test)
                 kept = self.guards
                 self.guards = (*kept, Guard(node.test, label, test.equals, test, len(self.loops)))
@@ -530,6 +544,8 @@ class Flow(Libraries):
             return of.attrs[key.const]
         if isinstance(key.const, int) and of.items is not None and -len(of.items) <= key.const < len(of.items):
             return of.items[key.const]
+        if of.kind == "list" and of.element is not None and of.element.kind == "group":
+            return of.element
         hint = hint_of(key.const) if isinstance(key.const, str) else frozenset()
         kind = of.kind if of.kind in ("model", "params", "loader", "batch", "mesh", "tensor") else ""
         if of.kind == "model":
@@ -544,6 +560,8 @@ class Flow(Libraries):
     def _compare(self, node: ast.Compare, frame: _Frame) -> Value:
         values = [self.value(one, frame) for one in (node.left, *node.comparators)]
         tags = union(values) - {"graph"}
+        if len(values) == 2 and isinstance(node.ops[0], ast.Eq) and never_equal(*values):
+            return Value(tags=tags, const=False, equals=NEVER)
         if len(values) == 2:
             for left, right, text in ((values[0], values[1], node.comparators[0]), (values[1], values[0], node.left)):
                 if is_rank(left):
@@ -703,6 +721,8 @@ class Flow(Libraries):
             text = text_of(decorator)
             if re.search(r"no_grad|inference_mode", text):
                 self.contexts = (*self.contexts, Context("no_grad", None, True, Value()))
+            elif re.search(r"\b(?:lru_)?cache\b|\bonce\b", text):
+                self.loops = ()  # it runs once, wherever it is called
             elif re.search(r"rank_zero|main_process", text):
                 self.guards = (*self.guards, Guard(decorator, "first", "0", Value(), len(self.loops)))
         self.running.append(function)

@@ -95,6 +95,12 @@ class Libraries:
             if of is not None and first.const in of.attrs:
                 return of.attrs[first.const]
             return Value(tags=tags | hint_of(first.const), name=f"[{first.const}]", made=of.made if of else None)
+        if last == "getattr" and len(args) > 1 and args[0].kind == "model" and args[1].const in ("module", "_orig_mod"):
+            return (
+                Value("model", args[0].tags, root=args[0].base, attrs={"outer": args[0]}, made=args[0].made)
+                if args[0].wrap and args[1].const == "module"
+                else args[0]
+            )
         if last in ("int", "abs", "round") and "." not in name and first is not None:
             return Value(
                 "number",
@@ -278,6 +284,8 @@ class Libraries:
             )
         if last == "enumerate" and first is not None:
             number = Value("number", frozenset({"count"}), name="step")
+            if len(args) == 1 and not keywords:
+                number.attrs["over"] = first
             return Value(
                 "iter", tags, element=Value("tuple", tags, items=[number, self._element(first)]), attrs={"over": first}
             )
@@ -299,7 +307,11 @@ class Libraries:
                     "start": args[0] if len(args) > 1 else Value("number", const=0),
                 },
                 made=op,
-                element=Value("number", (tags - {"graph"}) | {"count"}),
+                element=Value(
+                    "number",
+                    (tags - {"graph"}) | {"count"},
+                    attrs={"below": args[-1] if len(args) == 1 else args[1] if len(args) > 1 else Value()},
+                ),
             )
         if last == "next" and first is not None:
             return self._element(first)
@@ -308,6 +320,9 @@ class Libraries:
         if last in ("len",) and first is not None:
             counted = {"len", "len:prepared"} if first.has("prepared") else {"len"}
             return Value("number", (first.tags - {"graph"}) | counted, attrs={"of": first})
+        if last in ("new_subgroups", "new_subgroups_by_enumeration"):
+            group = Value("group", tags, made=op)
+            return Value("tuple", tags, items=[group, Value("list", element=group)], made=op)
         if last == "new_group":
             return Value("group", tags, made=op, attrs={"ranks": first or Value()})
         if last in ("parse_args", "parse_known_args"):

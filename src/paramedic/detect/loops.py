@@ -88,6 +88,13 @@ def hit(*ops: Op, **fields: object) -> Hit:
     return Hit(tuple(event_of(op) for op in ops), fields)
 
 
+def at(module: Module, node: object, **fields: object) -> Hit:
+    """A place of the syntax tree."""
+    line = getattr(node, "lineno", 1)
+    text = module.lines[line - 1].strip()[:200] if line <= len(module.lines) else ""
+    return Hit((Event(module.source, line, "code", text, line),), fields)
+
+
 def modules(setup: Setup, pattern: str) -> Iterator[tuple[Flow, Module]]:
     """Files of all programs that have such a word, each once."""
     seen = set()
@@ -134,6 +141,8 @@ def model_parallel(flow: Flow) -> bool:
     if flow.has(
         "parallelize_module", "PipelineStage", "distribute_module", "initialize_model_parallel", "ColwiseParallel"
     ):
+        return True
+    if any(op.args and op.args[0].has("rank") for op in flow.calls("Parameter")):
         return True
     return flow.mentions(r"\bmegatron\b|\bparallel_state\b|\bmpu\b|PipelineModule|\brpc_sync\b|\brpc\.")
 

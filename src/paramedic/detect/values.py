@@ -354,6 +354,32 @@ def parts_of_class(node: ast.AST | None) -> set[str]:
     return found
 
 
+NEVER = "never"
+"""A comparison whose answer is the same in every round."""
+
+
+def never_equal(one: Value, other: Value) -> bool:
+    """`i == n` for i below n, or `i % n == n`."""
+    for left, right in ((one, other), (other, one)):
+        op = left.attrs.get("op")
+        if op is not None:
+            if op.name == "Mod" and same_number(left.attrs["right"], right):
+                return True
+            continue
+        below, over = left.attrs.get("below"), left.attrs.get("over")
+        if below is not None and same_number(below, right):
+            return True
+        if over is not None and "op" not in right.attrs and right.has("len") and right.attrs.get("of") is over:
+            return True
+    return False
+
+
+def same_number(one: Value, other: Value) -> bool:
+    if one is other:
+        return one.name != "parameter" and not one.items
+    return one.number() is not None and one.number() == other.number()
+
+
 def by_rank(value: Value, test: Value) -> Value:
     """What is chosen by the rank depends on the rank."""
     if "rank" not in test.tags or value.has("rank") or value.kind in ("model", "optimizer", "scheduler", "function"):
@@ -369,6 +395,9 @@ def joined(one: Value, other: Value) -> Value:
     """Either of two values; what is known of both is kept."""
     if one is other or (other.known and other.const is None):
         return one
+    for inner, outer in ((one, other), (other, one)):
+        if inner.attrs.get("outer") is outer:
+            return inner  # `model.module` where there is one: what a helper that unwraps gives
     if one.known and one.const is None:
         return other
     better, worse = (one, other) if (one.kind and not other.kind) or one.wrap or not other.wrap else (other, one)
@@ -480,6 +509,10 @@ def hint_of(name: str) -> frozenset[str]:
 
 
 def variable(name: str) -> frozenset[str]:
+    if name in ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE"):
+        return frozenset({"local size"})
+    if name in ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"):
+        return frozenset({"rank", "local"})
     return (
         frozenset({"rank"})
         if name in _RANK_VARIABLES
@@ -515,7 +548,7 @@ def parameter(name: str, annotation: ast.expr | None) -> Value:
 
 def is_rank(value: Value) -> bool:
     """The rank itself, or the rank modulo something."""
-    if not value.has("rank") or not value.tags <= {"rank", "world", "mesh", "mod", "parameter"} or value.known:
+    if not value.has("rank") or not value.tags <= {"rank", "local", "world", "mesh", "mod", "parameter"} or value.known:
         return False
     op = value.attrs.get("op")
     return op is None or op.name == "Mod"

@@ -39,6 +39,8 @@ BEFORE = frozenset(
         "code_evaluation",
         "code_memory",
         "code_speed",
+        "code_upkeep",
+        "code_averages",
         "code_checkpoints",
         "code_frameworks",
     )
@@ -234,7 +236,10 @@ def _meaning(front: Mapping[str, Any], path: str, taxonomy: Taxonomy) -> Iterato
     symptom = taxonomy.symptoms.get(front.get("symptom", ""))
     if symptom is None:
         yield f"symptom {front.get('symptom')!r} is not of the taxonomy"
+    own = str(front.get("detector", "")).startswith("code_")  # a line of a program says its cause itself
     for cause in front.get("causes", ()):
+        if own and cause in taxonomy.causes:
+            continue
         if symptom and cause not in symptom.causes:
             yield f"cause {cause!r} is not among those of {symptom.id} in the taxonomy"
     for fix in front.get("fix", ()):
