@@ -20,17 +20,21 @@ HEALTHY = "".join(f"rank {rank} epoch {epoch} loss {1 / (epoch + 1):.4f}\n" for 
 SILENT = """
 import torch
 import torch.distributed as dist
-from torch.utils.data import DataLoader, DistributedSampler
+from torch.nn.parallel import DistributedDataParallel as DDP
 
-def train(data, model, optimizer):
-    sampler = DistributedSampler(data)
-    for epoch in range(6):
-        for x in DataLoader(data, sampler=sampler):
-            loss = model(x).sum()
-            loss.backward()
-            optimizer.step()
+def train(loader, net):
+    dist.init_process_group("gloo")
+    model = DDP(net)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in loader:
+        loss = torch.nn.functional.mse_loss(model.module(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    dist.destroy_process_group()
 """
-SOUND = SILENT.replace("range(6):\n", "range(6):\n        sampler.set_epoch(epoch)\n")
+SOUND = SILENT.replace("model.module(x)", "model(x)")
+RULE = "CODE180"
 HANGS = """
 import torch.distributed as dist
 
@@ -55,13 +59,13 @@ def test_what_the_log_does_not_say_is_told_by_the_program(tmp_path: Path) -> Non
     verdict = pipeline.diagnose(job(tmp_path, SILENT)).verdict
     assert verdict is not None
     assert (verdict.rule, verdict.symptom, verdict.ranks, verdict.severity) == (
-        "CODE101",
-        "non-convergence",
+        RULE,
+        "replica-divergence",
         (),
         "error",
     )
     where = verdict.evidence[0].event
-    assert (os.path.basename(where.source), where.line) == ("train.py", 7)
+    assert (os.path.basename(where.source), where.line) == ("train.py", 11)
 
 
 def test_a_sound_program_is_no_verdict(tmp_path: Path) -> None:
@@ -76,8 +80,8 @@ def test_the_log_alone_is_no_verdict(tmp_path: Path) -> None:
 def test_what_the_log_shows_comes_before_what_the_program_might_do(tmp_path: Path) -> None:
     report = pipeline.diagnose(job(tmp_path, SILENT, HEALTHY + "[rank1]: MemoryError: \n" + TIMEOUT))
     assert report.verdict is not None
-    assert report.verdict.rule != "CODE101"
-    assert "CODE101" in {one.rule for one in report.findings}
+    assert report.verdict.rule != RULE
+    assert RULE in {one.rule for one in report.findings}
 
 
 def test_a_program_that_leads_to_the_symptom_names_the_cause(tmp_path: Path) -> None:
@@ -99,7 +103,7 @@ def test_of_several_programs_only_the_one_that_was_started_is_a_witness(tmp_path
     assert pipeline.diagnose(paths).verdict is None
     started = ["torchrun", "--nproc-per-node", "2", str(tmp_path / "old.py")]
     verdict = pipeline.diagnose(paths, command=started).verdict
-    assert verdict is not None and verdict.rule == "CODE101"
+    assert verdict is not None and verdict.rule == RULE
     started[-1] = str(tmp_path / "train.py")
     assert pipeline.diagnose(paths, command=started).verdict is None
 
@@ -120,16 +124,14 @@ def test_modules_that_the_program_imports_ran_too(tmp_path: Path) -> None:
 
 
 def test_an_allowed_place_is_set_aside(tmp_path: Path) -> None:
-    program = SILENT.replace(
-        "DistributedSampler(data)", "DistributedSampler(data)  # paramedic: allow CODE101 fixed order"
-    )
+    program = SILENT.replace("model.module(x), y)", f"model.module(x), y)  # paramedic: allow {RULE} on purpose")
     report = pipeline.diagnose(job(tmp_path, program))
     assert report.verdict is None
-    assert "CODE101" in {one.rule for one in report.suppressed}
+    assert RULE in {one.rule for one in report.suppressed}
 
 
 def test_an_ignored_rule_is_no_verdict(tmp_path: Path) -> None:
-    assert pipeline.diagnose(job(tmp_path, SILENT), pipeline.Options(ignore=("CODE101",))).verdict is None
+    assert pipeline.diagnose(job(tmp_path, SILENT), pipeline.Options(ignore=(RULE,))).verdict is None
 
 
 def test_a_program_without_logs_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -145,7 +147,7 @@ def test_the_command_is_read_from_the_command_line(
     monkeypatch.chdir(tmp_path)
     command = ["--", "torchrun", "--nproc-per-node", "2", "train.py"]
     assert main(["diagnose", "job.log", "--format", "json", *command]) == 1
-    assert json.loads(capsys.readouterr().out)["verdict"]["rule"] == "CODE101"
+    assert json.loads(capsys.readouterr().out)["verdict"]["rule"] == RULE
 
 
 @pytest.mark.parametrize(
@@ -186,9 +188,9 @@ def test_a_watched_job_that_ends_well_is_told_what_its_program_does(tmp_path: Pa
     command = [sys.executable, "-m", "paramedic", "run", "--dir", "seen", "--", sys.executable, "train.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0
-    assert "set_epoch is never called" in done.stderr
+    assert "gradients are not reduced" in done.stderr
     report = json.loads((tmp_path / "seen" / "report.json").read_text())
-    assert report["verdict"]["rule"] == "CODE101"
+    assert report["verdict"]["rule"] == RULE
 
 
 def test_no_logs_at_all_is_an_error_as_before(tmp_path: Path) -> None:

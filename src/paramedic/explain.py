@@ -93,7 +93,6 @@ _SILENT = frozenset(
     ]
 )
 """What a job can have and still end well by its own words."""
-_STUCK = frozenset(["collective-hang", "rendezvous-setup-hang"])
 _CONVICTS = 0.7
 """A pattern in a program that is less often the failure than this is a remark, and no verdict."""
 _FORESEEN = 12.0
@@ -167,8 +166,8 @@ def _by_program(run: Run, foreseen: Sequence[Finding]) -> tuple[list[Finding], S
     """Nobody failed by the logs. What the program does wrong by itself, and nothing stops it from, is the verdict."""
     if not any(source.lines for source in run.sources):
         return [], foreseen
-    ended = any(event.fields.get("finished") for event in run.events if event.kind == "progress")
-    able = _SILENT if ended else _SILENT | _STUCK
+    trained = any(event.kind == "progress" for event in run.events)
+    able = _SILENT if trained else _SILENT | {"rendezvous-setup-hang"}
     sure = [one for one in foreseen if one.symptom in able and _convicts(one)]
     if not sure:
         return [], foreseen
