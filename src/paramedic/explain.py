@@ -166,9 +166,7 @@ def _by_program(run: Run, foreseen: Sequence[Finding]) -> tuple[list[Finding], S
     """Nobody failed by the logs. What the program does wrong by itself, and nothing stops it from, is the verdict."""
     if not any(source.lines for source in run.sources):
         return [], foreseen
-    trained = any(event.kind == "progress" for event in run.events)
-    able = _SILENT if trained else _SILENT | {"rendezvous-setup-hang"}
-    sure = [one for one in foreseen if one.symptom in able and _convicts(one)]
+    sure = [one for one in foreseen if one.symptom in _SILENT and _convicts(one)]
     if not sure:
         return [], foreseen
     first = max(sure, key=lambda one: one.confidence)
