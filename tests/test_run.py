@@ -189,7 +189,9 @@ def test_training_is_the_same_bit_for_bit_with_and_without(tmp_path: Path, start
         assert (state["steps"], state["world_size"], state["stage"], state["off"]) == (24, 2, "ended", {})
         assert {"loss", "gradient_norm"} <= set(state["values"])  # type: ignore[call-overload]
         assert state["digests"]
-    assert json.loads((tmp_path / "d/report.json").read_text())["findings"] == [], err
+    report = json.loads((tmp_path / "d/report.json").read_text())
+    assert report["verdict"] is None, err
+    assert [one for one in report["findings"] if not one["rule"].startswith("CODE")] == [], err  # remarks on its text
 
 
 def test_replicas_that_part_and_a_loss_that_is_no_number_are_said_though_the_job_ends_well(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -30,6 +31,7 @@ on in at of to for with without from by as not no does do did can cannot could w
 there how what why which please
 """
 _SMALL = frozenset(_SMALL_WORDS.split())
+_WITHOUT_DIGITS = str.maketrans("", "", "0123456789")
 _WORDS = re.compile(r"[a-z']+", re.I)
 _NUMBERS = {"one": 1, "two": 2, "three": 3, "four": 4, "eight": 8, "sixteen": 16}
 _N = rf"(\d{{1,6}}|{'|'.join(_NUMBERS)})"
@@ -70,11 +72,20 @@ def told_in(item: Input, ranked: bool) -> str:
     return spoken.strip() if is_prose(spoken) else ""
 
 
+def _repeats(lines: list[str]) -> bool:
+    """Half of the lines, and three at least, differ only in their numbers from others: nobody types so."""
+    shapes = Counter(line.translate(_WITHOUT_DIGITS) for line in lines)
+    again = [count for count in shapes.values() if count > 1]
+    return sum(again) >= max(3, len(lines) / 2)
+
+
 def is_prose(text: str) -> bool:
     """Sentences, not lines that a program prints. One or two lines may be terse: somebody typed them."""
     lines = [line for line in text.split("\n") if line.strip()]
     words = _WORDS.findall(text)
     if len(words) < 2 or 8 * sum(_LOG_LINE.search(line[:500]) is not None for line in lines) > len(lines):
+        return False
+    if _repeats(lines):
         return False
     if len(lines) <= 2:
         return 2 * sum(map(len, words)) > sum(len(line.replace(" ", "")) for line in lines)
