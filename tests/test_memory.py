@@ -206,6 +206,7 @@ def test_every_kind_of_model_and_strategy_gives_a_valid_document(made: dict[str,
     assert found["timeline"]["points"]
 
 
+@pytest.mark.slow
 def test_a_trace_on_the_cpu_matches_what_the_cpus_allocator_saw() -> None:
     code = Path(__file__).with_name("memory_real.py")
     done = subprocess.run([sys.executable, str(code)], capture_output=True, text=True, timeout=290, check=True)
@@ -367,6 +368,7 @@ def test_no_torch_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
         guard.find_torch()
 
 
+@pytest.mark.slow
 def test_another_architecture_than_the_config_names_is_told(
     configs: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

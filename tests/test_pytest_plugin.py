@@ -143,6 +143,7 @@ def test_it(ranks):
     assert "_pytest" not in result.stdout.str()
 
 
+@pytest.mark.slow
 def test_outcomes_other_than_pass_and_failure(run: Run) -> None:
     result = run(
         """

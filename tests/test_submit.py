@@ -99,6 +99,7 @@ def test_a_step_that_does_not_fit_the_card_is_not_started(tmp_path: Path) -> Non
     assert not [*preflight._memory(first_plan(spec, "train-1", str(tmp_path)))]
 
 
+@pytest.mark.slow
 def test_a_step_that_cannot_be_estimated_is_said_and_does_not_block(tmp_path: Path) -> None:
     spec = replace(SPEC, python=sys.executable, workdir=str(tmp_path), step="--entry nowhere.py:build")
     (found,) = preflight._memory(first_plan(spec, "train-1", str(tmp_path)))
