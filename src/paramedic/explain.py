@@ -116,7 +116,7 @@ def explain(
     if first:
         echoes += [f for f in notes if f.consequence == "always"]
         notes = [f for f in notes if f.consequence != "always"]
-        first[0], foreseen = _confirmed(first[0], foreseen)
+        first[0] = _confirmed(first[0], foreseen)
     else:
         first, foreseen = _by_program(run, foreseen)
     earlier = _merged(f for f in errors if f.attempt != last and f.consequence == "never")
@@ -153,13 +153,13 @@ def foresee(run: Run, found: Iterable[Finding], knowledge: Knowledge, setting: S
     return Report(run=run, verdict=None, findings=tuple(findings), skipped=run.skipped)
 
 
-def _confirmed(first: Finding, foreseen: Sequence[Finding]) -> tuple[Finding, Sequence[Finding]]:
+def _confirmed(first: Finding, foreseen: Sequence[Finding]) -> Finding:
     """The program has what leads to the very symptom: its cause is the likely one, and its line is evidence."""
     same = [one for one in foreseen if one.symptom == first.symptom and one.severity != "info"]
     named = {cause.id: _FORESEEN * cause.probability for one in same for cause in one.causes[:1]}
     weights = {cause: max(named.get(cause, 1.0), first.weights.get(cause, 1.0)) for cause in {*named, *first.weights}}
     evidence = (*first.evidence[: MAX_EVIDENCE - 1], *(one.evidence[0] for one in same[:2])) if same else first.evidence
-    return replace(first, weights=weights, evidence=evidence), foreseen
+    return replace(first, weights=weights, evidence=evidence)
 
 
 def _by_program(run: Run, foreseen: Sequence[Finding]) -> tuple[list[Finding], Sequence[Finding]]:

@@ -145,7 +145,10 @@ def _modules(text: str) -> Iterator[str]:
 def _ran(run: Run, files: Iterable[tree.File], named: Sequence[str]) -> Iterator[str]:
     """The names of the programs of the job. Where several could have been started nobody knows."""
     by_path = {os.path.realpath(file.path): file for file in files if is_program(file.name)}
-    imports = {path: _reached(path, by_path) for path in by_path}
+    by_module: dict[str, list[str]] = {}
+    for path in by_path:
+        by_module.setdefault(_module_of(path), []).append(path)
+    imports = {path: _reached(path, by_path, by_module) for path in by_path}
     words = {os.path.realpath(word) for word in named}
     started = [path for path in by_path if path in words]
     if not started:
@@ -163,11 +166,21 @@ def _ran(run: Run, files: Iterable[tree.File], named: Sequence[str]) -> Iterator
     yield from sorted(by_path[path].name for path in seen if by_path[path].name in known)
 
 
-def _reached(path: str, files: dict[str, tree.File]) -> list[str]:
+def _module_of(path: str) -> str:
+    """The last part of the name by which it is imported."""
+    return os.path.basename(path.removesuffix(f"{os.sep}__init__.py").removesuffix(".py"))
+
+
+def _reached(path: str, files: dict[str, tree.File], by_module: dict[str, list[str]]) -> list[str]:
     text = tree.text_of(files[path], []) or ""
     wanted = {module.lstrip(".").replace(".", os.sep) for module in _modules(text)}
-    ends = {f"{os.sep}{stem}{end}" for stem in wanted if stem for end in (".py", f"{os.sep}__init__.py")}
-    return [other for other in files if other != path and any(other.endswith(end) for end in ends)]
+    found = [
+        other
+        for stem in wanted
+        for other in by_module.get(os.path.basename(stem), ())
+        if other.endswith((f"{os.sep}{stem}.py", f"{os.sep}{stem}{os.sep}__init__.py"))
+    ]
+    return [other for other in dict.fromkeys(found) if other != path]
 
 
 def _is_no_program(path: str) -> bool:

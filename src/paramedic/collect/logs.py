@@ -41,7 +41,8 @@ _ODD = bytes(code for code in range(32) if code not in (7, 8, 9, 10, 12, 13, 27)
 _MAX_OPEN = 4_096
 _SILENCE = 20_000  # lines after which a traceback or a table that was never finished is given up
 _COMPLAINTS = 12  # of the tail's lines that speak of an error, the last ones
-_WITHOUT_DIGITS = str.maketrans("", "", "0123456789")
+WITHOUT_DIGITS = str.maketrans("", "", "0123456789")
+"""For `translate`: lines that differ only in their numbers become the same."""
 _PROGRESS = 64  # of each rank's lines in the tail that show it, the last ones
 _EVIDENCE = 4  # places that one series may need for the lines that show it
 _WITH_CONTEXT = 2  # of the lines with one literal so many keep those around them
@@ -447,7 +448,7 @@ class _Scan:
             peeled = item[2]
             rank = self.prefixes.whose(_speaker(peeled), None)
             last.setdefault(rank, item)
-            shape = peeled.text.translate(_WITHOUT_DIGITS)
+            shape = peeled.text.translate(WITHOUT_DIGITS)
             again[rank] = again.get(rank, 0) + (shapes.setdefault(rank, shape) == shape)
             if len(complaints) < _COMPLAINTS and complains(peeled.text):
                 complaints.append(item)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from paramedic.collect.archives import Input
-from paramedic.collect.logs import MAX_TEXT, LogRead
+from paramedic.collect.logs import MAX_TEXT, WITHOUT_DIGITS, LogRead
 from paramedic.collect.streams import SafeStream
 from paramedic.model import Event, Fact
 from paramedic.redact import clipped
@@ -31,7 +31,6 @@ on in at of to for with without from by as not no does do did can cannot could w
 there how what why which please
 """
 _SMALL = frozenset(_SMALL_WORDS.split())
-_WITHOUT_DIGITS = str.maketrans("", "", "0123456789")
 _WORDS = re.compile(r"[a-z']+", re.I)
 _NUMBERS = {"one": 1, "two": 2, "three": 3, "four": 4, "eight": 8, "sixteen": 16}
 _N = rf"(\d{{1,6}}|{'|'.join(_NUMBERS)})"
@@ -74,7 +73,7 @@ def told_in(item: Input, ranked: bool) -> str:
 
 def _repeats(lines: list[str]) -> bool:
     """Half of the lines, and three at least, differ only in their numbers from others: nobody types so."""
-    shapes = Counter(line.translate(_WITHOUT_DIGITS) for line in lines)
+    shapes = Counter(line.translate(WITHOUT_DIGITS) for line in lines)
     again = [count for count in shapes.values() if count > 1]
     return sum(again) >= max(3, len(lines) / 2)
 
