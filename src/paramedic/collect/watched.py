@@ -14,7 +14,7 @@ from paramedic.model import Event, Fact, Skipped, Source
 from paramedic.redact import clipped
 
 MAX_WATCHED = 8 << 20
-_MAX_TEXT, _MAX_ITEMS, _MAX_DEPTH = 400, 512, 6
+_MAX_TEXT, _MAX_ITEMS, _MAX_DEPTH = 400, 512, 8
 _MAGIC = b"paramedic-box 1\n"
 _SLOT = 256
 _MAX_BOX = len(_MAGIC) + 4096 * _SLOT

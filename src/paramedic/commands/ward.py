@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     running.add_argument("--jobs", type=_positive, default=1, metavar="N", help="cases at a time (default: 1)")
     running.add_argument("--shard", metavar="I/N", help="only the I-th of N parts of the work")
     running.add_argument("--output", metavar="DIR", help="keep the recordings of those that went as labelled there")
+    running.add_argument(
+        "--watched",
+        action="store_true",
+        help="start each under `paramedic run`, and keep what it saw, too",
+    )
     running.add_argument("--no-diagnosis", action="store_true", help="only see whether each goes as labelled")
     running.add_argument("--strict", action="store_true", help="exit code 1 for a wrong diagnosis, too")
     running.add_argument("--no-install", action="store_true", help="leave out cases whose environment is not there yet")
@@ -203,7 +209,8 @@ def _chosen(args: argparse.Namespace) -> list[Case]:
 def _variants(case: Case, args: argparse.Namespace) -> list[Variant]:
     from paramedic.ward import lab
 
-    return lab.variants(case) if args.variants and not args.fixed else [lab.canonical(case, args.fixed)]
+    chosen = lab.variants(case) if args.variants and not args.fixed else [lab.canonical(case, args.fixed)]
+    return [replace(variant, watched=True) for variant in chosen] if args.watched else chosen
 
 
 def _shard(work: list[tuple[Case, Variant]], shard: str | None) -> list[tuple[Case, Variant]]:
@@ -237,7 +244,7 @@ def _one(case: Case, variant: Variant, venvs: dict[str, Path | str], args: argpa
 
     row: Row = {
         "id": case.id,
-        "variant": CURED if args.fixed else variant.name,
+        "variant": CURED + ("-watched" if variant.watched else "") if args.fixed else variant.name,
         "symptom": case.truth.symptom,
     }
     venv = venvs[case.job(args.fixed).environment]

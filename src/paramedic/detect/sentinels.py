@@ -13,7 +13,7 @@ from paramedic.detect.calls import natural
 from paramedic.detect.match import on_events
 from paramedic.detect.watched import said_by, seen_ranks, watcher_of
 from paramedic.knowledge import Rule
-from paramedic.model import Finding, Run
+from paramedic.model import Event, Finding, Run
 
 _PERSISTS = 2
 _POINTS = 12
@@ -46,7 +46,7 @@ def loss_is_no_number(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterato
     ranks = seen_ranks(run)
     lost: dict[int, tuple[int, str]] = {}
     for rank, one in ranks.items():
-        values = _values(said_by(one.event), "loss")
+        values = values_of(one.event, "loss")
         bad = [(step, str(value)) for step, value in values if isinstance(value, str)]
         if len(values) >= _PERSISTS and all(isinstance(value, str) for _, value in values[-_PERSISTS:]):
             lost[rank] = bad[0]
@@ -106,8 +106,9 @@ def _limit(run: Run, place: str, rank: int) -> float:
     return float(_int(values.get("device_total"))) if isinstance(values, Mapping) else 0.0
 
 
-def _values(fields: Mapping[str, Any], name: str) -> list[tuple[int, Any]]:
-    values = fields.get("values")
+def values_of(event: Event, name: str) -> list[tuple[int, Any]]:
+    """A series as an agent kept it: by steps."""
+    values = said_by(event).get("values")
     series = _list(values.get(name)) if isinstance(values, Mapping) else []
     return [(one[0], one[1]) for one in series if isinstance(one, list) and len(one) == 2 and isinstance(one[0], int)]
 

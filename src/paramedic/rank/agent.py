@@ -43,6 +43,7 @@ class Agent:
         self.off: dict[str, str] = {}
         self.values: dict[str, Any] = {}
         self.digests: deque[dict[str, Any]] = deque(maxlen=16)
+        self.conduct: dict[str, Any] = {}
         self.box: Box | None = None
         self.clock = Clock()
         self.paused = False
@@ -229,6 +230,7 @@ class Agent:
             "connections": self._connections,
             "digests": list(self.digests),
             "values": self.values,
+            "conduct": self.conduct,
             "notes": list(self.notes),
             "off": self.off,
             "versions": _versions(),

@@ -43,6 +43,7 @@ def install(agent: Agent) -> None:
         "deepspeed.runtime.engine": torch.deepspeed,
     }
     look_at(patches, agent.guarded)
+    torch.watch_conduct()
     chain_excepthook(lambda *seen: agent.guarded("exception", _record, agent, *seen) if agent.is_watching else None)
 
 
@@ -91,6 +92,12 @@ class _Torch:
         self.inside = threading.local()
         self.of_optimizer: dict[int, int] = {}
         self.counted_elsewhere = False
+
+    def watch_conduct(self) -> None:
+        from .conduct import Conduct
+
+        self.conduct = Conduct(self.agent, self.sentinels, self.on_main_thread)
+        look_at(self.conduct.patches(), self.agent.guarded)
 
     def on_main_thread(self) -> bool:
         return self.agent.is_watching and threading.get_ident() == self.main
@@ -159,6 +166,7 @@ class _Torch:
         def made(*arguments: Any, **named: Any) -> Any:
             result = function(*arguments, **named)
             self.agent.guarded("groups", self.know_groups, c10d)
+            self.conduct.grouped()
             return result
 
         return made
@@ -179,6 +187,8 @@ class _Torch:
         @functools.wraps(function)
         def called(*arguments: Any, **named: Any) -> Any:
             box = agent.box
+            if name == "all_reduce" and self.on_main_thread():
+                self.conduct.heard("r")
             if box is None or getattr(inside, "one", False) or not agent.is_watching:
                 return function(*arguments, **named)
             what = agent.guarded("collectives", self.describe, said, arguments, named)
@@ -230,7 +240,9 @@ class _Torch:
             self.stepped()
 
     def stepped(self) -> None:
+        self.agent.guarded("conduct", self.conduct.stepped)
         self.agent.stepped()
+        self.sentinels.take_waiting()
         self.agent.guarded("agreement", self.sentinels.agreement)
 
     def loaders(self, module: Any) -> None:

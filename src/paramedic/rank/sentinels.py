@@ -16,6 +16,7 @@ from .agent import Agent
 _SHARE = 0.002  # of the time, for each sentinel
 _AT_LEAST = 0.2  # seconds between two looks
 _KEPT = 64
+_SERIES = ("loss", "gradient_norm", "clipped_norm")
 _PARAMETERS_A_STEP = 1 << 15  # on average, looked at for agreement
 
 
@@ -24,21 +25,24 @@ class Sentinels:
         self.agent = agent
         self.due: dict[str, float] = {}
         self.waiting: dict[str, tuple[int, Any, Any]] = {}
-        self.series: dict[str, deque[list[Any]]] = {name: deque(maxlen=_KEPT) for name in ("loss", "gradient_norm")}
+        self.series: dict[str, deque[list[Any]]] = {
+            name: deque(maxlen=_KEPT) for name in ("loss", "gradient_norm", "clipped_norm")
+        }
         self.models: list[Any] = []
+        self.uses: dict[str, Any] = {}
 
     def loss(self, tensors: Any) -> None:
         """The scalar from which the program starts its backward pass."""
         one = tensors[0] if isinstance(tensors, (list, tuple)) and len(tensors) == 1 else tensors
         if getattr(one, "numel", None) is not None and one.numel() == 1 and self._is_due("loss"):
-            self._look("loss", _local(one))
+            self._look("loss", local(one))
 
     def gradients(self, optimizer: Any) -> None:
         if not self._is_due("gradient_norm"):
             return
         torch = sys.modules["torch"]
         grads = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-        grads = [g for g in map(_local, grads) if g is not None and g.is_floating_point() and g.numel()]
+        grads = [g for g in map(local, grads) if g is not None and g.is_floating_point() and g.numel()]
         by_device: dict[Any, list[Any]] = {}
         for grad in grads:
             by_device.setdefault((grad.device, grad.dtype), []).append(grad)
@@ -47,16 +51,25 @@ class Sentinels:
                 norms = torch._foreach_norm(next(iter(by_device.values())))
                 self._look("gradient_norm", torch.stack(norms).float().norm())
 
+    def clipped(self, norm: Any) -> None:
+        """What the program's own clipping found, at steps that are the same on every rank."""
+        step = self.agent.steps + 1
+        if step & (step - 1) == 0 and getattr(norm, "numel", None) is not None and norm.numel() == 1:
+            self.take("clipped_norm", self._seen)
+            if (plain := local(norm.detach())) is not None:
+                self.send("clipped_norm", plain)
+                self.take("clipped_norm", self._seen)
+
     def replicated(self, model: Any) -> None:
         self.models.append(weakref.ref(model))
 
     def agreement(self) -> None:
         """A sum of all bits of the parameters, at steps that are the same on every rank."""
-        self._take("agreement", self._digested)
+        self.take("agreement", self._digested)
         step = self.agent.steps
         for number, reference in enumerate(self.models):
             model = reference()
-            parameters = [p for p in map(_local, model.parameters()) if p is not None] if model is not None else []
+            parameters = [p for p in map(local, model.parameters()) if p is not None] if model is not None else []
             size = sum(p.numel() for p in parameters)
             every = 16
             while every * _PARAMETERS_A_STEP < size:
@@ -64,27 +77,27 @@ class Sentinels:
             if parameters and (step % every == 0 or step in (1, 2, 4, 8)):
                 torch = sys.modules["torch"]
                 with torch.no_grad():
-                    sums = torch.stack([_bits(torch, p).sum(dtype=torch.int64) for p in parameters])
+                    sums = torch.stack([bits(torch, p).sum(dtype=torch.int64) for p in parameters])
                 name = "agreement" if number == 0 else f"agreement {number}"
-                self._send(name, sums)
-                self._take(name, self._digested)
+                self.send(name, sums)
+                self.take(name, self._digested)
 
     # -- fetching --------------------------------------------------------------------------------------------------
 
     def _is_due(self, what: str) -> bool:
-        self._take(what, self._seen)
+        self.take(what, self._seen)
         return time.monotonic() >= self.due.get(what, 0.0)
 
     def _look(self, what: str, tensor: Any) -> None:
         if tensor is None:
             return
         start = time.monotonic()
-        self._send(what, tensor.detach())
-        self._take(what, self._seen)
+        self.send(what, tensor.detach())
+        self.take(what, self._seen)
         now = time.monotonic()
         self.due[what] = now + max(_AT_LEAST, (now - start) / _SHARE)
 
-    def _send(self, what: str, tensor: Any) -> None:
+    def send(self, what: str, tensor: Any) -> None:
         if tensor.device.type == "cpu":
             self.waiting[what] = self.agent.steps, tensor, None
         elif tensor.device.type == "cuda":
@@ -97,11 +110,22 @@ class Sentinels:
             ready.record()
             self.waiting[what] = self.agent.steps, host, ready
 
-    def _take(self, what: str, use: Any) -> None:
+    def take(self, what: str, use: Any) -> None:
         step, tensor, ready = self.waiting.get(what, (0, None, None))
         if tensor is not None and (ready is None or ready.query()):
             del self.waiting[what]
             use(what, step, tensor)
+
+    def later(self, what: str, use: Any) -> None:
+        """What is not there yet is taken after one of the next steps."""
+        if what in self.waiting:
+            self.uses[what] = use
+
+    def take_waiting(self) -> None:
+        for what, use in list(self.uses.items()):
+            self.take(what, use)
+            if what not in self.waiting:
+                del self.uses[what]
 
     def _seen(self, what: str, step: int, tensor: Any) -> None:
         value = float(tensor)
@@ -117,13 +141,13 @@ class Sentinels:
         self.agent.digests.append({"what": what, "step": step, "digest": f"{digest:08x}", "of": len(sums)})
 
 
-def _bits(torch: Any, tensor: Any) -> Any:
+def bits(torch: Any, tensor: Any) -> Any:
     kinds = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     flat = tensor.detach()
     return flat.view(kinds[flat.element_size()]) if flat.dim() else flat.reshape(1).view(kinds[flat.element_size()])
 
 
-def _local(tensor: Any) -> Any:
+def local(tensor: Any) -> Any:
     """This rank's own part, as an ordinary tensor: an operation on a distributed one would communicate."""
     part = getattr(tensor, "_local_tensor", tensor)
     kinds = sys.modules["torch"].Tensor, sys.modules["torch"].nn.Parameter

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -13,12 +14,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from paramedic.errors import ParamedicError
+from paramedic.rank.box import MAGIC as BOX_MAGIC
+from paramedic.rank.box import SIZE as BOX_SIZE
 from paramedic.ward import environments
 from paramedic.ward.case import PROGRAMS, Case, Expect, Launch
 from paramedic.ward.launchers import WITHOUT_LAUNCHER, command, layouts
 from paramedic.ward.place import Place, cgroup_root, free_port, isolated, listener
 
 LARGEST_FILE = 4 << 20
+_WATCHED = "watched"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +31,12 @@ class Variant:
 
     layout: str
     ranks: int
+    watched: bool = False
+    """Under `paramedic run`, which leaves what it saw beside the job's own output."""
 
     @property
     def name(self) -> str:
-        return f"{self.layout}-{self.ranks}"
+        return f"{self.layout}-{self.ranks}" + ("-watched" if self.watched else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +119,15 @@ def run(case: Case, variant: Variant, fixed: bool, venv: Path, kept: Path) -> Ou
             if place.run(shlex.split(first.replace("{port}", str(port))), launch.env, log, launch.limit):
                 raise ParamedicError(f"{case.id}: {first!r} failed: {log.read_text(errors='replace')[-500:]}")
         words = command(launch, variant.layout, port, place)
+        started = _watching(words) if variant.watched else words
         kept.mkdir(parents=True, exist_ok=True)
         console = kept / "console.log"
         with listener(port, launch.hold_port):
             env = {key: value.replace("{port}", str(port)) for key, value in launch.env.items()}
-            code = place.run(words, env, console, launch.limit, launch.memory)
+            code = place.run(started, env, console, launch.limit, launch.memory)
         _keep(place.train / "logs", kept)
+        if variant.watched:
+            _keep_watched(place.train / _WATCHED, kept)
         if not console.stat().st_size and any(file != console for file in kept.iterdir()):
             console.unlink()
         result = _result(place.train / "result.json")
@@ -129,6 +138,27 @@ def run(case: Case, variant: Variant, fixed: bool, venv: Path, kept: Path) -> Ou
         time.monotonic() - began, shown.replace(str(place.bin) + "/", ""),
         environments.named_versions(launch.environment, venv),
     )  # fmt: skip
+
+
+def _watching(words: list[str]) -> list[str]:
+    """The same command as `paramedic run` starts it; its own Python, as the job's environment does not have us."""
+    return [sys.executable, "-m", "paramedic", "run", "--quiet", "--no-live", "--dir", _WATCHED, "--", *words]
+
+
+def _keep_watched(folder: Path, kept: Path) -> None:
+    """What the watcher saw, not what it said of it; black boxes without the room they reserve."""
+    for file in sorted(folder.glob("*/**/*")):
+        target = kept / file.relative_to(folder)
+        if not file.is_file() or not file.stat().st_size:
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        data = file.read_bytes()
+        if file.suffix == ".box":
+            head, slots = data[: len(BOX_MAGIC)], data[len(BOX_MAGIC) :]
+            rows = [slots[at : at + BOX_SIZE].rstrip(b"\0") for at in range(0, len(slots), BOX_SIZE)]
+            data = head + b"\n".join(row for row in rows if row)
+        if len(data) <= LARGEST_FILE:
+            target.write_bytes(data)
 
 
 def said(folder: Path) -> str:

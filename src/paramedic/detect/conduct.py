@@ -1,0 +1,235 @@
+"""What the agents in the ranks saw the program do, read as values: a recording is a stranger's file."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paramedic.detect import boxes
+from paramedic.detect.match import on_events
+from paramedic.detect.once import once
+from paramedic.detect.watched import Seen, said_by, seen_ranks
+from paramedic.knowledge import Rule
+from paramedic.model import Event, Finding, Run
+
+ENOUGH_STEPS = 3
+_BETWEEN_STAGES = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Parameters and gradients before a step, as digests; of each tensor a short one."""
+
+    tensors: int
+    shapes: int
+    parameters: int | None
+    gradients: int | None
+    each_parameters: tuple[int, ...]
+    each_gradients: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Loader:
+    place: str
+    sampler: str
+    shuffle: bool
+    replicas: int | None
+    rank: int | None
+    epochs: tuple[int | None, ...]
+    steps: tuple[int, ...]
+    """That had been made when each epoch began."""
+    prints: tuple[tuple[int, ...], ...]
+    """Of the first batches of each epoch."""
+    workers: int
+    batch_size: int
+    rows: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model inside DDP."""
+
+    ranks: int
+    forwards: int
+    not_averaged: int
+    without_gradients: int
+    of_them_in_training: int
+    steps_in_eval: int
+    in_no_optimizer: int
+    parameters: int
+    dropout: int
+    batch_norm: int
+
+
+@dataclass(frozen=True, slots=True)
+class Conduct:
+    """Of one rank."""
+
+    seen: Seen
+    steps: int
+    orders: Mapping[str, int]
+    places: Mapping[str, str]
+    calls: tuple[int, ...]
+    """Collectives called from Python in each of the first steps."""
+    looks: Mapping[tuple[int, int], Look]
+    """By optimizer and step."""
+    sharded: int
+    """Parameters of which this rank holds a part."""
+    rates: Mapping[int, tuple[float, ...]]
+    """Learning rates of the first optimizer, since the step at which they came."""
+    loaders: tuple[Loader, ...]
+    fed: tuple[int, ...]
+    models: tuple[Model, ...]
+    raw: Mapping[str, Any]
+
+    @property
+    def event(self) -> Event:
+        return self.seen.event
+
+    @property
+    def training(self) -> tuple[Loader, ...]:
+        """Loaders during whose epochs steps were made."""
+        return tuple(one for one in self.loaders if one.steps and max((*one.steps[1:], self.steps)) > one.steps[0])
+
+    def usual_order(self) -> str:
+        """Of most steps, if of most."""
+        if not self.orders:
+            return ""
+        order, count = max(self.orders.items(), key=lambda item: item[1])
+        return order if 2 * count > sum(self.orders.values()) >= ENOUGH_STEPS else ""
+
+    def place(self, letter: str) -> str:
+        return self.places.get(letter, "")
+
+
+@once
+def conducts(run: Run) -> dict[int, Conduct]:
+    """Of the ranks that trained; none where only one was seen."""
+    found = {}
+    for rank, seen in seen_ranks(run).items():
+        said = said_by(seen.event)
+        if isinstance(raw := said.get("conduct"), Mapping) and natural(said.get("steps")):
+            found[rank] = _read(seen, natural(said.get("steps")), raw)
+    return found if len(found) > 1 else {}
+
+
+def _read(seen: Seen, steps: int, raw: Mapping[str, Any]) -> Conduct:
+    optimizers = items(raw.get("optimizers"))
+    first = optimizers[0] if optimizers else {}
+    rates = [one for one in listed(first.get("rates")) if isinstance(one, list) and len(one) == 2]
+    return Conduct(
+        seen=seen,
+        steps=steps,
+        orders={str(order): natural(count) for order, count in mapping(raw.get("orders")).items()},
+        places={str(letter): str(place) for letter, place in mapping(raw.get("places")).items()},
+        calls=numbers(raw.get("calls")),
+        looks={
+            (natural(one.get("optimizer")), natural(one.get("step"))): _look(one) for one in items(raw.get("replicas"))
+        },
+        sharded=natural(first.get("sharded")),
+        rates={natural(step): tuple(float(r) for r in listed(values) if _is_number(r)) for step, values in rates},
+        loaders=tuple(map(_loader, items(raw.get("loaders")))),
+        fed=numbers(raw.get("fed")),
+        models=tuple(map(_model, items(raw.get("models")))),
+        raw=raw,
+    )
+
+
+def _look(one: Mapping[str, Any]) -> Look:
+    return Look(
+        natural(one.get("tensors")),
+        natural(one.get("shapes")),
+        _optional(one.get("parameters")),
+        _optional(one.get("gradients")),
+        numbers(one.get("each parameters")),
+        numbers(one.get("each gradients")),
+    )
+
+
+def _loader(one: Mapping[str, Any]) -> Loader:
+    return Loader(
+        place=str(one.get("place") or ""),
+        sampler=str(one.get("sampler") or ""),
+        shuffle=bool(one.get("shuffle")) or one.get("sampler") == "RandomSampler",
+        replicas=_optional(one.get("replicas")),
+        rank=_optional(one.get("rank")),
+        epochs=tuple(map(_optional, listed(one.get("epochs")))),
+        steps=numbers(one.get("steps")),
+        prints=tuple(numbers(epoch) for epoch in listed(one.get("prints"))),
+        workers=natural(one.get("workers")),
+        batch_size=natural(one.get("batch_size")),
+        rows=_optional(one.get("rows")),
+    )
+
+
+def _model(one: Mapping[str, Any]) -> Model:
+    return Model(*(natural(one.get(name)) for name in Model.__slots__))
+
+
+def are_replicas(run: Run) -> bool:
+    """Every rank holds the whole of the same model: DDP says so, or unlike batches meet like parameters."""
+    ranks = conducts(run)
+    world = max((natural(said_by(one.event).get("world_size")) for one in ranks.values()), default=0)
+    if len(ranks) < 2 or any(one.sharded for one in ranks.values()) or _in_stages(run):
+        return False
+    if all(any(model.ranks == world for model in one.models) for one in ranks.values()):
+        return True
+    return _held_alike(ranks) and (fed_unlike(ranks) or all("r" in one.usual_order() for one in ranks.values()))
+
+
+def _held_alike(ranks: Mapping[int, Conduct]) -> bool:
+    first = [one.looks.get((0, 1)) for one in ranks.values()]
+    return None not in first and len({look.shapes for look in first if look}) == 1
+
+
+def fed_unlike(ranks: Mapping[int, Conduct]) -> bool:
+    fed = [one.fed or tuple(p for loader in one.training[:1] for p in loader.prints[0]) for one in ranks.values()]
+    return all(fed) and len(set(fed)) > 1
+
+
+def _in_stages(run: Run) -> bool:
+    """Ranks that hand activations to each other are stages of one model."""
+    return any(call.op in _BETWEEN_STAGES for calls in boxes.calls_of(run).values() for call in calls)
+
+
+def finding(rule: Rule, ranks: Mapping[int, Conduct], who: Sequence[int], fields: Mapping[str, str]) -> Finding:
+    """With the state of those it names, or of the first ranks where it is true of all."""
+    events = [ranks[rank].event for rank in (who or sorted(ranks))[:3]]
+    at = f" ({fields['place']})" if fields.get("place") else ""
+    return on_events(rule, events, who if len(who) < len(ranks) else (), {**fields, "at": at})
+
+
+def odd_ones(values: Mapping[int, Any]) -> list[int]:
+    """Those who differ from what more than half have."""
+    usual, votes = Counter(values.values()).most_common(1)[0]
+    return sorted(rank for rank, value in values.items() if value != usual) if 2 * votes > len(values) else []
+
+
+def items(value: Any) -> list[Mapping[str, Any]]:
+    return [one for one in listed(value) if isinstance(one, Mapping)]
+
+
+def listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def natural(value: Any) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0
+
+
+def numbers(value: Any) -> tuple[int, ...]:
+    return tuple(one for one in listed(value) if isinstance(one, int))
+
+
+def _optional(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

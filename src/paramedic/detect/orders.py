@@ -1,0 +1,176 @@
+"""The order in which a watched program does its step: forward, backward, averaging, clipping, stepping, clearing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from paramedic.detect.conduct import ENOUGH_STEPS, Conduct, conducts, finding, listed, natural, numbers
+from paramedic.detect.watched import said_by
+from paramedic.knowledge import Rule
+from paramedic.model import Finding, Run
+
+_WORDS = {
+    "f": "forward", "n": "forward (not averaged)", "b": "backward", "r": "all_reduce", "z": "zero_grad", "u": "unscale",
+    "c": "clip", "x": "clip (of scaled gradients)", "s": "step", "l": "schedule", "e": "evaluation",
+}  # fmt: skip
+_MANY_CALLS = 8
+_UNITS = 4
+_OFTEN_DIVIDED_BY = 2
+"""Many a loss has a factor of one half."""
+_COSTS = 0.25
+"""Of the time of a step."""
+
+
+def shown(order: str) -> str:
+    """For people: `zfbs` is "zero_grad, forward, backward, step"."""
+    found = re.findall(r"([a-z])(\+?)", order)
+    return ", ".join(
+        _WORDS[letter] + (" (again and again)" if more else "") for letter, more in found if letter in _WORDS
+    )
+
+
+def _usual(run: Run) -> tuple[dict[int, Conduct], str]:
+    """The ranks, and the order that all of them mostly keep; none where they differ."""
+    ranks = conducts(run)
+    orders = {one.usual_order() for one in ranks.values()}
+    return ranks, orders.pop() if len(orders) == 1 else ""
+
+
+def _found(rule: Rule, ranks: Mapping[int, Conduct], order: str, letter: str) -> Finding:
+    place = ranks[min(ranks)].place(letter)
+    return finding(rule, ranks, [], {"order": shown(order), "place": place})
+
+
+def cleared_before_step(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Gradients are cleared after the last backward pass, and before the step that is to use them."""
+    ranks, order = _usual(run)
+    if re.search(r"b[^b]*z[^b]*s$", order):
+        yield _found(rule, ranks, order, "z")
+
+
+def never_cleared(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Backward passes add to what earlier steps have used already."""
+    ranks = conducts(run)
+    left = {rank: natural(one.raw.get("left_over")) for rank, one in ranks.items()}
+    if ranks and all(count >= ENOUGH_STEPS for count in left.values()):
+        order = ranks[min(ranks)].usual_order()
+        if not re.search(r"z[^b]*b", order):
+            yield _found(rule, ranks, order, "b")
+
+
+def clipped_in_vain(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Gradients are clipped when the step has used them, or before there are any."""
+    ranks, order = _usual(run)
+    if "c" in order and "b" in order and order.rfind("c") < order.rfind("b"):
+        yield _found(rule, ranks, order, "c")
+
+
+def clipped_while_scaled(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """The norm of gradients that are still multiplied by the loss scale is held against the limit."""
+    ranks, order = _usual(run)
+    if re.search(r"b\+?x", order):
+        yield _found(rule, ranks, order, "x")
+
+
+def each_part_averaged(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Several backward passes a step, and DDP averages after each of them."""
+    ranks, order = _usual(run)
+    parts = order.count("fb")
+    if parts > 1 and "n" not in order:
+        fields = {"parts": str(parts), "order": shown(order), "place": ranks[min(ranks)].place("b")}
+        yield finding(rule, ranks, [], fields)
+
+
+def one_call_each(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """As many all_reduce calls between the backward pass and the step as there are tensors."""
+    ranks, order = _usual(run)
+    tensors = [look.tensors for one in ranks.values() for look in one.looks.values()]
+    calls = [count for one in ranks.values() for count in one.calls[1:]]
+    if not tensors or not calls or not re.search(r"br\+[a-z+]*s$", order):
+        return
+    if min(calls) >= max(_MANY_CALLS, min(tensors)) and min(calls) <= 2 * max(tensors) + 2:
+        share = min(map(_share_of_collectives, ranks.values()))
+        fields = {"calls": str(min(calls)), "tensors": str(min(tensors)), "share": f"{share:.0%}"}
+        one = finding(rule, ranks, [], {**fields, "place": ranks[min(ranks)].place("r")})
+        yield one if share >= _COSTS else replace(one, severity="warning")
+
+
+def _share_of_collectives(one: Conduct) -> float:
+    """Of the time of the steps that were timed last, what collectives that Python called took."""
+    said = said_by(one.event)
+    parts = listed(said.get("parts"))
+    rows = [numbers_of(row) for row in listed(said.get("times_ms"))]
+    at = parts.index("collective") + 1 if "collective" in parts else 0
+    rows = [row for row in rows if at and len(row) > at and row[0] > 0]
+    return sum(row[at] for row in rows) / sum(row[0] for row in rows) if rows else 0.0
+
+
+def loss_divided_by_ranks(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """DDP divides by the number of ranks, and the loss had been divided by it before."""
+    ranks, order = _usual(run)
+    world = max((natural(said_by(one.event).get("world_size")) for one in ranks.values()), default=0)
+    if world < 2 or order.count("b") != 1 or "b+" in order:
+        return
+    for one in ranks.values():
+        sizes = {loader.batch_size for loader in one.training}
+        in_ddp = any(model.ranks == world and model.forwards for model in one.models)
+        factors = [numbers_of(each) for each in one.raw.get("factors") or []]
+        divided = factors and all(any(abs(f * world - 1) < 1e-6 for f in each) for each in factors)
+        if not in_ddp or not divided or world in sizes:
+            return
+    said = finding(rule, ranks, [], {"ranks": str(world), "place": ranks[min(ranks)].place("b")})
+    yield said if world > _OFTEN_DIVIDED_BY else replace(said, severity="warning")
+
+
+def numbers_of(value: object) -> list[float]:
+    found = value if isinstance(value, list) else []
+    return [float(one) for one in found if isinstance(one, (int, float)) and not isinstance(one, bool)]
+
+
+def trained_in_evaluation(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Nearly all steps of a model with dropout or batch statistics were made in evaluation mode."""
+    ranks = conducts(run)
+    for one in ranks.values():
+        if not any(2 * m.steps_in_eval > one.steps and (m.dropout or m.batch_norm) for m in one.models):
+            return
+    if ranks:
+        one = ranks[min(ranks)]
+        count = max(model.steps_in_eval for model in one.models)
+        yield finding(rule, ranks, [], {"count": str(count), "of": str(one.steps)})
+
+
+def evaluated_in_training(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Forward passes without gradients through a model with dropout, in training mode."""
+    ranks = conducts(run)
+    models = [model for one in ranks.values() for model in one.models if model.of_them_in_training]
+    if any((m.dropout or m.batch_norm) and m.of_them_in_training == m.without_gradients >= 2 for m in models):
+        place = next((one.place("e") for one in ranks.values() if one.place("e")), "")
+        count = max(model.of_them_in_training for model in models)
+        who = sorted(rank for rank, one in ranks.items() if any(model.of_them_in_training for model in one.models))
+        yield finding(rule, ranks, who if len(who) < len(ranks) else [], {"count": str(count), "place": place})
+
+
+def groups_in_loop(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """A process group is made in step after step."""
+    ranks = conducts(run)
+    for one in ranks.values():
+        made = {step for step in numbers(one.raw.get("groups")) if step}
+        if len(made) < 4 or 2 * natural(one.raw.get("groups_made")) < one.steps:
+            return
+    if ranks:
+        one = ranks[min(ranks)]
+        yield finding(rule, ranks, [], {"count": str(natural(one.raw.get("groups_made"))), "steps": str(one.steps)})
+
+
+def one_shard_unit(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """The whole model is one unit of FSDP: in the forward pass every rank holds all of it."""
+    ranks = conducts(run)
+    for one in ranks.values():
+        last = one.raw.get("sharded_last")
+        blocks = natural(last.get("blocks")) if isinstance(last, Mapping) else 0
+        if natural(one.raw.get("sharded_units")) != 1 or blocks < _UNITS:
+            return
+    if ranks:
+        yield finding(rule, ranks, [], {"blocks": str(ranks[min(ranks)].raw["sharded_last"]["blocks"])})

@@ -1,0 +1,185 @@
+"""Replicas that were watched: who started unlike, whose gradients were not averaged, who stepped otherwise."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from paramedic.detect.conduct import Conduct, Look, are_replicas, conducts, finding, odd_ones
+from paramedic.detect.hang import listed
+from paramedic.detect.once import once
+from paramedic.detect.sentinels import values_of
+from paramedic.knowledge import Rule
+from paramedic.model import Finding, Run
+
+_PERSISTS = 2
+_LARGEST_SPREAD = 1.01
+"""Of the same norm, between ranks: sums in another order differ far less."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """The same look of all ranks."""
+
+    number: int
+    looks: Mapping[int, Look]
+
+    @property
+    def parameters_agree(self) -> bool:
+        return len({look.parameters for look in self.looks.values()}) == 1
+
+    @property
+    def gradients_agree(self) -> bool:
+        return len({look.gradients for look in self.looks.values()}) == 1
+
+
+@once
+def _steps(run: Run) -> list[_Step]:
+    """Of the first optimizer, where all ranks hold tensors of the same shapes and were looked at."""
+    ranks = conducts(run)
+    at: dict[int, dict[int, Look]] = defaultdict(dict)
+    for rank, one in ranks.items():
+        for (optimizer, step), look in one.looks.items():
+            if optimizer == 0 and look.parameters is not None and look.gradients is not None:
+                at[step][rank] = look
+    whole = [_Step(step, looks) for step, looks in sorted(at.items()) if len(looks) == len(ranks)]
+    return [one for one in whole if len({look.shapes for look in one.looks.values()}) == 1]
+
+
+def gradients_not_averaged(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Replicas that began alike step with gradients of their own, and part."""
+    steps = _steps(run)
+    if not are_replicas(run) or len(steps) < _PERSISTS or not steps[0].parameters_agree:
+        return
+    apart = [one for one in steps if not one.gradients_agree]
+    if len(apart) < _PERSISTS or any(one.parameters_agree for one in steps[1:]):
+        return
+    ranks = conducts(run)
+    first = apart[0]
+    who = odd_ones({rank: look.gradients for rank, look in first.looks.items()})
+    yield finding(rule, ranks, who, {"step": str(first.number), "how": _how(ranks, first), "place": _forward(ranks)})
+
+
+def _how(ranks: Mapping[int, Conduct], step: _Step) -> str:
+    """What the program did in place of averaging."""
+    return next(_ways(ranks, step), "")
+
+
+def _ways(ranks: Mapping[int, Conduct], step: _Step) -> Iterator[str]:
+    models = [model for one in ranks.values() for model in one.models]
+    if models and not any(model.forwards for model in models):
+        yield "; the model inside DDP is called, not DDP itself"
+    if models and all(model.not_averaged == model.forwards for model in models):
+        yield "; every forward pass runs under no_sync()"
+    groups = defaultdict(list)
+    for rank, look in step.looks.items():
+        groups[look.gradients].append(rank)
+    if len(groups) > 1 and all(len(members) > 1 for members in groups.values()):
+        yield "; they agree only among ranks " + " and among ranks ".join(map(listed, groups.values()))
+    each = list(zip(*(look.each_gradients for look in step.looks.values()), strict=False))
+    unlike = sum(len(set(one)) > 1 for one in each)
+    if 0 < unlike < len(each):
+        yield f"; {unlike} of {len(each)} parameters are not averaged, the others are"
+    orders = {one.usual_order() for one in ranks.values()}
+    if any(order.startswith("r") and "r" not in order[order.rfind("b") :] for order in orders):
+        yield "; they are summed after the optimizer has used them"
+    if not models and not any("r" in order for order in orders):
+        yield "; nothing between the backward pass and the step averages them"
+
+
+def _forward(ranks: Mapping[int, Conduct]) -> str:
+    places = [one.place(letter) for one in ranks.values() for letter in "fnb" if one.place(letter)]
+    return places[0] if places else ""
+
+
+def started_unlike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Averaged gradients, but parameters that were never the same."""
+    steps = _steps(run)
+    alike = [one for one in steps if one.gradients_agree]
+    if not are_replicas(run) or len(alike) < _PERSISTS or any(one.parameters_agree for one in steps):
+        return
+    first = steps[0]
+    each = list(zip(*(look.each_parameters for look in first.looks.values()), strict=False))
+    unlike = sum(len(set(one)) > 1 for one in each)
+    who = odd_ones({rank: look.parameters for rank, look in first.looks.items()})
+    count = f"{unlike} of {len(each)}" if unlike < len(each) else f"all {len(each)}"
+    yield finding(rule, conducts(run), who, {"step": str(first.number), "count": count})
+
+
+def stepped_unlike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """The same parameters and gradients before a step, and other parameters after it."""
+    steps = _steps(run)
+    ranks = conducts(run)
+    if not are_replicas(run):
+        return
+    rates = {rank: tuple(sorted(one.rates.items())) for rank, one in ranks.items()}
+    same_rates = len(set(rates.values())) == 1
+    for before, after in pairwise(steps):
+        if before.parameters_agree and before.gradients_agree and not after.parameters_agree:
+            if not after.gradients_agree and same_rates:
+                return  # gradients have parted between the two looks: that is the first thing to say
+            who = odd_ones({rank: look.parameters for rank, look in after.looks.items()})
+            why = "" if same_rates else "; their learning rates differ"
+            yield finding(rule, ranks, who or odd_ones(rates), {"step": str(before.number), "why": why})
+            return
+
+
+def nothing_changes(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Step after step, gradients come and no parameter moves."""
+    ranks = conducts(run)
+    still = []
+    for rank, one in ranks.items():
+        looks = [look for (optimizer, _), look in sorted(one.looks.items()) if not optimizer and look.gradients]
+        moved = {look.parameters for look in looks}
+        if len(looks) > _PERSISTS and len(moved) == 1 and len({look.gradients for look in looks}) > 1:
+            still.append(rank)
+    if still and len(still) == len(ranks):
+        zero = all(rate == 0 for one in ranks.values() for rates in one.rates.values() for rate in rates)
+        last = max(step for _, step in ranks[still[0]].looks)
+        yield finding(rule, ranks, [], {"step": str(last), "why": "; the learning rate is 0" if zero else ""})
+
+
+def left_out_of_optimizer(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Parameters that ask for gradients, and that no optimizer has."""
+    ranks = conducts(run)
+    left = {rank: max((model.in_no_optimizer for model in one.models), default=0) for rank, one in ranks.items()}
+    if ranks and all(left.values()) and all(one.looks for one in ranks.values()):
+        one = ranks[min(ranks)]
+        model = max(one.models, key=lambda model: model.in_no_optimizer)
+        yield finding(rule, ranks, [], {"count": str(model.in_no_optimizer), "of": str(model.parameters)})
+
+
+def rates_unlike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Replicas that step with different learning rates."""
+    ranks = conducts(run)
+    rates = {rank: tuple(sorted(one.rates.items())) for rank, one in ranks.items()}
+    if are_replicas(run) and all(rates.values()) and len(set(rates.values())) > 1:
+        who = odd_ones(rates)
+        shown = sorted({f"{values[0]:g}" for one in rates.values() for _, values in one[-1:] if values})
+        yield finding(rule, ranks, who, {"rates": " and ".join(shown[:3])})
+
+
+def norms_unlike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Ranks that hold shards clip by the norm of what they hold."""
+    ranks = conducts(run)
+    if not ranks or not all(one.sharded or one.raw.get("sharded_units") for one in ranks.values()):
+        return
+    at: dict[int, dict[int, float]] = defaultdict(dict)
+    for rank, one in ranks.items():
+        for step, value in _norms(one):
+            at[step][rank] = value
+    unlike = [
+        (step, here)
+        for step, here in sorted(at.items())
+        if len(here) == len(ranks) and max(here.values()) > _LARGEST_SPREAD * min(here.values()) > 0
+    ]
+    if len(unlike) >= _PERSISTS:
+        step, here = unlike[0]
+        shown = ", ".join(f"{value:.4g}" for value in list(here.values())[:4])
+        yield finding(rule, ranks, [], {"step": str(step), "norms": shown, "place": ranks[min(ranks)].place("c")})
+
+
+def _norms(one: Conduct) -> list[tuple[int, float]]:
+    return [(step, float(value)) for step, value in values_of(one.event, "clipped_norm") if isinstance(value, float)]

@@ -1,0 +1,97 @@
+"""What a watched program read back and wrote: states that were left in the file, names that did not match, files that
+several ranks write."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+from paramedic.detect.conduct import Conduct, conducts, finding, items, listed, mapping, natural
+from paramedic.detect.orders import numbers_of
+from paramedic.detect.watched import said_by
+from paramedic.knowledge import Rule
+from paramedic.model import Finding, Run
+
+_STATES = ("optimizer", "scheduler", "scaler")
+
+
+def state_left_in_file(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """The file that training goes on from holds a state that the program has and does not take from it."""
+    ranks = conducts(run)
+    left: dict[int, tuple[str, str]] = {}
+    for rank, one in ranks.items():
+        restored = mapping(one.raw.get("states"))
+        for file in _resumed_from(one):
+            missing = [
+                what for what in _STATES if what in listed(file.get("holds")) and not natural(restored.get(what))
+            ]
+            missing = [what for what in missing if what != "scheduler" or "l" in "".join(one.orders)]
+            if missing:
+                left[rank] = str(file.get("path")), " and ".join(missing)
+    if left and len(left) == len(ranks):
+        path, what = left[min(left)]
+        yield finding(rule, ranks, [], {"what": what, "path": path})
+
+
+def _resumed_from(one: Conduct) -> list[Mapping[str, object]]:
+    """Files that were read before the first step, from the folder that the run itself writes its checkpoints to."""
+    folders = {os.path.dirname(str(file.get("path"))) for file in items(one.raw.get("saves")) if file.get("path")}
+    loads = [file for file in items(one.raw.get("loads")) if not natural(file.get("step")) and file.get("path")]
+    return [file for file in loads if os.path.dirname(str(file.get("path"))) in folders]
+
+
+def older_than_last(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Training goes on from a file beside which a later one of the same name but for its number lies."""
+    ranks = conducts(run)
+    older = {rank: [file for file in _resumed_from(one) if file.get("newer")] for rank, one in ranks.items()}
+    if ranks and all(older.values()):
+        file = older[min(older)][0]
+        yield finding(rule, ranks, [], {"path": str(file.get("path")), "newer": str(file.get("newer"))})
+
+
+def nothing_matched(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """No name of the file is a name of the model, and strict=False says nothing about it."""
+    ranks = conducts(run)
+    for rank, one in sorted(ranks.items()):
+        for match in items(one.raw.get("matched")):
+            given, unexpected = natural(match.get("given")), natural(match.get("unexpected"))
+            if given and unexpected == given and natural(match.get("missing")):
+                fields = {"given": str(given), "one": str(match.get("one")), "other": str(match.get("other"))}
+                everybody = all(items(other.raw.get("matched")) for other in ranks.values())
+                yield finding(rule, ranks, [] if everybody else [rank], fields)
+                return
+
+
+def rate_scaled_again(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """After the optimizer's state was read back, its rate is multiplied by the number of ranks once more."""
+    ranks = conducts(run)
+    for one in ranks.values():
+        loaded = listed(one.raw.get("loaded_rate"))
+        if len(loaded) != 2:
+            return
+        before = numbers_of(loaded[1])
+        after = [rates for step, rates in sorted(one.rates.items()) if step > natural(loaded[0])]
+        world = natural(said_by(one.event).get("world_size"))
+        if not before or not after or not after[0] or not before[0] or world < 2:
+            return
+        if not any(abs(after[0][0] / before[0] / factor - 1) < 1e-6 for factor in (world, world**0.5)):
+            return
+    if ranks:
+        one = ranks[min(ranks)]
+        before = numbers_of(listed(one.raw.get("loaded_rate"))[1])
+        after = [rates for step, rates in sorted(one.rates.items())]
+        yield finding(rule, ranks, [], {"before": f"{before[0]:g}", "after": f"{after[0][0]:g}"})
+
+
+def written_by_several(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Ranks of one node write the same file in the same step."""
+    ranks = conducts(run)
+    writers: dict[tuple[str | None, str, int], list[int]] = defaultdict(list)
+    for rank, one in sorted(ranks.items()):
+        for file in {(str(file.get("path")), natural(file.get("step"))) for file in items(one.raw.get("saves"))}:
+            writers[one.event.host, *file].append(rank)
+    several = {file: who for file, who in writers.items() if file[1] and len(who) > 1}
+    if several:
+        (_, path, _), who = max(several.items(), key=lambda item: len(item[1]))
+        yield finding(rule, ranks, [] if len(who) == len(ranks) else who, {"path": path, "count": str(len(who))})

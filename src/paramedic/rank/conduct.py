@@ -1,0 +1,547 @@
+"""What the program does with its parts: in which order it goes forward and backward, averages, clips and steps; what it
+feeds, loads and saves. Small facts by which ranks can be held against each other, and against what training in parallel
+asks for. Nothing is changed, and but for the first steps nothing is computed."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import sys
+import weakref
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from .agent import Agent
+from .hooks import own_place
+from .sentinels import Sentinels, bits, local
+
+LOOKS = (1, 2, 4, 8, 16, 64)
+"""Steps before which parameters and gradients are looked at, the same on every rank."""
+_SAMPLE = 4096  # elements of a tensor
+_TENSORS = 96  # that are told apart
+_ORDERS, _LETTERS, _CALLS = 12, 24, 24
+_LOADERS, _EPOCHS, _BATCHES, _FED = 6, 4, 4, 8
+_FILES = 8
+_GROUPS = 32
+_SIBLINGS = 256  # files in a folder
+_DEPTH = 4
+
+
+class Conduct:
+    """One method for each place in torch; what is seen goes into `said`, which the agent writes."""
+
+    def __init__(self, agent: Agent, sentinels: Sentinels, is_on: Callable[[], bool]) -> None:
+        self.agent, self.sentinels, self.is_on = agent, sentinels, is_on
+        self.letters = ""
+        self.depth = 0
+        self.scaled = False
+        self.numbers: dict[int, int] = {}
+        """Of optimizers, as they came."""
+        self.models: list[tuple[Any, dict[str, Any]]] = []
+        self.optimized: set[int] = set()
+        self.parameter: Callable[[], Any] = lambda: None
+        """The first that is optimized."""
+        self.calls_before = 0
+        self.said: dict[str, Any] = {
+            "orders": {}, "calls": [], "replicas": [], "loaders": [], "models": [], "fed": [], "optimizers": [],
+            "loads": [], "saves": [], "states": {}, "matched": [], "factors": [], "groups": [], "groups_made": 0,
+            "random": [], "sharded_units": 0, "left_over": 0, "places": {},
+        }  # fmt: skip
+        agent.conduct = self.said
+
+    def patches(self) -> dict[str, Callable[[Any], None]]:
+        return {
+            "torch.optim.optimizer": self.optimizers,
+            "torch.optim.lr_scheduler": self.schedulers,
+            "torch.nn.modules.module": self.modules,
+            "torch.nn.utils.clip_grad": self.clipping,
+            "torch.amp.grad_scaler": self.scalers,
+            "torch.utils.data.dataloader": self.loaders,
+            "torch.autograd": self.backwards,
+            "torch.serialization": self.files,
+            "torch.nn.parallel.distributed": self.replicas,
+            "torch.distributed.fsdp.fully_sharded_data_parallel": self.shards,
+            "torch.distributed.fsdp._fully_shard._fully_shard": self.sharded,
+        }
+
+    # -- the order of a step -----------------------------------------------------------------------------------------
+
+    def heard(self, letter: str) -> None:
+        """f forward, n forward without averaging, e forward without gradients, b backward, r all_reduce, l schedule,
+        u unscaled, z gradients cleared, c clipped, x clipped while scaled; a + after what comes again, s at the end."""
+        if letter not in self.said["places"]:
+            self.said["places"][letter] = own_place(sys._getframe(2))
+        if self.letters.endswith((letter, letter + "+")):
+            self.letters = self.letters.rstrip("+") + "+"
+        elif len(self.letters) < _LETTERS:
+            self.letters += letter
+
+    def stepped(self) -> None:
+        """A step has ended: its order is counted."""
+        orders, order = self.said["orders"], self.letters + "s"
+        if order in orders or len(orders) < _ORDERS:
+            orders[order] = orders.get(order, 0) + 1
+        self.letters = ""
+        count = self.agent.box.count if self.agent.box else 0
+        if len(self.said["calls"]) < _CALLS:
+            self.said["calls"].append(count - self.calls_before)
+        self.calls_before = count
+
+    def grouped(self) -> None:
+        """A process group was made."""
+        self.said["groups_made"] += 1
+        if len(self.said["groups"]) < _GROUPS:
+            self.said["groups"].append(self.agent.steps)
+
+    def tells(self, letter: str, function: Callable[..., Any], note: Callable[..., None] | None = None) -> Any:
+        """The function; each outermost call of it by the main thread is heard."""
+
+        @functools.wraps(function)
+        def told(*arguments: Any, **named: Any) -> Any:
+            if self.is_on():
+                if letter:
+                    self.heard(letter)
+                if note:
+                    self.agent.guarded("conduct: order", note, *arguments)
+            return function(*arguments, **named)
+
+        return told
+
+    # -- modules of torch ----------------------------------------------------------------------------------------------
+
+    def optimizers(self, module: Any) -> None:
+        base = module.Optimizer
+        base.zero_grad = self.tells("z", base.zero_grad)
+        module.register_optimizer_step_pre_hook(self.before_step)
+        load = base.load_state_dict
+
+        @functools.wraps(load)
+        def load_state_dict(optimizer: Any, *arguments: Any, **named: Any) -> Any:
+            result = load(optimizer, *arguments, **named)
+            if self.is_on():
+                self.agent.guarded("conduct: states", self.restored, "optimizer", optimizer)
+            return result
+
+        base.load_state_dict = load_state_dict
+
+    def before_step(self, optimizer: Any, *_: Any) -> None:
+        if self.is_on():
+            self.agent.guarded("conduct: replicas", self._before, optimizer)
+
+    def _before(self, optimizer: Any) -> None:
+        one = self._optimizer(optimizer)
+        step = self.agent.steps + 1
+        rates = [float(group["lr"]) for group in optimizer.param_groups[:4] if "lr" in group]
+        if rates and (not one["rates"] or one["rates"][-1][1] != rates) and len(one["rates"]) < _CALLS:
+            one["rates"].append([step, rates])
+        if step in LOOKS:
+            self._look(one, optimizer, step)
+            self._modes()
+        for reference, said in self.models:
+            if (model := reference()) is not None and not model.training:
+                said["steps_in_eval"] += 1
+
+    def _optimizer(self, optimizer: Any) -> dict[str, Any]:
+        found = self.said["optimizers"]
+        if id(optimizer) not in self.numbers and len(found) < 4:
+            parameters = [p for group in optimizer.param_groups for p in group["params"]]
+            self.optimized.update(map(id, parameters))
+            self.numbers[id(optimizer)] = len(found)
+            if not found and parameters:
+                self.parameter = weakref.ref(parameters[0])
+            found.append({"type": type(optimizer).__name__, "parameters": len(parameters), "rates": []})
+        number = self.numbers.get(id(optimizer))
+        return found[number] if number is not None else {"rates": [None] * _CALLS}
+
+    def _look(self, one: dict[str, Any], optimizer: Any, step: int) -> None:
+        """What replicas have in common if they are replicas: parameters, gradients; and what they draw."""
+        torch = sys.modules["torch"]
+        if torch.cuda.is_available() and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+            return
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        whole = [p for p in parameters if _is_whole(p) and local(p) is not None and local(p).numel()]
+        one["sharded"] = sum(not _is_whole(p) for p in parameters)
+        if step <= LOOKS[1]:
+            self.said["random"].append([step, zlib.crc32(torch.random.get_rng_state().numpy().tobytes())])
+        if not whole or len({p.device for p in whole}) > 1:
+            return
+        shapes = zlib.crc32(repr([tuple(p.shape) for p in whole]).encode())
+        number = self.said["optimizers"].index(one)
+        row = {"optimizer": number, "step": step, "tensors": len(whole), "shapes": shapes}
+        self.said["replicas"].append(row)
+        with torch.no_grad():
+            for what, tensors in (("parameters", whole), ("gradients", [p.grad for p in whole])):
+                held = [local(t) if t is not None else None for t in tensors]
+                present = [t for t in held if t is not None]
+                if present:
+                    sums = torch.stack([_sampled(torch, t) for t in present])
+                    name = f"{what} {number} {step}"
+                    self.sentinels.send(name, sums)
+                    self.sentinels.take(name, functools.partial(_digested, row, what))
+                    self.sentinels.later(name, functools.partial(_digested, row, what))
+                row["none" if what == "gradients" else "held"] = len(held) - len(present)
+
+    def _modes(self) -> None:
+        for reference, said in self.models:
+            if (model := reference()) is not None and self.agent.steps + 1 >= LOOKS[2]:
+                trained = [p for p in model.parameters() if p.requires_grad]
+                said["in_no_optimizer"] = sum(id(p) not in self.optimized for p in trained)
+
+    def restored(self, what: str, one: Any) -> None:
+        states = self.said["states"]
+        states[what] = states.get(what, 0) + 1
+        if what == "optimizer":
+            self.said["loaded_rate"] = [
+                self.agent.steps,
+                [float(group["lr"]) for group in one.param_groups[:4] if "lr" in group],
+            ]
+
+    def schedulers(self, module: Any) -> None:
+        begin = module.LRScheduler._initial_step
+
+        @functools.wraps(begin)
+        def initial(scheduler: Any, *arguments: Any) -> Any:
+            before, result = self.letters, begin(scheduler, *arguments)
+            self.letters = before
+            return result
+
+        module.LRScheduler._initial_step = initial
+        kinds: list[Any] = [one for one in vars(module).values() if isinstance(one, type)]
+        for kind in kinds:
+            if "step" in vars(kind) and hasattr(kind, "get_last_lr"):
+                kind.step = self.tells("l", kind.step)
+            if "load_state_dict" in vars(kind) and hasattr(kind, "get_last_lr"):
+                kind.load_state_dict = self.tells(
+                    "", kind.load_state_dict, lambda one, *_: self.restored("scheduler", one)
+                )
+
+    def modules(self, module: Any) -> None:
+        base = module.Module
+        base.zero_grad = self.tells("z", base.zero_grad)
+        load = base.load_state_dict
+
+        @functools.wraps(load)
+        def load_state_dict(model: Any, given: Any, *arguments: Any, **named: Any) -> Any:
+            result = load(model, given, *arguments, **named)
+            if self.is_on():
+                self.agent.guarded("conduct: models", self.matched, model, given, result)
+            return result
+
+        base.load_state_dict = load_state_dict
+
+    def matched(self, model: Any, given: Any, result: Any) -> None:
+        if len(self.said["matched"]) < _FILES and hasattr(result, "missing_keys"):
+            self.said["matched"].append({
+                "model": type(model).__name__, "step": self.agent.steps, "given": len(given),
+                "missing": len(result.missing_keys), "unexpected": len(result.unexpected_keys),
+                "one": str(next(iter(result.unexpected_keys), ""))[:80],
+                "other": str(next(iter(result.missing_keys), ""))[:80],
+            })  # fmt: skip
+
+    def clipping(self, module: Any) -> None:
+        clip = module.clip_grad_norm_
+
+        @functools.wraps(clip)
+        def clip_grad_norm_(*arguments: Any, **named: Any) -> Any:
+            norm = clip(*arguments, **named)
+            if self.is_on():
+                self.heard("x" if self.scaled else "c")
+                self.agent.guarded("conduct: clipping", self.sentinels.clipped, norm)
+            return norm
+
+        module.clip_grad_norm_ = clip_grad_norm_
+
+    def scalers(self, module: Any) -> None:
+        kind = module.GradScaler
+
+        def scaled(scaler: Any, *_: Any) -> None:
+            self.scaled = bool(scaler.is_enabled())
+
+        def unscaled(*_: Any) -> None:
+            self.scaled = False
+
+        kind.scale = self.tells("", kind.scale, scaled)
+        kind.unscale_ = self.tells("u", kind.unscale_, unscaled)
+        kind.update = self.tells("", kind.update, unscaled)
+        kind.load_state_dict = self.tells("", kind.load_state_dict, lambda one, *_: self.restored("scaler", one))
+
+    def backwards(self, autograd: Any) -> None:
+        backward = autograd.backward
+
+        @functools.wraps(backward)
+        def heard(tensors: Any, *arguments: Any, **named: Any) -> Any:
+            if self.is_on():
+                self.agent.guarded("conduct: loss", self._backward, tensors)
+            return backward(tensors, *arguments, **named)
+
+        autograd.backward = heard
+
+    def _backward(self, tensors: Any) -> None:
+        grad = getattr(self.parameter(), "grad", None)
+        if grad is not None and "b" not in self.letters and self.agent.steps <= LOOKS[-2]:
+            mine = local(grad)
+            self.said["left_over"] += bool(mine is not None and mine.device.type == "cpu" and mine.any())
+        if self.agent.steps < LOOKS[2]:
+            loss = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors
+            factors = list(_factors(getattr(loss, "grad_fn", None)))
+            if factors and len(self.said["factors"]) < _FED:
+                self.said["factors"].append(factors)
+        self.heard("b")
+
+    # -- data --------------------------------------------------------------------------------------------------------
+
+    def loaders(self, module: Any) -> None:
+        begin, following = module.DataLoader.__iter__, module._BaseDataLoaderIter.__next__
+
+        @functools.wraps(begin)
+        def __iter__(loader: Any) -> Any:  # noqa: N807
+            batches = begin(loader)
+            if self.is_on():
+                self.agent.guarded("conduct: data", self._epoch, loader, batches)
+            return batches
+
+        @functools.wraps(following)
+        def __next__(batches: Any) -> Any:  # noqa: N807
+            batch = following(batches)
+            said = batches.__dict__.get("_paramedic")
+            if said is not None and self.is_on():
+                self.agent.guarded("conduct: data", self._batch, said, batch)
+            return batch
+
+        module.DataLoader.__iter__, module._BaseDataLoaderIter.__next__ = __iter__, __next__
+
+    def _epoch(self, loader: Any, batches: Any) -> None:
+        known = loader.__dict__.get("_paramedic")
+        if known is None:
+            if len(self.said["loaders"]) >= _LOADERS:
+                return
+            sampler = getattr(loader, "sampler", None)
+            known = {"place": own_place(sys._getframe(3)), "sampler": type(sampler).__name__, "epochs": [], "steps": []}
+            known |= {"prints": [], "counts": [], "batch_size": loader.batch_size, "workers": loader.num_workers}
+            for name, attribute in (("replicas", "num_replicas"), ("rank", "rank"), ("shuffle", "shuffle")):
+                value = getattr(sampler, attribute, None)
+                if isinstance(value, int):
+                    known[name] = value
+            known["rows"] = _length(getattr(loader, "dataset", None))
+            known["own"] = _length(sampler)
+            loader.__dict__["_paramedic"] = known
+            self.said["loaders"].append(known)
+        if len(known["epochs"]) < _EPOCHS:
+            epoch = getattr(getattr(loader, "sampler", None), "epoch", None)
+            known["epochs"].append(epoch if isinstance(epoch, int) else None)
+            known["steps"].append(self.agent.steps)
+            known["prints"].append([])
+            known["counts"].append(0)
+            batches.__dict__["_paramedic"] = known
+        else:
+            batches.__dict__.pop("_paramedic", None)
+
+    def _batch(self, said: dict[str, Any], batch: Any) -> None:
+        said["counts"][-1] += 1
+        if len(said["prints"][-1]) < _BATCHES:
+            said["prints"][-1].append(_print(batch))
+
+    # -- models ------------------------------------------------------------------------------------------------------
+
+    def replicas(self, module: Any) -> None:
+        self._wrapped(module.DistributedDataParallel, "ddp")
+
+    def shards(self, module: Any) -> None:
+        self._wrapped(module.FullyShardedDataParallel, "fsdp")
+
+    def sharded(self, module: Any) -> None:
+        shard = module.fully_shard
+
+        @functools.wraps(shard)
+        def fully_shard(model: Any, *arguments: Any, **named: Any) -> Any:
+            if self.is_on():
+                self.agent.guarded("conduct: models", self._unit, model)
+            return shard(model, *arguments, **named)
+
+        for name in vars(shard):
+            setattr(fully_shard, name, getattr(shard, name))
+        module.fully_shard = fully_shard
+
+    def _unit(self, model: Any) -> None:
+        for one in model if isinstance(model, (list, tuple)) else [model]:
+            self.said["sharded_units"] += 1
+            self.said["sharded_last"] = _described(one)
+
+    def _wrapped(self, kind: Any, name: str) -> None:
+        initialise, forward = kind.__init__, kind.forward
+
+        @functools.wraps(initialise)
+        def __init__(model: Any, inner: Any, *arguments: Any, **named: Any) -> None:  # noqa: N807
+            described = self.agent.guarded("conduct: models", _described, inner)
+            initialise(model, inner, *arguments, **named)
+            if self.is_on():
+                self.agent.guarded("conduct: models", self._made, model, name, described or {})
+
+        @functools.wraps(forward)
+        def entered(model: Any, *arguments: Any, **named: Any) -> Any:
+            if sys.modules["torch"].compiler.is_compiling() or self.depth or not self.is_on():
+                return forward(model, *arguments, **named)
+            self.agent.guarded("conduct: models", self._forward, model, arguments, named)
+            self.depth += 1
+            try:
+                return forward(model, *arguments, **named)
+            finally:
+                self.depth -= 1
+
+        kind.__init__, kind.forward = __init__, entered
+
+    def _made(self, model: Any, kind: str, described: dict[str, Any]) -> None:
+        if kind == "fsdp":
+            self.said["sharded_units"] += 1
+            self.said["sharded_last"] = described
+        if len(self.models) >= _LOADERS or kind == "fsdp":
+            return
+        group = getattr(model, "process_group", None)
+        said = {"kind": kind, "ranks": group.size() if group is not None else 0, "steps_in_eval": 0, "forwards": 0}
+        said |= {"not_averaged": 0, "without_gradients": 0, "of_them_in_training": 0, **described}
+        self.said["models"].append(said)
+        self.models.append((weakref.ref(model), said))
+        model.__dict__["_paramedic"] = said
+
+    def _forward(self, model: Any, arguments: Any, named: Any) -> None:
+        torch = sys.modules["torch"]
+        said = model.__dict__.get("_paramedic", {})
+        if not torch.is_grad_enabled():
+            self.heard("e")
+            said["without_gradients"] = said.get("without_gradients", 0) + 1
+            said["of_them_in_training"] = said.get("of_them_in_training", 0) + bool(model.training)
+            return
+        averages = getattr(model, "require_backward_grad_sync", True)
+        self.heard("f" if averages else "n")
+        said["forwards"] = said.get("forwards", 0) + 1
+        said["not_averaged"] = said.get("not_averaged", 0) + (not averages)
+        if len(self.said["fed"]) < _FED:
+            self.said["fed"].append(_print((arguments, named)))
+
+    # -- files -------------------------------------------------------------------------------------------------------
+
+    def files(self, serialization: Any) -> None:
+        load = serialization.load
+
+        @functools.wraps(load)
+        def loaded(*arguments: Any, **named: Any) -> Any:
+            result = load(*arguments, **named)
+            if self.is_on():
+                self.agent.guarded("conduct: files", self._file, "loads", arguments[:1] or (named.get("f"),), result)
+            return result
+
+        serialization.load = loaded
+        serialization.save = self.tells(
+            "", serialization.save, lambda what, file=None, *_: self._file("saves", (file,), what)
+        )
+
+    def _file(self, way: str, file: tuple[Any, ...], content: Any) -> None:
+        path = os.path.abspath(os.fspath(file[0])) if isinstance(file[0], (str, os.PathLike)) else ""
+        if len(self.said[way]) < _FILES:
+            said = {"path": str(path)[-160:], "step": self.agent.steps, "holds": sorted(set(_states(content)))}
+            if way == "loads" and path and not self.agent.steps:
+                said["newer"] = _newer(str(path))
+            self.said[way].append(said)
+
+
+def _factors(node: Any) -> Iterator[float]:
+    """By which numbers the program has multiplied or divided its loss, last first."""
+    for _ in range(_DEPTH):
+        name = node.name() if node is not None else ""
+        if name not in ("DivBackward0", "MulBackward0"):
+            return
+        following = [one for one, _ in node.next_functions if one is not None]
+        other = getattr(node, "_saved_other", None)
+        if other is None or other.numel() != 1 or other.device.type != "cpu" or len(following) != 1:
+            return
+        value, node = float(other), following[0]
+        if not value or node.name().startswith("Add"):
+            return  # the mean of two terms
+        yield 1 / value if name == "DivBackward0" else value
+
+
+def _is_whole(parameter: Any) -> bool:
+    placements = getattr(parameter, "placements", None)
+    return placements is None or all(one.is_replicate() for one in placements)
+
+
+def _sampled(torch: Any, tensor: Any) -> Any:
+    flat = bits(torch, tensor).reshape(-1)
+    return flat[:: max(1, flat.numel() // _SAMPLE)].sum(dtype=torch.int64)
+
+
+def _digested(row: dict[str, Any], what: str, _: str, __: int, sums: Any) -> None:
+    values = sums.tolist()
+    row[what] = zlib.crc32(repr(values).encode())
+    row["each " + what] = [value & 0xFFFF for value in values[:_TENSORS]]
+
+
+def _print(value: Any) -> int | None:
+    """Of the first tensors that a batch holds; of those on a GPU nothing, which would wait for it."""
+    said = [
+        (tuple(one.shape), one.reshape(-1)[:32].tolist(), one.reshape(-1)[-32:].tolist()) for one in _held(value, 0)
+    ]
+    return zlib.crc32(repr(said[:4]).encode()) if said else None
+
+
+def _held(value: Any, depth: int) -> Iterator[Any]:
+    if hasattr(value, "untyped_storage"):
+        if value.device.type == "cpu" and value.numel() and not hasattr(value, "_local_tensor"):
+            yield value.detach()
+    elif depth < _DEPTH:
+        inner = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+        for one in list(inner)[:8]:
+            yield from _held(one, depth + 1)
+
+
+def _states(content: Any, depth: int = 0) -> Iterator[str]:
+    """Which kinds of state a file holds, by what such states always have."""
+    if not isinstance(content, dict) or depth > 2:
+        return
+    names = content.keys()
+    if {"state", "param_groups"} <= names:
+        yield "optimizer"
+    elif {"last_epoch", "_step_count"} <= names:
+        yield "scheduler"
+    elif {"scale", "growth_factor"} <= names:
+        yield "scaler"
+    elif content and all(hasattr(one, "untyped_storage") for one in list(content.values())[:4]):
+        yield "tensors"
+    else:
+        for one in list(content.values())[:32]:
+            yield from _states(one, depth + 1)
+
+
+def _newer(path: str) -> str:
+    """A file beside it that is called the same but for its number, and was written later."""
+    folder, name = os.path.split(path)
+    alike, latest, found = re.sub(r"\d+", "#", name), os.stat(path).st_mtime + 0.01, ""
+    with os.scandir(folder) as files:
+        for file, _ in zip(files, range(_SIBLINGS), strict=False):
+            if re.sub(r"\d+", "#", file.name) == alike and file.is_file() and file.stat().st_mtime > latest:
+                latest, found = file.stat().st_mtime, file.name
+    return found
+
+
+def _described(model: Any) -> dict[str, Any]:
+    """What a wrapped model is made of."""
+    nn = sys.modules["torch"].nn
+    inner = list(model.modules())
+    blocks = [len(one) for one in inner if isinstance(one, nn.ModuleList)]
+    return {
+        "type": type(model).__name__,
+        "dropout": sum(isinstance(one, nn.modules.dropout._DropoutNd) and one.p > 0 for one in inner),
+        "batch_norm": sum(isinstance(one, nn.modules.batchnorm._BatchNorm) for one in inner),
+        "blocks": max(blocks, default=0),
+        "parameters": sum(1 for _ in model.parameters()),
+        "elements": sum(one.numel() for one in model.parameters()),
+    }
+
+
+def _length(value: Any) -> int | None:
+    try:
+        return len(value)
+    except (TypeError, NotImplementedError):
+        return None
