@@ -15,6 +15,8 @@ from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 
 ENOUGH_STEPS = 3
+WITHIN_A_MODEL = ("tp", "tensor", "model", "mp", "tensor_parallel", "cp", "context")
+"""What a mesh calls the dimension whose ranks hold parts of one model."""
 _BETWEEN_STAGES = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
 
 
@@ -177,6 +179,15 @@ def are_replicas(run: Run) -> bool:
     if all(any(model.ranks == world for model in one.models) for one in ranks.values()):
         return True
     return _held_alike(ranks) and (fed_unlike(ranks) or all("r" in one.usual_order() for one in ranks.values()))
+
+
+def are_sharded(run: Run) -> bool:
+    """FSDP over all ranks, and nothing else: what it does not shard is whole on every rank."""
+    ranks = conducts(run)
+    names = [str(group.get("desc")) for one in ranks.values() for group in items(said_by(one.event).get("groups"))]
+    parts = any(name.removeprefix("mesh_") in WITHIN_A_MODEL for name in names)
+    units = all(natural(one.raw.get("sharded_units")) and one.sharded for one in ranks.values())
+    return len(ranks) > 1 and units and not parts and not _in_stages(run)
 
 
 def _held_alike(ranks: Mapping[int, Conduct]) -> bool:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from paramedic.detect.conduct import Conduct, Loader, are_replicas, conducts, finding
+from paramedic.detect.conduct import WITHIN_A_MODEL, Conduct, Loader, are_replicas, conducts, finding
 from paramedic.detect.watched import said_by
 from paramedic.knowledge import Rule
 from paramedic.model import Finding, Run
 
 _SAME = 3
 """Batches that must be alike before it is no chance."""
-_WITHIN_A_MODEL = ("tp", "tensor", "model", "mp", "tensor_parallel", "cp", "context")
 
 
 def _first_batches(one: Conduct) -> tuple[int, ...]:
@@ -120,7 +119,7 @@ def _sharing(run: Run, ranks: Mapping[int, Conduct]) -> list[list[int]]:
     for one in ranks.values():
         for group in said_by(one.event).get("groups") or []:
             name = str(group.get("desc") or "") if isinstance(group, Mapping) else ""
-            if name.removeprefix("mesh_") in _WITHIN_A_MODEL:
+            if name.removeprefix("mesh_") in WITHIN_A_MODEL:
                 members = [rank for rank in group.get("ranks") or [] if rank in ranks]
                 if len(members) > 1 and members not in found:
                     found.append(members)

@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from paramedic.detect.conduct import ENOUGH_STEPS, Conduct, conducts, finding, listed, natural, numbers
-from paramedic.detect.watched import said_by
+from paramedic.detect.conduct import ENOUGH_STEPS, Conduct, conducts, finding, items, listed, natural, numbers
+from paramedic.detect.match import on_events
+from paramedic.detect.watched import said_by, seen_ranks
 from paramedic.knowledge import Rule
 from paramedic.model import Finding, Run
 
@@ -174,3 +175,21 @@ def one_shard_unit(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[F
             return
     if ranks:
         yield finding(rule, ranks, [], {"blocks": str(ranks[min(ranks)].raw["sharded_last"]["blocks"])})
+
+
+def trained_alone(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Ranks of one launch that train, and of which none ever joined a process group; or that all are rank 0 of 1."""
+    seen = {
+        rank: one for rank, one in seen_ranks(run).items() if natural(said_by(one.event).get("steps")) >= ENOUGH_STEPS
+    }
+    twins = [
+        one for one in seen.values() if any(n.get("kind") == "twin" for n in items(said_by(one.event).get("notes")))
+    ]
+    size = max((natural(said_by(one.event).get("world_size")) for one in seen.values()), default=0)
+    joined = any(items(said_by(one.event).get("groups")) for one in seen.values())
+    if twins and size == 1:
+        events = [one.event for one in twins]
+        yield on_events(rule, events[:3], (), {"how": "several processes of this job are each rank 0 of 1"})
+    elif size > 1 and len(seen) == size and not joined:
+        how = f"{size} ranks train, and none of them has joined a process group"
+        yield on_events(rule, [one.event for one in seen.values()][:3], (), {"how": how})

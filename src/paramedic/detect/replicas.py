@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from paramedic.detect.conduct import Conduct, Look, are_replicas, conducts, finding, odd_ones
+from paramedic.detect.conduct import Conduct, Look, are_replicas, are_sharded, conducts, finding, items, odd_ones
 from paramedic.detect.hang import listed
 from paramedic.detect.once import once
+from paramedic.detect.orders import numbers_of
 from paramedic.detect.sentinels import values_of
 from paramedic.knowledge import Rule
 from paramedic.model import Finding, Run
 
 _PERSISTS = 2
+_ROUNDING, _TINY = 1e-4, 1e-7
+_NOTHING, _LONG_ENOUGH = 1e-6, 20
 _LARGEST_SPREAD = 1.01
 """Of the same norm, between ranks: sums in another order differ far less."""
 
@@ -49,9 +53,9 @@ def _steps(run: Run) -> list[_Step]:
 
 
 def gradients_not_averaged(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
-    """Replicas that began alike step with gradients of their own, and part."""
+    """Replicas that began alike step with gradients of their own, and part; so do whole parameters beside shards."""
     steps = _steps(run)
-    if not are_replicas(run) or len(steps) < _PERSISTS or not steps[0].parameters_agree:
+    if not (are_replicas(run) or are_sharded(run)) or len(steps) < _PERSISTS or not steps[0].parameters_agree:
         return
     apart = [one for one in steps if not one.gradients_agree]
     if len(apart) < _PERSISTS or any(one.parameters_agree for one in steps[1:]):
@@ -82,7 +86,11 @@ def _ways(ranks: Mapping[int, Conduct], step: _Step) -> Iterator[str]:
     unlike = sum(len(set(one)) > 1 for one in each)
     if 0 < unlike < len(each):
         yield f"; {unlike} of {len(each)} parameters are not averaged, the others are"
+    if any(one.sharded for one in ranks.values()):
+        yield f"; these {len(each)} parameters are in no unit of FSDP"
     orders = {one.usual_order() for one in ranks.values()}
+    if any(re.search(r"n[^f]*s$", order) for order in orders):
+        yield "; the last backward pass before the step runs under no_sync()"
     if any(order.startswith("r") and "r" not in order[order.rfind("b") :] for order in orders):
         yield "; they are summed after the optimizer has used them"
     if not models and not any("r" in order for order in orders):
@@ -127,18 +135,75 @@ def stepped_unlike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[F
 
 
 def nothing_changes(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
-    """Step after step, gradients come and no parameter moves."""
+    """Step after step, and no parameter moves."""
     ranks = conducts(run)
-    still = []
-    for rank, one in ranks.items():
-        looks = [look for (optimizer, _), look in sorted(one.looks.items()) if not optimizer and look.gradients]
-        moved = {look.parameters for look in looks}
-        if len(looks) > _PERSISTS and len(moved) == 1 and len({look.gradients for look in looks}) > 1:
-            still.append(rank)
-    if still and len(still) == len(ranks):
-        zero = all(rate == 0 for one in ranks.values() for rates in one.rates.values() for rate in rates)
-        last = max(step for _, step in ranks[still[0]].looks)
-        yield finding(rule, ranks, [], {"step": str(last), "why": "; the learning rate is 0" if zero else ""})
+    looks = {rank: [one.looks[at] for at in sorted(one.looks) if not at[0]] for rank, one in ranks.items()}
+    if not looks or not all(
+        len(one) > _PERSISTS and len({look.parameters for look in one}) == 1 for one in looks.values()
+    ):
+        return
+    zero = all(rate == 0 for one in ranks.values() for rates in one.rates.values() for rate in rates)
+    without = all(look.gradients is None for one in looks.values() for look in one)
+    why = "; the learning rate is 0" if zero else "; what the optimizer holds gets no gradients" if without else ""
+    last = max(step for one in ranks.values() for _, step in one.looks)
+    yield finding(rule, ranks, [], {"step": str(last), "why": why})
+
+
+def summed_not_averaged(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """What the step uses is the sum of the ranks' own gradients."""
+    ranks = conducts(run)
+    orders = {one.usual_order() for one in ranks.values()}
+    if len(orders) != 1 or set("cxu") & set("".join(orders)) or any(one.sharded for one in ranks.values()):
+        return
+    own = not any(model.forwards for one in ranks.values() for model in one.models)
+    loss = [factor for one in ranks.values() for each in one.raw.get("factors") or [] for factor in numbers_of(each)]
+    if own and any(abs(factor * len(ranks) - 1) < 1e-6 for factor in loss):
+        return
+    rows = _matched(ranks, "sums", ("step",), "after backward", "at step") if own else []
+    rows += _matched(ranks, "buckets", ("step", "bucket"), "before", "after")
+    sums = [used for before, used in rows if _close(used, sum(before)) and not _close(used, sum(before) / len(before))]
+    if len(sums) >= _PERSISTS and len(sums) == len(rows):
+        hook = str(next(iter(ranks.values())).raw.get("hook") or "")
+        how = f" by the communication hook {hook.rpartition('.')[2]}" if hook and not own else ""
+        yield finding(rule, ranks, [], {"ranks": str(len(ranks)), "how": how, "place": _reduced(ranks)})
+
+
+def _matched(
+    ranks: Mapping[int, Conduct], what: str, keys: Sequence[str], before: str, after: str
+) -> list[tuple[list[float], float]]:
+    """What each rank had, and what all of them then got."""
+    at: dict[tuple[object, ...], list[tuple[float, float]]] = defaultdict(list)
+    for one in ranks.values():
+        for row in items(one.raw.get(what)):
+            if isinstance(row.get(before), float) and isinstance(row.get(after), float):
+                at[tuple(row.get(key) for key in keys)].append((row[before], row[after]))
+    whole = [rows for rows in at.values() if len(rows) == len(ranks)]
+    return [
+        ([own for own, _ in rows], rows[0][1])
+        for rows in whole
+        if all(_close(got, rows[0][1]) for _, got in rows) and abs(sum(own for own, _ in rows)) > _TINY
+    ]
+
+
+def _close(one: float, other: float) -> bool:
+    return abs(one - other) <= _ROUNDING * max(abs(one), abs(other))
+
+
+def _reduced(ranks: Mapping[int, Conduct]) -> str:
+    return next((one.place("r") for one in ranks.values() if one.place("r")), "")
+
+
+def rate_ran_out(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """For half of the steps or more, the learning rate is next to nothing."""
+    ranks = conducts(run)
+    for one in ranks.values():
+        rates = [(step, max(values)) for step, values in sorted(one.rates.items()) if values]
+        highest = max((rate for _, rate in rates), default=0.0)
+        over = next((step for step, _ in rates if all(r <= _NOTHING * highest for s, r in rates if s >= step)), None)
+        if not highest or over is None or over > one.steps / 2 or one.steps < _LONG_ENOUGH:
+            return
+    if ranks:
+        yield finding(rule, ranks, [], {"step": str(over), "steps": str(one.steps)})
 
 
 def left_out_of_optimizer(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

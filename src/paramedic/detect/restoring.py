@@ -22,7 +22,7 @@ def state_left_in_file(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterat
     left: dict[int, tuple[str, str]] = {}
     for rank, one in ranks.items():
         restored = mapping(one.raw.get("states"))
-        for file in _resumed_from(one):
+        for file in _resumed_from(ranks, one):
             missing = [
                 what for what in _STATES if what in listed(file.get("holds")) and not natural(restored.get(what))
             ]
@@ -34,9 +34,10 @@ def state_left_in_file(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterat
         yield finding(rule, ranks, [], {"what": what, "path": path})
 
 
-def _resumed_from(one: Conduct) -> list[Mapping[str, object]]:
-    """Files that were read before the first step, from the folder that the run itself writes its checkpoints to."""
-    folders = {os.path.dirname(str(file.get("path"))) for file in items(one.raw.get("saves")) if file.get("path")}
+def _resumed_from(ranks: Mapping[int, Conduct], one: Conduct) -> list[Mapping[str, object]]:
+    """Files that a rank read before its first step, from a folder that the run itself writes its checkpoints to."""
+    saved = [file for other in ranks.values() for file in items(other.raw.get("saves")) if file.get("path")]
+    folders = {os.path.dirname(str(file.get("path"))) for file in saved}
     loads = [file for file in items(one.raw.get("loads")) if not natural(file.get("step")) and file.get("path")]
     return [file for file in loads if os.path.dirname(str(file.get("path"))) in folders]
 
@@ -44,7 +45,7 @@ def _resumed_from(one: Conduct) -> list[Mapping[str, object]]:
 def older_than_last(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Training goes on from a file beside which a later one of the same name but for its number lies."""
     ranks = conducts(run)
-    older = {rank: [file for file in _resumed_from(one) if file.get("newer")] for rank, one in ranks.items()}
+    older = {rank: [file for file in _resumed_from(ranks, one) if file.get("newer")] for rank, one in ranks.items()}
     if ranks and all(older.values()):
         file = older[min(older)][0]
         yield finding(rule, ranks, [], {"path": str(file.get("path")), "newer": str(file.get("newer"))})

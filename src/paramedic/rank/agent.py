@@ -65,6 +65,7 @@ class Agent:
         self.rank, self.size = rank, size
         for name in ("ranks", "stacks", "traces"):
             os.makedirs(os.path.join(self.folder, name), exist_ok=True)
+        self.guarded("twins", self._look_for_twin)
         self.guarded("box", self._open_box)
         self.guarded("stacks by signal", self._register)
         _quiet_about_forks()
@@ -73,8 +74,18 @@ class Agent:
         self._thread = threading.Thread(target=self._beat, name="paramedic", daemon=True)
         self._thread.start()
 
+    def _look_for_twin(self) -> None:
+        """Another process that goes on under the same number: their files would overwrite each other's."""
+        with contextlib.suppress(OSError, ValueError):
+            with open(self.path("ranks", f"rank-{self.rank}.watch.json"), "rb") as file:
+                before = json.load(file)
+            if before.get("pid") != os.getpid() and before.get("stage") not in ("ended", "failed"):
+                os.kill(int(before["pid"]), 0)
+                self.note("twin", pid=before["pid"])
+
     def _end(self) -> None:
         if self.is_watching:
+            self.guarded("twins", self._look_for_twin)
             self.stage = "ended" if self.stage != "failed" else "failed"
             self.write()
 

@@ -47,7 +47,7 @@ class Conduct:
         self.said: dict[str, Any] = {
             "orders": {}, "calls": [], "replicas": [], "loaders": [], "models": [], "fed": [], "optimizers": [],
             "loads": [], "saves": [], "states": {}, "matched": [], "factors": [], "groups": [], "groups_made": 0,
-            "random": [], "sharded_units": 0, "left_over": 0, "places": {},
+            "random": [], "sharded_units": 0, "left_over": 0, "places": {}, "sums": [], "buckets": [],
         }  # fmt: skip
         agent.conduct = self.said
 
@@ -133,10 +133,11 @@ class Conduct:
     def _before(self, optimizer: Any) -> None:
         one = self._optimizer(optimizer)
         step = self.agent.steps + 1
-        rates = [float(group["lr"]) for group in optimizer.param_groups[:4] if "lr" in group]
-        if rates and (not one["rates"] or one["rates"][-1][1] != rates) and len(one["rates"]) < _CALLS:
-            one["rates"].append([step, rates])
+        if step >= one["due"]:
+            one["due"] = step + 1 + step // 4
+            one["rates"].append([step, _rates(optimizer)])
         if step in LOOKS:
+            self._sum("at step")
             self._look(one, optimizer, step)
             self._modes()
         for reference, said in self.models:
@@ -151,9 +152,9 @@ class Conduct:
             self.numbers[id(optimizer)] = len(found)
             if not found and parameters:
                 self.parameter = weakref.ref(parameters[0])
-            found.append({"type": type(optimizer).__name__, "parameters": len(parameters), "rates": []})
+            found.append({"type": type(optimizer).__name__, "parameters": len(parameters), "rates": [], "due": 0})
         number = self.numbers.get(id(optimizer))
-        return found[number] if number is not None else {"rates": [None] * _CALLS}
+        return found[number] if number is not None else {"rates": [], "due": 1 << 62}
 
     def _look(self, one: dict[str, Any], optimizer: Any, step: int) -> None:
         """What replicas have in common if they are replicas: parameters, gradients; and what they draw."""
@@ -193,10 +194,7 @@ class Conduct:
         states = self.said["states"]
         states[what] = states.get(what, 0) + 1
         if what == "optimizer":
-            self.said["loaded_rate"] = [
-                self.agent.steps,
-                [float(group["lr"]) for group in one.param_groups[:4] if "lr" in group],
-            ]
+            self.said["loaded_rate"] = [self.agent.steps, _rates(one)]
 
     def schedulers(self, module: Any) -> None:
         begin = module.LRScheduler._initial_step
@@ -272,11 +270,52 @@ class Conduct:
 
         @functools.wraps(backward)
         def heard(tensors: Any, *arguments: Any, **named: Any) -> Any:
-            if self.is_on():
+            on = self.is_on()
+            if on:
                 self.agent.guarded("conduct: loss", self._backward, tensors)
-            return backward(tensors, *arguments, **named)
+            result = backward(tensors, *arguments, **named)
+            if on:
+                self.agent.guarded("conduct: sums", self._sum, "after backward")
+            return result
 
         autograd.backward = heard
+
+    def _sum(self, when: str) -> None:
+        """Of the first gradient: a sum over ranks of sums tells an average from a sum."""
+        step = self.agent.steps + 1
+        grad = getattr(self.parameter(), "grad", None)
+        mine = local(grad) if step in LOOKS and grad is not None and _is_whole(grad) else None
+        if mine is not None:
+            rows = self.said["sums"]
+            if not rows or rows[-1]["step"] != step:
+                rows.append({"step": step})
+            name = f"{when} {step}"
+            use = functools.partial(_summed, rows[-1], when)
+            self.sentinels.send(name, mine.detach().double().sum().reshape(1))
+            self.sentinels.take(name, use)
+            self.sentinels.later(name, use)
+
+    def hooked(self, register: Callable[..., Any]) -> Callable[..., Any]:
+        """DDP's communication hook: what goes in and what comes out, of the first buckets."""
+
+        @functools.wraps(register)
+        def register_comm_hook(model: Any, state: Any, hook: Any, *arguments: Any, **named: Any) -> Any:
+            self.said["hook"] = f"{getattr(hook, '__module__', '')}.{getattr(hook, '__qualname__', '')}"[:120]
+
+            @functools.wraps(hook)
+            def watched(state: Any, bucket: Any) -> Any:
+                due = self.agent.is_watching and self.agent.steps + 1 in LOOKS[:2] and len(self.said["buckets"]) < _FED
+                before = self.agent.guarded("conduct: hook", _sum_of, bucket.buffer()) if due else None
+                future = hook(state, bucket)
+                if before is not None:
+                    row = {"step": self.agent.steps + 1, "bucket": int(bucket.index()), "before": before}
+                    self.said["buckets"].append(row)
+                    future.add_done_callback(lambda done: self.agent.guarded("conduct: hook", _came_out, row, done))
+                return future
+
+            return register(model, state, watched, *arguments, **named)
+
+        return register_comm_hook
 
     def _backward(self, tensors: Any) -> None:
         grad = getattr(self.parameter(), "grad", None)
@@ -347,6 +386,8 @@ class Conduct:
 
     def replicas(self, module: Any) -> None:
         self._wrapped(module.DistributedDataParallel, "ddp")
+        register = module.DistributedDataParallel.register_comm_hook
+        module.DistributedDataParallel.register_comm_hook = self.hooked(register)
 
     def shards(self, module: Any) -> None:
         self._wrapped(module.FullyShardedDataParallel, "fsdp")
@@ -446,6 +487,10 @@ class Conduct:
             self.said[way].append(said)
 
 
+def _rates(optimizer: Any) -> list[float]:
+    return [float(group["lr"]) for group in optimizer.param_groups[:4] if "lr" in group]
+
+
 def _factors(node: Any) -> Iterator[float]:
     """By which numbers the program has multiplied or divided its loss, last first."""
     for _ in range(_DEPTH):
@@ -476,6 +521,19 @@ def _digested(row: dict[str, Any], what: str, _: str, __: int, sums: Any) -> Non
     values = sums.tolist()
     row[what] = zlib.crc32(repr(values).encode())
     row["each " + what] = [value & 0xFFFF for value in values[:_TENSORS]]
+
+
+def _summed(row: dict[str, Any], when: str, _: str, __: int, value: Any) -> None:
+    row[when] = float(value)
+
+
+def _sum_of(tensor: Any) -> float | None:
+    return float(tensor.detach().double().sum()) if tensor.device.type == "cpu" else None
+
+
+def _came_out(row: dict[str, Any], done: Any) -> None:
+    result = done.value()
+    row["after"] = _sum_of(result[0] if isinstance(result, (list, tuple)) else result)
 
 
 def _print(value: Any) -> int | None:
