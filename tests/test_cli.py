@@ -101,9 +101,10 @@ def test_actions_of_the_ward_and_their_flags_are_frozen() -> None:
     action = next(a for a in parsers()["ward"]._actions if isinstance(a, argparse._SubParsersAction))
     assert {name: [flag for a in sub._actions for flag in a.option_strings] for name, sub in action.choices.items()} == {
         "list": ["-h", "--help", "--matrix", "--format", "--cases"],
-        "run": ["-h", "--help", "--all", "--fixed", "--variants", "--jobs", "--shard", "--output", "--no-diagnosis",
+        "run": ["-h", "--help", "--all", "--fixed", "--variants", "--jobs", "--shard", "--output", "--watched",
+                "--no-diagnosis",
                 "--strict", "--no-install", "--format", "-v", "--verbose", "--cases"],
-        "score": ["-h", "--help", "--split", "--program", "--corpus", "--format", "--output", "--cases"],
+        "score": ["-h", "--help", "--split", "--from", "--corpus", "--format", "--output", "--cases"],
     }  # fmt: skip
     assert tuple(SURFACE) == VERBS
 

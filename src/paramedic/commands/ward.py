@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 """What came of one run of one case."""
 SPLITS = ("development", "held-back", "all")
+GIVEN = ("log", "program", "watched")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,7 +64,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     scoring = actions.add_parser("score", help="diagnose the recordings and count what was right, beside baselines")
     scoring.add_argument("--split", choices=SPLITS, default="development", help="which cases (default: development)")
     scoring.add_argument(
-        "--program", action="store_true", help="with each job's program and command beside its log, not the log alone"
+        "--from",
+        dest="given",
+        choices=GIVEN,
+        default=GIVEN[0],
+        help="what the diagnosis is given: the job's log; also its program and command; also what `paramedic run` saw "
+        "(default: log)",
     )
     scoring.add_argument(
         "--corpus", metavar="DIR", help="recordings made by `run --output DIR` instead of those shipped"
@@ -272,7 +278,8 @@ def _recorded(outcome: Outcome, kept: Path, args: argparse.Namespace) -> dict[st
 
     from paramedic.ward import corpus, lab
 
-    corpus.write(outcome, kept, canonical=outcome.variant == lab.canonical(outcome.case, outcome.fixed))
+    plain = replace(outcome.variant, watched=False)
+    corpus.write(outcome, kept, canonical=plain == lab.canonical(outcome.case, outcome.fixed))
     if args.output:
         target = Path(args.output) / outcome.case.id / kept.name
         shutil.rmtree(target, ignore_errors=True)
@@ -348,9 +355,9 @@ def _score(args: argparse.Namespace) -> int:
     apart = format == "markdown" and args.split == "all"  # that page shows both parts side by side
     with _progress() as progress:
         scores = [
-            score(_cases(args), folder, split, progress, program)
+            score(_cases(args), folder, split, progress, given)
             for split in (SPLITS[:2] if apart else (args.split,))
-            for program in ((False, True) if apart else (args.program,))
+            for given in (GIVEN if apart else (args.given,))
         ]
     done = scores[-1]
     if not done.every.n:

@@ -84,6 +84,8 @@ class Conduct:
     loaders: tuple[Loader, ...]
     fed: tuple[int, ...]
     models: tuple[Model, ...]
+    factors: tuple[tuple[float, ...], ...]
+    """By which the loss was multiplied last, of the first backward passes."""
     raw: Mapping[str, Any]
 
     @property
@@ -120,21 +122,22 @@ def conducts(run: Run) -> dict[int, Conduct]:
 def _read(seen: Seen, steps: int, raw: Mapping[str, Any]) -> Conduct:
     optimizers = items(raw.get("optimizers"))
     first = optimizers[0] if optimizers else {}
-    rates = [one for one in listed(first.get("rates")) if isinstance(one, list) and len(one) == 2]
+    rates = [one for one in as_list(first.get("rates")) if isinstance(one, list) and len(one) == 2]
     return Conduct(
         seen=seen,
         steps=steps,
-        orders={str(order): natural(count) for order, count in mapping(raw.get("orders")).items()},
-        places={str(letter): str(place) for letter, place in mapping(raw.get("places")).items()},
+        orders={str(order): natural(count) for order, count in as_dict(raw.get("orders")).items()},
+        places={str(letter): str(place) for letter, place in as_dict(raw.get("places")).items()},
         calls=numbers(raw.get("calls")),
         looks={
             (natural(one.get("optimizer")), natural(one.get("step"))): _look(one) for one in items(raw.get("replicas"))
         },
         sharded=natural(first.get("sharded")),
-        rates={natural(step): tuple(float(r) for r in listed(values) if _is_number(r)) for step, values in rates},
+        rates={natural(step): floats(values) for step, values in rates},
         loaders=tuple(map(_loader, items(raw.get("loaders")))),
         fed=numbers(raw.get("fed")),
         models=tuple(map(_model, items(raw.get("models")))),
+        factors=tuple(floats(one) for one in as_list(raw.get("factors"))),
         raw=raw,
     )
 
@@ -157,9 +160,9 @@ def _loader(one: Mapping[str, Any]) -> Loader:
         shuffle=bool(one.get("shuffle")) or one.get("sampler") == "RandomSampler",
         replicas=_optional(one.get("replicas")),
         rank=_optional(one.get("rank")),
-        epochs=tuple(map(_optional, listed(one.get("epochs")))),
+        epochs=tuple(map(_optional, as_list(one.get("epochs")))),
         steps=numbers(one.get("steps")),
-        prints=tuple(numbers(epoch) for epoch in listed(one.get("prints"))),
+        prints=tuple(numbers(epoch) for epoch in as_list(one.get("prints"))),
         workers=natural(one.get("workers")),
         batch_size=natural(one.get("batch_size")),
         rows=_optional(one.get("rows")),
@@ -219,14 +222,14 @@ def odd_ones(values: Mapping[int, Any]) -> list[int]:
 
 
 def items(value: Any) -> list[Mapping[str, Any]]:
-    return [one for one in listed(value) if isinstance(one, Mapping)]
+    return [one for one in as_list(value) if isinstance(one, Mapping)]
 
 
-def listed(value: Any) -> list[Any]:
+def as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def mapping(value: Any) -> Mapping[str, Any]:
+def as_dict(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
@@ -235,12 +238,12 @@ def natural(value: Any) -> int:
 
 
 def numbers(value: Any) -> tuple[int, ...]:
-    return tuple(one for one in listed(value) if isinstance(one, int))
+    return tuple(one for one in as_list(value) if isinstance(one, int))
 
 
 def _optional(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+def floats(value: Any) -> tuple[float, ...]:
+    return tuple(float(x) for x in as_list(value) if isinstance(x, (int, float)) and not isinstance(x, bool))

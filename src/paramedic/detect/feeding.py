@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from paramedic.detect.conduct import WITHIN_A_MODEL, Conduct, Loader, are_replicas, conducts, finding
+from paramedic.detect.conduct import (
+    WITHIN_A_MODEL,
+    Conduct,
+    Loader,
+    are_replicas,
+    conducts,
+    finding,
+    items,
+    natural,
+    numbers,
+)
 from paramedic.detect.watched import said_by
 from paramedic.knowledge import Rule
 from paramedic.model import Finding, Run
@@ -68,7 +78,7 @@ def _repeating(one: Conduct) -> Loader | None:
 def sampler_counts_wrongly(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """The sampler deals the data out to fewer or more than there are replicas, or two ranks take the same part."""
     ranks = conducts(run)
-    world = max((int(said_by(one.event).get("world_size") or 0) for one in ranks.values()), default=0)
+    world = max((natural(said_by(one.event).get("world_size")) for one in ranks.values()), default=0)
     parts = {rank: _part(one) for rank, one in ranks.items()}
     if not are_replicas(run) or None in parts.values() or len(ranks) != world:
         return
@@ -117,10 +127,9 @@ def _sharing(run: Run, ranks: Mapping[int, Conduct]) -> list[list[int]]:
     """Members of groups whose name says that they share one model."""
     found = []
     for one in ranks.values():
-        for group in said_by(one.event).get("groups") or []:
-            name = str(group.get("desc") or "") if isinstance(group, Mapping) else ""
-            if name.removeprefix("mesh_") in WITHIN_A_MODEL:
-                members = [rank for rank in group.get("ranks") or [] if rank in ranks]
+        for group in items(said_by(one.event).get("groups")):
+            if str(group.get("desc") or "").removeprefix("mesh_") in WITHIN_A_MODEL:
+                members = [rank for rank in numbers(group.get("ranks")) if rank in ranks]
                 if len(members) > 1 and members not in found:
                     found.append(members)
     return found

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from paramedic.detect.conduct import ENOUGH_STEPS, Conduct, conducts, finding, items, listed, natural, numbers
+from paramedic.detect.conduct import ENOUGH_STEPS, Conduct, as_list, conducts, finding, floats, items, natural, numbers
 from paramedic.detect.match import on_events
 from paramedic.detect.watched import said_by, seen_ranks
 from paramedic.knowledge import Rule
@@ -101,8 +101,8 @@ def one_call_each(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
 def _share_of_collectives(one: Conduct) -> float:
     """Of the time of the steps that were timed last, what collectives that Python called took."""
     said = said_by(one.event)
-    parts = listed(said.get("parts"))
-    rows = [numbers_of(row) for row in listed(said.get("times_ms"))]
+    parts = as_list(said.get("parts"))
+    rows = [floats(row) for row in as_list(said.get("times_ms"))]
     at = parts.index("collective") + 1 if "collective" in parts else 0
     rows = [row for row in rows if at and len(row) > at and row[0] > 0]
     return sum(row[at] for row in rows) / sum(row[0] for row in rows) if rows else 0.0
@@ -117,17 +117,11 @@ def loss_divided_by_ranks(run: Run, rule: Rule, found: Sequence[Finding]) -> Ite
     for one in ranks.values():
         sizes = {loader.batch_size for loader in one.training}
         in_ddp = any(model.ranks == world and model.forwards for model in one.models)
-        factors = [numbers_of(each) for each in one.raw.get("factors") or []]
-        divided = factors and all(any(abs(f * world - 1) < 1e-6 for f in each) for each in factors)
+        divided = one.factors and all(any(abs(f * world - 1) < 1e-6 for f in each) for each in one.factors)
         if not in_ddp or not divided or world in sizes:
             return
     said = finding(rule, ranks, [], {"ranks": str(world), "place": ranks[min(ranks)].place("b")})
     yield said if world > _OFTEN_DIVIDED_BY else replace(said, severity="warning")
-
-
-def numbers_of(value: object) -> list[float]:
-    found = value if isinstance(value, list) else []
-    return [float(one) for one in found if isinstance(one, (int, float)) and not isinstance(one, bool)]
 
 
 def trained_in_evaluation(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

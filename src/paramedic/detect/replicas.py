@@ -11,7 +11,6 @@ from itertools import pairwise
 from paramedic.detect.conduct import Conduct, Look, are_replicas, are_sharded, conducts, finding, items, odd_ones
 from paramedic.detect.hang import listed
 from paramedic.detect.once import once
-from paramedic.detect.orders import numbers_of
 from paramedic.detect.sentinels import values_of
 from paramedic.knowledge import Rule
 from paramedic.model import Finding, Run
@@ -156,7 +155,7 @@ def summed_not_averaged(run: Run, rule: Rule, found: Sequence[Finding]) -> Itera
     if len(orders) != 1 or set("cxu") & set("".join(orders)) or any(one.sharded for one in ranks.values()):
         return
     own = not any(model.forwards for one in ranks.values() for model in one.models)
-    loss = [factor for one in ranks.values() for each in one.raw.get("factors") or [] for factor in numbers_of(each)]
+    loss = [factor for one in ranks.values() for each in one.factors for factor in each]
     if own and any(abs(factor * len(ranks) - 1) < 1e-6 for factor in loss):
         return
     rows = _matched(ranks, "sums", ("step",), "after backward", "at step") if own else []

@@ -7,8 +7,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from paramedic.detect.conduct import Conduct, conducts, finding, items, listed, mapping, natural
-from paramedic.detect.orders import numbers_of
+from paramedic.detect.conduct import Conduct, as_dict, as_list, conducts, finding, floats, items, natural
 from paramedic.detect.watched import said_by
 from paramedic.knowledge import Rule
 from paramedic.model import Finding, Run
@@ -21,10 +20,10 @@ def state_left_in_file(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterat
     ranks = conducts(run)
     left: dict[int, tuple[str, str]] = {}
     for rank, one in ranks.items():
-        restored = mapping(one.raw.get("states"))
+        restored = as_dict(one.raw.get("states"))
         for file in _resumed_from(ranks, one):
             missing = [
-                what for what in _STATES if what in listed(file.get("holds")) and not natural(restored.get(what))
+                what for what in _STATES if what in as_list(file.get("holds")) and not natural(restored.get(what))
             ]
             missing = [what for what in missing if what != "scheduler" or "l" in "".join(one.orders)]
             if missing:
@@ -68,10 +67,10 @@ def rate_scaled_again(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterato
     """After the optimizer's state was read back, its rate is multiplied by the number of ranks once more."""
     ranks = conducts(run)
     for one in ranks.values():
-        loaded = listed(one.raw.get("loaded_rate"))
+        loaded = as_list(one.raw.get("loaded_rate"))
         if len(loaded) != 2:
             return
-        before = numbers_of(loaded[1])
+        before = floats(loaded[1])
         after = [rates for step, rates in sorted(one.rates.items()) if step > natural(loaded[0])]
         world = natural(said_by(one.event).get("world_size"))
         if not before or not after or not after[0] or not before[0] or world < 2:
@@ -80,7 +79,7 @@ def rate_scaled_again(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterato
             return
     if ranks:
         one = ranks[min(ranks)]
-        before = numbers_of(listed(one.raw.get("loaded_rate"))[1])
+        before = floats(as_list(one.raw.get("loaded_rate"))[1])
         after = [rates for step, rates in sorted(one.rates.items())]
         yield finding(rule, ranks, [], {"before": f"{before[0]:g}", "after": f"{after[0][0]:g}"})
 

@@ -44,34 +44,49 @@ def _looks(log: Sequence[dict[str, Any]]) -> str:
         return ""
     rows = [
         (entry["date"][:16], entry["commit"], str(len(entry["cases"])), str(len(entry["seen"])),
-         "log and program" if entry.get("program") else "log", *cells(Figures(**entry["canonical"])))
+         _given(entry), *cells(Figures(**entry["canonical"])))
         for entry in log
     ]  # fmt: skip
     head = ("date", "commit", "cases", "seen before", "from", *COLUMNS)
     return "## Looks at the held-back cases (percent)\n\n" + _table(head, rows)
 
 
+def _given(entry: dict[str, Any]) -> str:
+    """Older entries only say whether the program was read."""
+    return _FROM[entry.get("given") or ("program" if entry.get("program") else "log")]
+
+
 def _split(score: Score) -> Iterable[str]:
-    if score.program:
-        yield f"## {_TITLES[score.split]}, with the job's program and command beside the log"
-        yield _WITH_PROGRAM
-    else:
-        yield f"## {_TITLES[score.split]}"
+    yield f"## {_TITLES[score.split]}{_GIVEN[score.given][0]}"
+    yield _GIVEN[score.given][1]
     yield _table(("aim", "at least / at most", "measured", "kept"), _aims(score))
-    if not score.program:
+    if score.given == "log":
         yield _figures("who", [("paramedic", score.canonical), *score.baselines.items()])
     yield "### By system"
     yield _figures("system", [(SYSTEMS[name], one) for name, one in score.by_system.items()])
     yield "### By stage"
     yield _figures("stage", score.by_stage.items())
-    if not score.program:
+    if score.given == "log":
         yield from _in_depth(score)
     yield "### Misses"
     yield _misses([one for one in score.rows if one.recording.canonical])
 
 
-_WITH_PROGRAM = """The same recordings; `paramedic diagnose` was also given the folder from which the job was started
-(its program and configurations, read and never run) and the command, as whoever asks why a job went wrong has them."""
+_FROM = {"log": "log", "program": "log and program", "watched": "watched"}
+_GIVEN = {
+    "log": ("", ""),
+    "program": (
+        ", with the job's program and command beside the log",
+        """The same recordings; `paramedic diagnose` was also given the folder from which the job was started
+(its program and configurations, read and never run) and the command, as whoever asks why a job went wrong has them.""",
+    ),
+    "watched": (
+        ", as `paramedic run` saw them",
+        """The same jobs, started once more as `paramedic run -- COMMAND`: beside output, program and command there is
+what the agents in the ranks saw. Of what cannot run where the recordings are made (GPUs, several machines, documented
+forms) the log and the program are all there is, as above.""",
+    ),
+}
 
 
 def _in_depth(score: Score) -> Iterable[str]:

@@ -42,12 +42,25 @@ class Recording:
         return self.folder / "input"
 
     @property
+    def watched(self) -> bool:
+        return bool(self.made.get("watched"))
+
+    @property
     def canonical(self) -> bool:
         return bool(self.made.get("canonical", True)) and not self.altered
 
 
-def recordings(cases: list[Case], folder: Path = CORPUS) -> list[Recording]:
-    """Every recording of the cases; of those shipped, a synthetic case is its own."""
+def recordings(cases: list[Case], folder: Path = CORPUS, watched: bool = False) -> list[Recording]:
+    """Every recording of the cases; of those shipped, a synthetic case is its own. Where `watched` ones are wanted,
+    those made under `paramedic run` stand for the canonical ones."""
+    found = _all(cases, folder)
+    if not watched:
+        return [one for one in found if not one.watched]
+    seen = {(one.case.id, one.truth is None) for one in found if one.watched}
+    return [one for one in found if one.watched or (one.canonical and (one.case.id, one.truth is None) not in seen)]
+
+
+def _all(cases: list[Case], folder: Path) -> list[Recording]:
     found = []
     for case in cases:
         if case.synthetic and folder == CORPUS:
@@ -85,6 +98,7 @@ def write(outcome: Outcome, folder: Path, canonical: bool) -> None:
         "date": datetime.now(UTC).date().isoformat(),
         "exit": "ended at the limit" if outcome.code is None else str(outcome.code),
         "canonical": canonical,
+        **({"watched": True} if variant.watched else {}),
         "synthetic": False,
     }
     lines = []

@@ -34,7 +34,7 @@ def append(score: Score, corpus: Path) -> dict[str, Any]:
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "version": __version__,
         "commit": _commit(),
-        "program": score.program,
+        "given": score.given,
         "seen": [case for case in cases if case in before],
         "cases": cases,
         "canonical": asdict(score.canonical),

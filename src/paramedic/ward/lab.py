@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 import re
 import shlex
 import shutil
 import sys
+import tarfile
 import tempfile
 import time
 from collections.abc import Callable
@@ -127,7 +130,7 @@ def run(case: Case, variant: Variant, fixed: bool, venv: Path, kept: Path) -> Ou
             code = place.run(started, env, console, launch.limit, launch.memory)
         _keep(place.train / "logs", kept)
         if variant.watched:
-            _keep_watched(place.train / _WATCHED, kept)
+            pack_watched(place.train / _WATCHED, kept / "watched.tar.gz")
         if not console.stat().st_size and any(file != console for file in kept.iterdir()):
             console.unlink()
         result = _result(place.train / "result.json")
@@ -145,25 +148,33 @@ def _watching(words: list[str]) -> list[str]:
     return [sys.executable, "-m", "paramedic", "run", "--quiet", "--no-live", "--dir", _WATCHED, "--", *words]
 
 
-def _keep_watched(folder: Path, kept: Path) -> None:
-    """What the watcher saw, not what it said of it; black boxes without the room they reserve."""
-    for file in sorted(folder.glob("*/**/*")):
-        target = kept / file.relative_to(folder)
-        if not file.is_file() or not file.stat().st_size:
-            continue
-        target.parent.mkdir(parents=True, exist_ok=True)
-        data = file.read_bytes()
-        if file.suffix == ".box":
-            head, slots = data[: len(BOX_MAGIC)], data[len(BOX_MAGIC) :]
-            rows = [slots[at : at + BOX_SIZE].rstrip(b"\0") for at in range(0, len(slots), BOX_SIZE)]
-            data = head + b"\n".join(row for row in rows if row)
-        if len(data) <= LARGEST_FILE:
-            target.write_bytes(data)
+def pack_watched(folder: Path, target: Path) -> None:
+    """What the watcher saw, not what it said of it, in one archive that is the same for the same files."""
+    with (
+        open(target, "wb") as file,
+        gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w") as archive,
+    ):
+        for seen in sorted(path for path in folder.glob("*/**/*") if path.is_file() and not path.is_symlink()):
+            data = _without_room(seen)
+            entry = tarfile.TarInfo(str(seen.relative_to(folder)))
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+
+
+def _without_room(file: Path) -> bytes:
+    """A black box reserves the room that it may need."""
+    data = file.read_bytes()
+    if file.suffix != ".box" or not data.startswith(BOX_MAGIC):
+        return data
+    slots = data[len(BOX_MAGIC) :]
+    rows = [slots[at : at + BOX_SIZE].rstrip(b"\0") for at in range(0, len(slots), BOX_SIZE)]
+    return BOX_MAGIC + b"\n".join(row for row in rows if row)
 
 
 def said(folder: Path) -> str:
     """All that a job printed, file after file."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".gz")
     return "\n".join(file.read_text("utf-8", "replace") for file in files)
 
 

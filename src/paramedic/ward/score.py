@@ -115,8 +115,8 @@ class Bin:
 @dataclass(frozen=True, slots=True)
 class Score:
     split: str
-    program: bool
-    """The job's program and command were read beside its log."""
+    given: str
+    """The job's log; or `program`: its program and command, too; or `watched`: also what `paramedic run` saw."""
     canonical: Figures
     every: Figures
     """All real recordings, every layout and size."""
@@ -185,14 +185,15 @@ Progress = Callable[[int, int], None]
 
 
 def score(
-    cases: list[Case], folder: Path, split: str, progress: Progress = lambda done, of: None, program: bool = False
+    cases: list[Case], folder: Path, split: str, progress: Progress = lambda done, of: None, given: str = "log"
 ) -> Score:
+    program, watched = given != "log", given == "watched"
     chosen = [case for case in cases if split == "all" or case.held_back == (split == "held-back")]
-    found = recordings(chosen, folder)
+    found = recordings(chosen, folder, watched)
     failed = [recording for recording in found if recording.truth is not None]
     cured = [recording for recording in found if recording.truth is None]
     with tempfile.TemporaryDirectory() as scratch:
-        made = [altered(recording, how, Path(scratch)) for how in ALTERATIONS for recording in failed]
+        made = [altered(recording, how, Path(scratch)) for how in ALTERATIONS for recording in failed if not watched]
         changed = [recording for recording in made if recording is not None]
         total = len(failed) + len(changed) + len(cured)
         done = 0
@@ -207,13 +208,14 @@ def score(
         harder = [answered(recording) for recording in changed]
         alarms = [answered(recording) for recording in cured]
     first = [one for one in real if one.recording.canonical]
+    alterations = () if watched else ALTERATIONS
     return Score(
         split=split,
-        program=program,
+        given=given,
         canonical=figures(first),
         every=figures(real),
-        altered={how: figures([one for one in harder if one.recording.altered == how]) for how in ALTERATIONS},
-        unaltered_partners={how: figures(_partners(real, harder, how)) for how in ALTERATIONS},
+        altered={how: figures([one for one in harder if one.recording.altered == how]) for how in alterations},
+        unaltered_partners={how: figures(_partners(real, harder, how)) for how in alterations},
         baselines={
             name: figures([Scored(one.recording, guess(one.recording)) for one in first])
             for name, guess in BASELINES.items()
@@ -300,7 +302,7 @@ def document(score: Score) -> dict[str, Any]:
     return {
         "schema_version": 1,
         "split": score.split,
-        "program": score.program,
+        "given": score.given,
         "canonical": asdict(score.canonical),
         "every": asdict(score.every),
         "altered": {
