@@ -1,0 +1,122 @@
+"""What agents see a job do: real jobs with and without a fault, and what is made of damaged records of it."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paramedic.detect import RUN_DETECTORS
+from paramedic.knowledge import load
+from paramedic.pipeline import Options, compile_prefilter, examine, read
+
+PROGRAM = Path(__file__).parent / "conduct" / "train.py"
+KNOWLEDGE = load()
+PREFILTER = compile_prefilter(KNOWLEDGE)
+SEEN_BY_AGENTS = ("replicas.", "orders.", "feeding.", "restoring.")
+
+
+def watched(folder: Path, fault: str = "", ranks: int = 2) -> Path:
+    """The job under `paramedic run`, ended; its folder."""
+    target = folder / f"watched-{fault or 'healthy'}".replace(" ", "-")
+    launch = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        str(ranks),
+        str(PROGRAM),
+    ]
+    command = [sys.executable, "-m", "paramedic", "run", "--quiet", "--no-live", "--dir", str(target), "--", *launch]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "FAULT": fault}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr.decode()[-2000:]
+    return target
+
+
+def findings(folder: Path) -> set[str]:
+    """Rules over what agents saw."""
+    report = examine(read([str(folder)], PREFILTER), KNOWLEDGE, PREFILTER, Options())
+    ours = {id for id, rule in KNOWLEDGE.rules.items() if (rule.detector or "").startswith(SEEN_BY_AGENTS)}
+    return {one.rule for one in report.findings} & ours
+
+
+def state(folder: Path, rank: int = 0) -> Any:
+    return json.loads((folder / "ranks" / f"rank-{rank}.watch.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A second run, which goes on from the checkpoint of the first."""
+    folder = tmp_path_factory.mktemp("healthy")
+    watched(folder, "first")
+    return watched(folder)
+
+
+def test_a_healthy_job_is_seen_whole_and_nothing_is_found(healthy: Path) -> None:
+    seen = state(healthy)
+    assert seen["off"] == {}
+    said = seen["conduct"]
+    assert max(said["orders"], key=said["orders"].get) == "lznbfbcs"
+    assert [one["epochs"] for one in said["loaders"]] == [[0, 0, 1, 1]]
+    assert said["states"] == {"optimizer": 1, "scheduler": 1}
+    assert said["loads"][0]["holds"] == ["optimizer", "scheduler", "tensors"]
+    assert said["models"][0]["of_them_in_training"] == 0 < said["models"][0]["without_gradients"]
+    assert findings(healthy) == set()
+
+
+@pytest.mark.parametrize(
+    ("fault", "rule"),
+    [
+        pytest.param("inner", "NUM400"),
+        pytest.param("head reset", "NUM401", marks=pytest.mark.slow),
+        pytest.param("no rate", "NUM403", marks=pytest.mark.slow),
+        pytest.param("cleared", "NUM410", marks=pytest.mark.slow),
+        pytest.param("never cleared", "NUM411", marks=pytest.mark.slow),
+        pytest.param("late clip", "NUM412", marks=pytest.mark.slow),
+        pytest.param("dropout", "NUM416", marks=pytest.mark.slow),
+        pytest.param("no sampler", "DATA410", marks=pytest.mark.slow),
+        pytest.param("no epoch", "DATA411", marks=pytest.mark.slow),
+    ],
+)
+def test_a_job_that_goes_wrong_without_a_word_is_found(fault: str, rule: str, tmp_path: Path) -> None:
+    assert rule in findings(watched(tmp_path, fault))
+
+
+@pytest.mark.slow
+def test_a_state_left_in_the_checkpoint_is_found(tmp_path: Path) -> None:
+    watched(tmp_path, "first")
+    assert "CKPT410" in findings(watched(tmp_path, "moments"))
+
+
+def _damaged(value: Any, chance: random.Random) -> Any:
+    """Somewhere in it a value of another kind."""
+    if chance.random() < 0.02:
+        return copy.deepcopy(
+            chance.choice([None, True, -1, 1 << 62, 0.5, "", "x", [], [[]], {}, {"a": []}, [1, "2", None]])
+        )
+    if isinstance(value, dict):
+        return {name: _damaged(one, chance) for name, one in value.items()}
+    return [_damaged(one, chance) for one in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_damaged_record_of_a_job_is_no_failure_of_ours(seed: int, healthy: Path, tmp_path: Path) -> None:
+    chance = random.Random(seed)
+    (tmp_path / "ranks").mkdir()
+    for rank in range(2):
+        (tmp_path / "ranks" / f"rank-{rank}.watch.json").write_text(json.dumps(_damaged(state(healthy, rank), chance)))
+    findings(tmp_path)
+
+
+def test_every_rule_over_conduct_is_registered() -> None:
+    named = {rule.detector for rule in KNOWLEDGE.rules.values() if (rule.detector or "").startswith(SEEN_BY_AGENTS)}
+    assert named == {name for name in RUN_DETECTORS if name.startswith(SEEN_BY_AGENTS)}
