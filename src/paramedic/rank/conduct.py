@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from .agent import Agent
+from .compiled import unless_compiling
 from .hooks import own_place
 from .sentinels import Sentinels, bits, local
 
@@ -40,6 +41,9 @@ class Conduct:
         self.numbers: dict[int, int] = {}
         """Of optimizers, as they came."""
         self.models: list[tuple[Any, dict[str, Any]]] = []
+        self.of_model: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
+        self.of_loader: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
+        """And of what goes through a loader."""
         self.optimized: set[int] = set()
         self.parameter: Callable[[], Any] = lambda: None
         """The first that is optimized."""
@@ -98,7 +102,6 @@ class Conduct:
     def tells(self, letter: str, function: Callable[..., Any], note: Callable[..., None] | None = None) -> Any:
         """The function; each outermost call of it by the main thread is heard."""
 
-        @functools.wraps(function)
         def told(*arguments: Any, **named: Any) -> Any:
             if self.is_on():
                 if letter:
@@ -107,7 +110,7 @@ class Conduct:
                     self.agent.guarded("conduct: order", note, *arguments)
             return function(*arguments, **named)
 
-        return told
+        return unless_compiling(function, told)
 
     # -- modules of torch ----------------------------------------------------------------------------------------------
 
@@ -221,9 +224,10 @@ class Conduct:
         load = base.load_state_dict
 
         @functools.wraps(load)
-        def load_state_dict(model: Any, given: Any, *arguments: Any, **named: Any) -> Any:
-            result = load(model, given, *arguments, **named)
+        def load_state_dict(model: Any, *arguments: Any, **named: Any) -> Any:
+            result = load(model, *arguments, **named)
             if self.is_on():
+                given = arguments[0] if arguments else named.get("state_dict")
                 self.agent.guarded("conduct: models", self.matched, model, given, result)
             return result
 
@@ -241,7 +245,6 @@ class Conduct:
     def clipping(self, module: Any) -> None:
         clip = module.clip_grad_norm_
 
-        @functools.wraps(clip)
         def clip_grad_norm_(*arguments: Any, **named: Any) -> Any:
             norm = clip(*arguments, **named)
             if self.is_on():
@@ -249,7 +252,7 @@ class Conduct:
                 self.agent.guarded("conduct: clipping", self.sentinels.clipped, norm)
             return norm
 
-        module.clip_grad_norm_ = clip_grad_norm_
+        module.clip_grad_norm_ = unless_compiling(clip, clip_grad_norm_)
 
     def scalers(self, module: Any) -> None:
         kind = module.GradScaler
@@ -344,15 +347,15 @@ class Conduct:
         @functools.wraps(following)
         def __next__(batches: Any) -> Any:  # noqa: N807
             batch = following(batches)
-            said = batches.__dict__.get("_paramedic")
-            if said is not None and self.is_on():
+            said = self.of_loader.get(batches) if self.is_on() else None
+            if said is not None:
                 self.agent.guarded("conduct: data", self._batch, said, batch)
             return batch
 
         module.DataLoader.__iter__, module._BaseDataLoaderIter.__next__ = __iter__, __next__
 
     def _epoch(self, loader: Any, batches: Any) -> None:
-        known = loader.__dict__.get("_paramedic")
+        known = self.of_loader.get(loader)
         if known is None:
             if len(self.said["loaders"]) >= _LOADERS:
                 return
@@ -365,7 +368,7 @@ class Conduct:
                     known[name] = value
             known["rows"] = _length(getattr(loader, "dataset", None))
             known["own"] = _length(sampler)
-            loader.__dict__["_paramedic"] = known
+            self.of_loader[loader] = known
             self.said["loaders"].append(known)
         if len(known["epochs"]) < _EPOCHS:
             epoch = getattr(getattr(loader, "sampler", None), "epoch", None)
@@ -373,9 +376,9 @@ class Conduct:
             known["steps"].append(self.agent.steps)
             known["prints"].append([])
             known["counts"].append(0)
-            batches.__dict__["_paramedic"] = known
+            self.of_loader[batches] = known
         else:
-            batches.__dict__.pop("_paramedic", None)
+            self.of_loader.pop(batches, None)
 
     def _batch(self, said: dict[str, Any], batch: Any) -> None:
         said["counts"][-1] += 1
@@ -396,13 +399,11 @@ class Conduct:
         shard = module.fully_shard
 
         @functools.wraps(shard)
-        def fully_shard(model: Any, *arguments: Any, **named: Any) -> Any:
+        def fully_shard(*arguments: Any, **named: Any) -> Any:
             if self.is_on():
-                self.agent.guarded("conduct: models", self._unit, model)
-            return shard(model, *arguments, **named)
+                self.agent.guarded("conduct: models", self._unit, arguments[0] if arguments else named.get("module"))
+            return shard(*arguments, **named)
 
-        for name in vars(shard):
-            setattr(fully_shard, name, getattr(shard, name))
         module.fully_shard = fully_shard
 
     def _unit(self, model: Any) -> None:
@@ -414,15 +415,15 @@ class Conduct:
         initialise, forward = kind.__init__, kind.forward
 
         @functools.wraps(initialise)
-        def __init__(model: Any, inner: Any, *arguments: Any, **named: Any) -> None:  # noqa: N807
+        def __init__(model: Any, *arguments: Any, **named: Any) -> None:  # noqa: N807
+            inner = arguments[0] if arguments else named.get("module")
             described = self.agent.guarded("conduct: models", _described, inner)
-            initialise(model, inner, *arguments, **named)
+            initialise(model, *arguments, **named)
             if self.is_on():
                 self.agent.guarded("conduct: models", self._made, model, name, described or {})
 
-        @functools.wraps(forward)
         def entered(model: Any, *arguments: Any, **named: Any) -> Any:
-            if sys.modules["torch"].compiler.is_compiling() or self.depth or not self.is_on():
+            if self.depth or not self.is_on():
                 return forward(model, *arguments, **named)
             self.agent.guarded("conduct: models", self._forward, model, arguments, named)
             self.depth += 1
@@ -431,7 +432,7 @@ class Conduct:
             finally:
                 self.depth -= 1
 
-        kind.__init__, kind.forward = __init__, entered
+        kind.__init__, kind.forward = __init__, unless_compiling(forward, entered)
 
     def _made(self, model: Any, kind: str, described: dict[str, Any]) -> None:
         if kind == "fsdp":
@@ -444,11 +445,11 @@ class Conduct:
         said |= {"not_averaged": 0, "without_gradients": 0, "of_them_in_training": 0, **described}
         self.said["models"].append(said)
         self.models.append((weakref.ref(model), said))
-        model.__dict__["_paramedic"] = said
+        self.of_model[model] = said
 
     def _forward(self, model: Any, arguments: Any, named: Any) -> None:
         torch = sys.modules["torch"]
-        said = model.__dict__.get("_paramedic", {})
+        said = self.of_model.get(model, {})
         if not torch.is_grad_enabled():
             self.heard("e")
             said["without_gradients"] = said.get("without_gradients", 0) + 1
@@ -474,9 +475,18 @@ class Conduct:
             return result
 
         serialization.load = loaded
-        serialization.save = self.tells(
-            "", serialization.save, lambda what, file=None, *_: self._file("saves", (file,), what)
-        )
+        save = serialization.save
+
+        @functools.wraps(save)
+        def saved(*arguments: Any, **named: Any) -> Any:
+            if self.is_on():
+                what, file = (*arguments, *([None] * 2))[:2]
+                self.agent.guarded(
+                    "conduct: files", self._file, "saves", (named.get("f", file),), named.get("obj", what)
+                )
+            return save(*arguments, **named)
+
+        serialization.save = saved
 
     def _file(self, way: str, file: tuple[Any, ...], content: Any) -> None:
         path = os.path.abspath(os.fspath(file[0])) if isinstance(file[0], (str, os.PathLike)) else ""

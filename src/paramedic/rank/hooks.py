@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .agent import Agent
+from .compiled import left_alone
 from .sentinels import Sentinels
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -41,6 +42,7 @@ def install(agent: Agent) -> None:
         "torch.serialization": torch.files,
         "torch.nn.parallel.distributed": torch.replicas,
         "deepspeed.runtime.engine": torch.deepspeed,
+        "torch._dynamo.trace_rules": left_alone,
     }
     look_at(patches, agent.guarded)
     torch.watch_conduct()
