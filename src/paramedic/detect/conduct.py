@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from paramedic.detect import boxes
@@ -208,10 +208,20 @@ def _in_stages(run: Run) -> bool:
     return any(call.op in _BETWEEN_STAGES for calls in boxes.calls_of(run).values() for call in calls)
 
 
-def finding(rule: Rule, ranks: Mapping[int, Conduct], who: Sequence[int], fields: Mapping[str, str]) -> Finding:
-    """With the state of those it names, or of the first ranks where it is true of all."""
-    events = [ranks[rank].event for rank in (who or sorted(ranks))[:3]]
+def finding(
+    rule: Rule,
+    ranks: Mapping[int, Conduct],
+    who: Sequence[int],
+    fields: Mapping[str, str],
+    shows: Callable[[Conduct], str] = lambda one: "",
+) -> Finding:
+    """With what those showed whom it names, or the first ranks where it is true of all."""
     at = f" ({fields['place']})" if fields.get("place") else ""
+    chosen = [(rank, ranks[rank]) for rank in (who or sorted(ranks))[:3]]
+    events = [
+        replace(one.event, text=f"rank {rank}, {one.steps} steps: {text}") if (text := shows(one)) else one.event
+        for rank, one in chosen
+    ]
     return on_events(rule, events, who if len(who) < len(ranks) else (), {**fields, "at": at})
 
 

@@ -28,6 +28,22 @@ def _first_batches(one: Conduct) -> tuple[int, ...]:
     return one.fed or next((loader.prints[0] for loader in one.training if loader.prints), ())
 
 
+def _batches(one: Conduct) -> str:
+    """As they can be held against another rank's."""
+    return "first batches " + ", ".join(f"{value & 0xFFFFFFFF:08x}" for value in _first_batches(one)[:4])
+
+
+def _epochs(one: Conduct) -> str:
+    loader = one.training[0]
+    rows = [", ".join(f"{value & 0xFFFFFFFF:08x}" for value in prints[:3]) for prints in loader.prints[:3]]
+    return f"{loader.sampler}; epochs begin with " + " | ".join(rows)
+
+
+def _samplers(one: Conduct) -> str:
+    rows = [loader for loader in one.training if loader.replicas is not None][:2]
+    return "; ".join(f"{loader.sampler} of {loader.replicas}, part {loader.rank}" for loader in rows)
+
+
 def fed_alike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Replicas that were given the same batches, one after the other."""
     ranks = conducts(run)
@@ -43,7 +59,7 @@ def fed_alike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
             "sampler": loader.sampler if loader else "",
             "place": loader.place if loader else "",
         }
-        yield finding(rule, ranks, [], fields)
+        yield finding(rule, ranks, [], fields, _batches)
 
 
 def _all_hold_all(run: Run) -> bool:
@@ -63,7 +79,7 @@ def order_repeats(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
         loader = repeating[min(repeating)]
         known = [epoch for epoch in loader.epochs if epoch is not None]
         why = f"; its sampler is at epoch {known[0]} each time" if known and len(set(known)) == 1 else ""
-        yield finding(rule, ranks, [], {"epochs": str(len(loader.prints)), "place": loader.place, "why": why})
+        yield finding(rule, ranks, [], {"epochs": str(len(loader.prints)), "place": loader.place, "why": why}, _epochs)
 
 
 def _repeating(one: Conduct) -> Loader | None:
@@ -87,7 +103,7 @@ def sampler_counts_wrongly(run: Run, rule: Rule, found: Sequence[Finding]) -> It
     if counted != {world} or len(taken) < world:
         one = ranks[min(ranks)]
         fields = {"replicas": str(min(counted)), "ranks": str(world), "place": one.training[0].place}
-        yield finding(rule, ranks, [], fields)
+        yield finding(rule, ranks, [], fields, _samplers)
 
 
 def _part(one: Conduct) -> tuple[int, int] | None:
@@ -119,7 +135,7 @@ def parts_of_a_model_fed_unlike(run: Run, rule: Rule, found: Sequence[Finding]) 
         fed = {rank: _first_batches(ranks[rank]) for rank in members}
         count = min(len(one) for one in fed.values())
         if count >= _SAME and not set.intersection(*(set(one[:count]) for one in fed.values())):
-            yield finding(rule, ranks, [], {"pair": f"{members[0]} and {members[1]}"})
+            yield finding(rule, ranks, [], {"pair": f"{members[0]} and {members[1]}"}, _batches)
             return
 
 

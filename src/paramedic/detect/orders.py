@@ -41,7 +41,12 @@ def _usual(run: Run) -> tuple[dict[int, Conduct], str]:
 
 def _found(rule: Rule, ranks: Mapping[int, Conduct], order: str, letter: str) -> Finding:
     place = ranks[min(ranks)].place(letter)
-    return finding(rule, ranks, [], {"order": shown(order), "place": place})
+    return finding(rule, ranks, [], {"order": shown(order), "place": place}, _order)
+
+
+def _order(one: Conduct) -> str:
+    order = one.usual_order()
+    return f"{one.orders.get(order, 0)} of {sum(one.orders.values())} go {shown(order)}"
 
 
 def cleared_before_step(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -81,7 +86,7 @@ def each_part_averaged(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterat
     parts = order.count("fb")
     if parts > 1 and "n" not in order:
         fields = {"parts": str(parts), "order": shown(order), "place": ranks[min(ranks)].place("b")}
-        yield finding(rule, ranks, [], fields)
+        yield finding(rule, ranks, [], fields, _order)
 
 
 def one_call_each(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -94,7 +99,7 @@ def one_call_each(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
     if min(calls) >= max(_MANY_CALLS, min(tensors)) and min(calls) <= 2 * max(tensors) + 2:
         share = min(map(_share_of_collectives, ranks.values()))
         fields = {"calls": str(min(calls)), "tensors": str(min(tensors)), "share": f"{share:.0%}"}
-        one = finding(rule, ranks, [], {**fields, "place": ranks[min(ranks)].place("r")})
+        one = finding(rule, ranks, [], {**fields, "place": ranks[min(ranks)].place("r")}, _order)
         yield one if share >= _COSTS else replace(one, severity="warning")
 
 
@@ -120,7 +125,7 @@ def loss_divided_by_ranks(run: Run, rule: Rule, found: Sequence[Finding]) -> Ite
         divided = one.factors and all(any(abs(f * world - 1) < 1e-6 for f in each) for each in one.factors)
         if not in_ddp or not divided or world in sizes:
             return
-    said = finding(rule, ranks, [], {"ranks": str(world), "place": ranks[min(ranks)].place("b")})
+    said = finding(rule, ranks, [], {"ranks": str(world), "place": ranks[min(ranks)].place("b")}, _order)
     yield said if world > _OFTEN_DIVIDED_BY else replace(said, severity="warning")
 
 

@@ -62,7 +62,21 @@ def gradients_not_averaged(run: Run, rule: Rule, found: Sequence[Finding]) -> It
     ranks = conducts(run)
     first = apart[0]
     who = odd_ones({rank: look.gradients for rank, look in first.looks.items()})
-    yield finding(rule, ranks, who, {"step": str(first.number), "how": _how(ranks, first), "place": _forward(ranks)})
+    fields = {"step": str(first.number), "how": _how(ranks, first), "place": _forward(ranks)}
+    yield finding(rule, ranks, who, fields, _digests)
+
+
+def _digests(one: Conduct) -> str:
+    """As they can be held against another rank's."""
+    looks = [(step, look) for (optimizer, step), look in sorted(one.looks.items()) if not optimizer][:3]
+    rows = [
+        f"step {step}: parameters {_hex(look.parameters)}, gradients {_hex(look.gradients)}" for step, look in looks
+    ]
+    return "; ".join(rows)
+
+
+def _hex(value: int | None) -> str:
+    return "none" if value is None else f"{value & 0xFFFFFFFF:08x}"
 
 
 def _how(ranks: Mapping[int, Conduct], step: _Step) -> str:
@@ -112,7 +126,7 @@ def started_unlike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[F
     unlike = sum(len(set(one)) > 1 for one in each)
     who = odd_ones({rank: look.parameters for rank, look in first.looks.items()})
     count = f"{unlike} of {len(each)}" if unlike < len(each) else f"all {len(each)}"
-    yield finding(rule, conducts(run), who, {"step": str(first.number), "count": count})
+    yield finding(rule, conducts(run), who, {"step": str(first.number), "count": count}, _digests)
 
 
 def stepped_unlike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -129,7 +143,7 @@ def stepped_unlike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[F
                 return  # gradients have parted between the two looks: that is the first thing to say
             who = odd_ones({rank: look.parameters for rank, look in after.looks.items()})
             why = "" if same_rates else "; their learning rates differ"
-            yield finding(rule, ranks, who or odd_ones(rates), {"step": str(before.number), "why": why})
+            yield finding(rule, ranks, who or odd_ones(rates), {"step": str(before.number), "why": why}, _digests)
             return
 
 
@@ -145,7 +159,7 @@ def nothing_changes(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[
     without = all(look.gradients is None for one in looks.values() for look in one)
     why = "; the learning rate is 0" if zero else "; what the optimizer holds gets no gradients" if without else ""
     last = max(step for one in ranks.values() for _, step in one.looks)
-    yield finding(rule, ranks, [], {"step": str(last), "why": why})
+    yield finding(rule, ranks, [], {"step": str(last), "why": why}, _digests)
 
 
 def summed_not_averaged(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -164,7 +178,14 @@ def summed_not_averaged(run: Run, rule: Rule, found: Sequence[Finding]) -> Itera
     if len(sums) >= _PERSISTS and len(sums) == len(rows):
         hook = str(next(iter(ranks.values())).raw.get("hook") or "")
         how = f" by the communication hook {hook.rpartition('.')[2]}" if hook and not own else ""
-        yield finding(rule, ranks, [], {"ranks": str(len(ranks)), "how": how, "place": _reduced(ranks)})
+        yield finding(rule, ranks, [], {"ranks": str(len(ranks)), "how": how, "place": _reduced(ranks)}, _summed)
+
+
+def _summed(one: Conduct) -> str:
+    rows = [(row, "after backward", "at step") for row in items(one.raw.get("sums"))]
+    rows += [(row, "before", "after") for row in items(one.raw.get("buckets"))]
+    said = [f"{row[own]:.6g} became {row[used]:.6g}" for row, own, used in rows if own in row and used in row]
+    return "the sum of a gradient: " + ", ".join(said[:3])
 
 
 def _matched(
@@ -202,7 +223,7 @@ def rate_ran_out(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
         if not highest or over is None or over > one.steps / 2 or one.steps < _LONG_ENOUGH:
             return
     if ranks:
-        yield finding(rule, ranks, [], {"step": str(over), "steps": str(one.steps)})
+        yield finding(rule, ranks, [], {"step": str(over), "steps": str(one.steps)}, _rates)
 
 
 def left_out_of_optimizer(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -222,7 +243,12 @@ def rates_unlike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
     if are_replicas(run) and all(rates.values()) and len(set(rates.values())) > 1:
         who = odd_ones(rates)
         shown = sorted({f"{values[0]:g}" for one in rates.values() for _, values in one[-1:] if values})
-        yield finding(rule, ranks, who, {"rates": " and ".join(shown[:3])})
+        yield finding(rule, ranks, who, {"rates": " and ".join(shown[:3])}, _rates)
+
+
+def _rates(one: Conduct) -> str:
+    rows = [(step, values[0]) for step, values in sorted(one.rates.items()) if values]
+    return "learning rate " + ", ".join(f"{rate:g} at step {step}" for step, rate in [*rows[:2], *rows[2:][-2:]])
 
 
 def norms_unlike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -242,7 +268,13 @@ def norms_unlike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
     if len(unlike) >= _PERSISTS:
         step, here = unlike[0]
         shown = ", ".join(f"{value:.4g}" for value in list(here.values())[:4])
-        yield finding(rule, ranks, [], {"step": str(step), "norms": shown, "place": ranks[min(ranks)].place("c")})
+        yield finding(
+            rule, ranks, [], {"step": str(step), "norms": shown, "place": ranks[min(ranks)].place("c")}, _clipped
+        )
+
+
+def _clipped(one: Conduct) -> str:
+    return "norms " + ", ".join(f"{value:.6g} at step {step}" for step, value in _norms(one)[:3])
 
 
 def _norms(one: Conduct) -> list[tuple[int, float]]:

@@ -15,6 +15,17 @@ from paramedic.model import Finding, Run
 _STATES = ("optimizer", "scheduler", "scaler")
 
 
+def _files(one: Conduct) -> str:
+    """What was read and written, and what was taken from it."""
+    rows = [
+        f"{word} {file.get('path')} ({', '.join(map(str, as_list(file.get('holds'))))})"
+        for way, word in (("loads", "read"), ("saves", "wrote"))
+        for file in items(one.raw.get(way))[:2]
+    ]
+    restored = ", ".join(map(str, as_dict(one.raw.get("states")))) or "no state"
+    return "; ".join([*rows, f"restored: {restored}"])
+
+
 def state_left_in_file(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """The file that training goes on from holds a state that the program has and does not take from it."""
     ranks = conducts(run)
@@ -30,7 +41,7 @@ def state_left_in_file(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterat
                 left[rank] = str(file.get("path")), " and ".join(missing)
     if left and len(left) == len(ranks):
         path, what = left[min(left)]
-        yield finding(rule, ranks, [], {"what": what, "path": path})
+        yield finding(rule, ranks, [], {"what": what, "path": path}, _files)
 
 
 def _resumed_from(ranks: Mapping[int, Conduct], one: Conduct) -> list[Mapping[str, object]]:
@@ -47,7 +58,7 @@ def older_than_last(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[
     older = {rank: [file for file in _resumed_from(ranks, one) if file.get("newer")] for rank, one in ranks.items()}
     if ranks and all(older.values()):
         file = older[min(older)][0]
-        yield finding(rule, ranks, [], {"path": str(file.get("path")), "newer": str(file.get("newer"))})
+        yield finding(rule, ranks, [], {"path": str(file.get("path")), "newer": str(file.get("newer"))}, _files)
 
 
 def nothing_matched(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -94,4 +105,6 @@ def written_by_several(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterat
     several = {file: who for file, who in writers.items() if file[1] and len(who) > 1}
     if several:
         (_, path, _), who = max(several.items(), key=lambda item: len(item[1]))
-        yield finding(rule, ranks, [] if len(who) == len(ranks) else who, {"path": path, "count": str(len(who))})
+        yield finding(
+            rule, ranks, [] if len(who) == len(ranks) else who, {"path": path, "count": str(len(who))}, _files
+        )
