@@ -10,12 +10,12 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
-fault = os.environ.get("FAULT", "")
+fault, device = os.environ.get("FAULT", ""), os.environ.get("DEVICE", "cpu")
 dist.init_process_group("gloo")
 rank, size = dist.get_rank(), dist.get_world_size()
 torch.manual_seed(0)
 rows = TensorDataset(torch.randn(64, 8), torch.randn(64, 2))
-net = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.1), nn.Linear(8, 2))
+net = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.1), nn.Linear(8, 2)).to(device)
 model = DistributedDataParallel(net)
 if fault == "head reset":
     torch.manual_seed(rank)
@@ -38,7 +38,7 @@ for epoch in range(2):
     if fault != "no epoch":
         sampler.set_epoch(epoch)
     model.train()
-    for number, (x, y) in enumerate(loader):
+    for number, (x, y) in enumerate((x.to(device), y.to(device)) for x, y in loader):
         called = net if fault == "inner" else model
         if number % 2 == 0 and fault != "inner":
             with model.no_sync():
@@ -60,7 +60,7 @@ for epoch in range(2):
         model.eval()
     with torch.no_grad():
         for x, y in loader:
-            loss = nn.functional.mse_loss(model(x), y)
+            loss = nn.functional.mse_loss(model(x.to(device)), y.to(device))
 if rank == 0:
     states = {"net": net.state_dict(), "optimizer": optimizer.state_dict(), "schedule": schedule.state_dict()}
     torch.save(states, last)
