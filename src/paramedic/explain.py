@@ -93,6 +93,8 @@ _SILENT = frozenset(
     ]
 )
 """What a job can have and still end well by its own words."""
+_SEEN_BY_AGENTS = ("replicas.", "orders.", "feeding.", "restoring.")
+"""Rooms whose detectors judge what a program did while it was watched."""
 _CONVICTS = 0.7
 """A pattern in a program that is less often the failure than this is a remark, and no verdict."""
 _FORESEEN = 12.0
@@ -109,6 +111,7 @@ def explain(
     it may be all there is.
     """
     alive, suppressed = _outlived(run, located(run, found))
+    alive = _failures_first(alive, knowledge)
     errors = [f for f in alive if f.severity == "error"]
     notes = [f for f in alive if f.severity != "error"]
     last = _judged(run, errors)
@@ -135,6 +138,19 @@ def explain(
         skipped=run.skipped,
         suppressed=tuple(suppressed),
     )
+
+
+def _failures_first(found: Sequence[Finding], knowledge: Knowledge) -> list[Finding]:
+    """What agents saw a program do wrong is a remark beside a failure of another kind: that job has ended by this."""
+
+    def seen(one: Finding) -> bool:
+        return (knowledge.rules[one.rule].detector or "").startswith(_SEEN_BY_AGENTS)
+
+    failed = {one.symptom for one in found if one.severity == "error" and one.consequence != "always" and not seen(one)}
+    remarks = {id(one) for one in found if failed and seen(one) and one.symptom not in failed}
+    return [
+        replace(one, severity="warning") if id(one) in remarks and one.severity == "error" else one for one in found
+    ]
 
 
 def _calibrated(verdict: Finding, rule: Rule) -> Finding:

@@ -39,6 +39,14 @@ _RAISED = re.compile(
 )
 _ENOUGH_RAISED = 2.0
 """The last line of a traceback, all that is left of it, need not gather as much."""
+_GOES_ON = re.compile(
+    r"\b(?:continuing|continue (?:with|without|to|anyway)|fall(?:s|ing)? ?back|ignor(?:e|ed|ing)|skipp(?:ed|ing)"
+    r"|retry(?:ing)?|reinit\w*|newly initiali[sz]ed|temporarily|safely|by default|instead of|using \S.{0,40} instead"
+    r"|(?:will|going to) (?:use|retry|ignore|default)|not (?:fatal|critical)|disabl(?:ed|ing)|deprecat\w+)\b"
+    r"|(?:failed|unable|not able) to (?:load|import|find) .{1,120}no module named",
+    re.IGNORECASE,
+)
+"""Said by a program that does without what it missed."""
 _MOST_BY_WORDS = 0.7
 _LEAST, _MOST = 0.5, 0.88
 """Nobody has seen this message before, so never surer; but a rank did end with it."""
@@ -62,7 +70,7 @@ def last_words(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findi
         return
     best: tuple[float, Event] | None = None
     for event in map(_as_raised, run.events):
-        if event.kind == "complaint" and not _of_launcher(event):
+        if event.kind == "complaint" and not _of_launcher(event) and not _goes_on(event):
             odds, _ = weigh(event)
             most = max(odds.values(), default=0.0)
             enough = _ENOUGH_RAISED if event.fields.get("types") else _ENOUGH
@@ -89,6 +97,10 @@ def _as_raised(event: Event) -> Event:
     """A line that can only be the end of a traceback has a class, too."""
     raised = _RAISED.match(event.text) if event.kind == "complaint" else None
     return event if raised is None else replace(event, fields={**event.fields, "types": (raised[1],)})
+
+
+def _goes_on(event: Event) -> bool:
+    return not event.fields.get("types") and _GOES_ON.search(event.text[:MAX_MESSAGE]) is not None
 
 
 def _of_launcher(event: Event) -> bool:

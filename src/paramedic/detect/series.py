@@ -32,6 +32,13 @@ class Series:
         return [value for step, value in pairs if value is not None and not step.startswith("#")]
 
     @property
+    def since_start(self) -> Series:
+        """Without what an earlier run wrote into the same file: from where the first step stands for the last time."""
+        named = self.steps[:1] != ("",) and not "".join(self.steps[:1]).startswith("#")
+        last = max((at for at, step in enumerate(self.steps) if step == self.steps[0]), default=0) if named else 0
+        return replace(self, steps=self.steps[last:], values=self.values[last:])
+
+    @property
     def said(self) -> list[float]:
         """All that are numbers, also those that belong to no step."""
         return [value for value in self.values if value is not None]

@@ -30,7 +30,7 @@ _LOSSES = ("loss", "summary_loss")
 
 def blow_up(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """A loss that rose to many times its first value, and neither came back nor is on its way back."""
-    losses = every(run, *_LOSSES)
+    losses = [one.since_start for one in every(run, *_LOSSES)]
     blown = [one for one in losses if _blows_up(one.finite)]
     if blown and 2 * len(blown) >= len([one for one in losses if len(one.finite) >= _POINTS]):
         first, last = blown[0].finite[0], parts(blown[0].finite, 4)[-1]
