@@ -194,8 +194,11 @@ def are_sharded(run: Run) -> bool:
 
 
 def _held_alike(ranks: Mapping[int, Conduct]) -> bool:
-    first = [one.looks.get((0, 1)) for one in ranks.values()]
-    return None not in first and len({look.shapes for look in first if look}) == 1
+    """Tensors of the same shapes that are the same, or get the same gradients: parts of one model do neither."""
+    first = [look for one in ranks.values() if (look := one.looks.get((0, 1)))]
+    if len(first) < len(ranks) or len({look.shapes for look in first}) > 1:
+        return False
+    return len({look.parameters for look in first}) == 1 or len({look.gradients for look in first}) == 1
 
 
 def fed_unlike(ranks: Mapping[int, Conduct]) -> bool:

@@ -6,7 +6,18 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from paramedic.detect.conduct import ENOUGH_STEPS, Conduct, as_list, conducts, finding, floats, items, natural, numbers
+from paramedic.detect.conduct import (
+    ENOUGH_STEPS,
+    Conduct,
+    as_dict,
+    as_list,
+    conducts,
+    finding,
+    floats,
+    items,
+    natural,
+    numbers,
+)
 from paramedic.detect.match import on_events
 from paramedic.detect.watched import said_by, seen_ranks
 from paramedic.knowledge import Rule
@@ -16,6 +27,8 @@ _WORDS = {
     "f": "forward", "n": "forward (not averaged)", "b": "backward", "r": "all_reduce", "z": "zero_grad", "u": "unscale",
     "c": "clip", "x": "clip (of scaled gradients)", "s": "step", "l": "schedule", "e": "evaluation",
 }  # fmt: skip
+_OTHERS = ("horovod", "byteps", "mpi4py")
+"""Ways to talk to each other that are not torch's."""
 _MANY_CALLS = 8
 _UNITS = 4
 _OFTEN_DIVIDED_BY = 2
@@ -33,10 +46,11 @@ def shown(order: str) -> str:
 
 
 def _usual(run: Run) -> tuple[dict[int, Conduct], str]:
-    """The ranks, and the order that all of them mostly keep; none where they differ."""
+    """The ranks, and the order that all of them mostly keep; none where they differ, or where optimizers take turns."""
     ranks = conducts(run)
     orders = {one.usual_order() for one in ranks.values()}
-    return ranks, orders.pop() if len(orders) == 1 else ""
+    alone = all(len(items(one.raw.get("optimizers"))) == 1 for one in ranks.values())
+    return ranks, orders.pop() if len(orders) == 1 and alone else ""
 
 
 def _found(rule: Rule, ranks: Mapping[int, Conduct], order: str, letter: str) -> Finding:
@@ -138,7 +152,8 @@ def trained_in_evaluation(run: Run, rule: Rule, found: Sequence[Finding]) -> Ite
     if ranks:
         one = ranks[min(ranks)]
         count = max(model.steps_in_eval for model in one.models)
-        yield finding(rule, ranks, [], {"count": str(count), "of": str(one.steps)})
+        said = finding(rule, ranks, [], {"count": str(count), "of": str(one.steps)})
+        yield said if count < one.steps else replace(said, severity="warning")  # from the first on: it may be meant
 
 
 def evaluated_in_training(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -186,6 +201,9 @@ def trained_alone(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
     ]
     size = max((natural(said_by(one.event).get("world_size")) for one in seen.values()), default=0)
     joined = any(items(said_by(one.event).get("groups")) for one in seen.values())
+    joined = joined or any(
+        name in as_dict(said_by(one.event).get("versions")) for one in seen.values() for name in _OTHERS
+    )
     if twins and size == 1:
         events = [one.event for one in twins]
         yield on_events(rule, events[:3], (), {"how": "several processes of this job are each rank 0 of 1"})

@@ -170,8 +170,8 @@ def summed_not_averaged(run: Run, rule: Rule, found: Sequence[Finding]) -> Itera
         return
     own = not any(model.forwards for one in ranks.values() for model in one.models)
     loss = [factor for one in ranks.values() for each in one.factors for factor in each]
-    if own and any(abs(factor * len(ranks) - 1) < 1e-6 for factor in loss):
-        return
+    if own and any(0 < factor * len(ranks) < 1 + 1e-6 for factor in loss):
+        return  # divided before, by the number of ranks or by the batch of all of them
     rows = _matched(ranks, "sums", ("step",), "after backward", "at step") if own else []
     rows += _matched(ranks, "buckets", ("step", "bucket"), "before", "after")
     sums = [used for before, used in rows if _close(used, sum(before)) and not _close(used, sum(before) / len(before))]

@@ -313,7 +313,8 @@ def _resident() -> int | None:
 
 def _versions() -> dict[str, str]:
     """Of what the program itself has imported."""
-    names = ("torch", "deepspeed", "accelerate", "transformers", "lightning", "megatron.core", "colossalai")
+    names = ("torch", "deepspeed", "accelerate", "transformers", "lightning", "megatron.core", "colossalai",
+             "horovod", "byteps", "mpi4py")  # fmt: skip
     found = {name: str(getattr(sys.modules.get(name), "__version__", "") or "") for name in names}
     return dict({name: text[:40] for name, text in found.items() if text}, python=sys.version.split()[0])
 

@@ -26,6 +26,7 @@ _ORDERS, _LETTERS, _CALLS = 12, 24, 24
 _LOADERS, _EPOCHS, _BATCHES, _FED = 6, 4, 4, 8
 _FILES = 8
 _GROUPS = 32
+_EXTRA = 4  # looks where the program moved as much as it has parameters
 _SIBLINGS = 256  # files in a folder
 _DEPTH = 4
 
@@ -48,6 +49,10 @@ class Conduct:
         self.parameter: Callable[[], Any] = lambda: None
         """The first that is optimized."""
         self.calls_before = 0
+        self.moved = 0
+        """Elements that the program's own collectives took since the last step."""
+        self.held = 0
+        self.extra = 0
         self.said: dict[str, Any] = {
             "orders": {}, "calls": [], "replicas": [], "loaders": [], "models": [], "fed": [], "optimizers": [],
             "loads": [], "saves": [], "states": {}, "matched": [], "factors": [], "groups": [], "groups_made": 0,
@@ -82,12 +87,19 @@ class Conduct:
         elif len(self.letters) < _LETTERS:
             self.letters += letter
 
+    def called(self, name: str, tensor: Any) -> None:
+        """The program itself calls a collective."""
+        if name == "all_reduce":
+            self.heard("r")
+        if tensor is not None and self.extra < _EXTRA:
+            self.moved += tensor.numel()
+
     def stepped(self) -> None:
         """A step has ended: its order is counted."""
         orders, order = self.said["orders"], self.letters + "s"
         if order in orders or len(orders) < _ORDERS:
             orders[order] = orders.get(order, 0) + 1
-        self.letters = ""
+        self.letters, self.moved = "", 0
         count = self.agent.box.count if self.agent.box else 0
         if len(self.said["calls"]) < _CALLS:
             self.said["calls"].append(count - self.calls_before)
@@ -139,7 +151,10 @@ class Conduct:
         if step >= one["due"]:
             one["due"] = step + 1 + step // 4
             one["rates"].append([step, _rates(optimizer)])
-        if step in LOOKS:
+        meets = bool(self.held) and 2 * self.moved >= self.held and step > LOOKS[1]
+        if meets and step not in LOOKS:  # replicas that part may have met again
+            self.extra += 1
+        if step in LOOKS or meets:
             self._sum("at step")
             self._look(one, optimizer, step)
             self._modes()
@@ -175,6 +190,7 @@ class Conduct:
         number = self.said["optimizers"].index(one)
         row = {"optimizer": number, "step": step, "tensors": len(whole), "shapes": shapes}
         self.said["replicas"].append(row)
+        self.held = self.held or sum(local(p).numel() for p in whole)
         with torch.no_grad():
             for what, tensors in (("parameters", whole), ("gradients", [p.grad for p in whole])):
                 held = [local(t) if t is not None else None for t in tensors]

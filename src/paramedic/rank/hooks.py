@@ -189,8 +189,8 @@ class _Torch:
         @functools.wraps(function)
         def called(*arguments: Any, **named: Any) -> Any:
             box = agent.box
-            if name == "all_reduce" and self.on_main_thread():
-                self.conduct.heard("r")
+            if self.on_main_thread() and not getattr(inside, "one", False):
+                agent.guarded("conduct: collectives", self.conduct.called, name, said.first(arguments, named))
             if box is None or getattr(inside, "one", False) or not agent.is_watching:
                 return function(*arguments, **named)
             what = agent.guarded("collectives", self.describe, said, arguments, named)
@@ -326,14 +326,20 @@ class _Said:
         return arguments[place] if place < len(arguments) else None
 
     def tensor(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[str, str]:
+        value = self.first(arguments, named)
+        if value is None:
+            return "", ""
+        return "x".join(map(str, value.shape)) or "1", str(getattr(value, "dtype", "")).replace("torch.", "")
+
+    def first(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """The first tensor that is handed over."""
         for name in self.tensors:
             value = self.argument(name, arguments, named)
             if isinstance(value, (list, tuple)) and value:
                 value = value[0]
-            shape = getattr(value, "shape", None)
-            if shape is not None:
-                return "x".join(map(str, shape)) or "1", str(getattr(value, "dtype", "")).replace("torch.", "")
-        return "", ""
+            if getattr(value, "shape", None) is not None:
+                return value
+        return None
 
 
 def own_place(frame: types.FrameType | None) -> str:
