@@ -7,7 +7,6 @@ known what it depends on: the rank, the number of ranks, chance, the graph of th
 from __future__ import annotations
 
 import ast
-import gc
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -106,6 +105,19 @@ class Flow(Libraries):
             yield from self.by_name.get(names[0], ())
             return
         yield from sorted((op for name in names for op in self.by_name.get(name, ())), key=lambda op: op.index)
+
+    @cached_property
+    def by_kind(self) -> dict[str, list[Op]]:
+        """What is no call, by its kind, in order."""
+        found: dict[str, list[Op]] = {}
+        for op in self.ops:
+            if op.kind != "call":
+                found.setdefault(op.kind, []).append(op)
+        return found
+
+    def of_kind(self, kind: str) -> Sequence[Op]:
+        """Assignments to attributes ("setattr") or items ("setitem"), "augassign", "slice", "delete"."""
+        return self.by_kind.get(kind, ())
 
     def has(self, *names: str) -> bool:
         return any(name in self.by_name for name in names)
@@ -795,15 +807,9 @@ def flows(program: Program) -> list[Flow]:
     """Every training program of a project."""
     covered: set[ast.AST] = set()
     found = []
-    collects = gc.isenabled()
-    gc.disable()  # values by the ten thousand, all of which stay
-    try:
-        for module in program.trainers:
-            try:
-                found.append(Flow(program, module, covered))
-            except RecursionError:
-                continue
-    finally:
-        if collects:
-            gc.enable()
+    for module in program.trainers:
+        try:
+            found.append(Flow(program, module, covered))
+        except RecursionError:
+            continue
     return found

@@ -176,4 +176,17 @@ def dotted(node: ast.AST) -> str:
 
 
 def text_of(node: ast.AST | None) -> str:
-    return "" if node is None else ast.unparse(node)
+    """As it would be written. Plain names, which most are, need no `unparse`."""
+    if node is None:
+        return ""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        parts = [node.attr]
+        below = node.value
+        while isinstance(below, ast.Attribute):
+            parts.append(below.attr)
+            below = below.value
+        if isinstance(below, ast.Name):
+            return ".".join((below.id, *reversed(parts)))
+    return ast.unparse(node)

@@ -5,10 +5,11 @@ A rule is a plain list of conditions on one section, or names a function of a ro
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -137,6 +138,23 @@ class Setup:
         """What each training program does, in order."""
         return flows(Program(self.events("program")))
 
+    @cached_property
+    def by_call(self) -> Mapping[str, list[Flow]]:
+        """Programs by what they call."""
+        found: dict[str, list[Flow]] = defaultdict(list)
+        for flow in self.flows:
+            for name in flow.by_name:
+                found[name].append(flow)
+        return dict(found)
+
+    def calling(self, *names: str) -> Sequence[Flow]:
+        """Programs with one of these calls; all programs where none is named."""
+        if not names:
+            return self.flows
+        there = [self.by_call[name] for name in names if name in self.by_call]
+        wanted = set(chain(*there))
+        return there[0] if len(there) == 1 else [flow for flow in self.flows if flow in wanted]
+
     def events(self, kind: str) -> Iterator[Event]:
         return (event for event in self.run.events if event.kind == kind)
 
@@ -151,14 +169,23 @@ Check = Callable[[Setup], Iterable[Hit]]
 
 def examine(run: Run, knowledge: Knowledge, checks: Mapping[str, Check]) -> list[Finding]:
     """Every finding, by file and line."""
-    setup = Setup(run)
+    collects = gc.isenabled()
+    gc.disable()  # trees and values by the ten thousand, all of which stay until the last rule has been asked
+    try:
+        return sorted(_examined(Setup(run), knowledge, checks), key=_place)
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _examined(setup: Setup, knowledge: Knowledge, checks: Mapping[str, Check]) -> list[Finding]:
     found: list[Finding] = []
     for rule in knowledge.rules.values():
         if rule.when:
             found += (_finding(rule, hit) for hit in _declared(rule, setup))
         elif rule.detector in checks:
             found += (_finding(rule, hit) for hit in checks[rule.detector](setup))
-    return sorted(found, key=_place)
+    return found
 
 
 def _place(finding: Finding) -> tuple[str, int, str]:
