@@ -201,10 +201,10 @@ def _of_data(op: Op) -> bool:
     return any(value.has("data", "shard") or value.kind == "batch" for value in op.args)
 
 
-@every_file(r"all_reduce|all_gather")
+@every_file("all_reduce", "all_gather")
 def counts_in_order_of_sight(flow: Flow, module: Module) -> Iterator[Hit]:
     """One collective for each key of a dictionary that data has filled: ranks see keys in other orders."""
-    for cls in ast.walk(module.tree):
+    for cls in module.statements:
         if isinstance(cls, ast.ClassDef):
             yield from _by_key(module, cls)
 
@@ -232,6 +232,8 @@ def _by_key(module: Module, cls: ast.ClassDef) -> Iterator[Hit]:
             and not isinstance(node.target.slice, ast.Constant)
         ):
             filled.add(text_of(node.target.value))
+    if empty.isdisjoint(filled):
+        return
     for node in ast.walk(cls):
         if not isinstance(node, ast.For):
             continue
@@ -244,7 +246,7 @@ def _by_key(module: Module, cls: ast.ClassDef) -> Iterator[Hit]:
                 yield at(module, part, name=over)
 
 
-@every_file(r"all_reduce|(?i:reduce)\w*\(")
+@every_file("all_reduce")
 def bias_before_sum(flow: Flow, module: Module) -> Iterator[Hit]:
     """Every rank adds the whole bias to its partial product, and the sum has it once for each rank."""
     for cls in module.classes.values():
@@ -346,11 +348,11 @@ def pipeline_gradients_unscaled(flow: Flow) -> Iterator[Hit]:
 @every_distributed_program("DistributedSampler")
 def sampler_of_one_node(flow: Flow) -> Iterator[Hit]:
     """Data shared among the ranks of a node, by a program that knows of all ranks."""
-    if not flow.mentions(r"['\"](?:WORLD_SIZE|RANK)['\"]|get_world_size\(|get_rank\("):
-        return
     for op in flow.calls("DistributedSampler"):
         count, rank = op.argument("num_replicas", 1), op.argument("rank", 2)
-        if count is not None and rank is not None and count.has("local size") and rank.has("local"):
+        if count is None or rank is None or not count.has("local size") or not rank.has("local"):
+            continue
+        if flow.mentions(r"['\"](?:WORLD_SIZE|RANK)['\"]|get_world_size\(|get_rank\("):
             yield hit(op)
 
 

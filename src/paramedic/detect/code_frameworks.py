@@ -23,7 +23,7 @@ _STRATEGIES = (
 
 
 def _is_tensorflow(flow: Flow) -> bool:
-    return flow.mentions(r"\btensorflow\b")
+    return flow.says("tensorflow")
 
 
 @every_program(*_STRATEGIES)

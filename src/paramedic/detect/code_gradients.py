@@ -16,8 +16,10 @@ from paramedic.detect.loops import (
     gradient_reductions,
     hit,
     model_parallel,
+    noted,
     optimizers,
     steps,
+    training_loops,
     wrapped,
     zeros,
 )
@@ -31,18 +33,20 @@ def loss_divided_by_world(flow: Flow) -> Iterator[Hit]:
     """The wrapper has averaged the gradients already."""
     if not wrapped(flow, "ddp", "fsdp", "fsdp2", "deepspeed", "ray", "accelerate") or model_parallel(flow):
         return
-    if gradient_reductions(flow) or flow.mentions(
+    if gradient_reductions(flow):
+        return
+    losses = [one for one in backwards(flow) if one.loss.has("/world") and not one.loss.has("*world", "world")]
+    divisions = [op for op in flow.of_kind("augassign") if op.name == "Div"] + list(flow.calls("div_"))
+    gradients = [
+        op
+        for op in sorted(divisions, key=lambda op: op.index)
+        if op.of is not None and op.of.has("grad") and op.args and op.args[0].has("world")
+    ]
+    if (losses or gradients) and not flow.mentions(
         r"ReduceOp\.SUM|op=SUM|register_comm_hook|set_gradient_divide_factor|gradient_predivide|reduction=['\"]sum"
     ):
-        return
-    for backward in backwards(flow):
-        if backward.loss.has("/world") and not backward.loss.has("*world", "world"):
-            yield hit(backward.op, what="The loss")
-    for op in flow.ops:
-        divides = (op.kind == "augassign" and op.name == "Div") or op.last in ("div_",)
-        value = op.args[0] if op.args else None
-        if divides and op.of is not None and op.of.has("grad") and value is not None and value.has("world"):
-            yield hit(op, what="Each gradient")
+        yield from (hit(backward.op, what="The loss") for backward in losses)
+        yield from (hit(op, what="Each gradient") for op in gradients)
 
 
 @every_distributed_program("all_reduce")
@@ -87,8 +91,13 @@ def _divided(flow: Flow) -> bool:
     return any(backward.loss.has("/world") for backward in backwards(flow))
 
 
-def _accumulations(flow: Flow) -> Iterator[tuple[Backward, Op]]:
+@noted
+def _accumulations(flow: Flow) -> list[tuple[Backward, Op]]:
     """Backward passes of which several come before one step."""
+    return list(_accumulating(flow))
+
+
+def _accumulating(flow: Flow) -> Iterator[tuple[Backward, Op]]:
     found = steps(flow)
     cleared = zeros(flow)
     for backward in backwards(flow):
@@ -151,12 +160,15 @@ def _one_loss(flow: Flow, backward: Backward) -> bool:
 def accumulation_without_no_sync(flow: Flow) -> Iterator[Hit]:
     if not wrapped(flow, "ddp", "fsdp", "fsdp2") or flow.has("Accelerator", "Fabric", "no_sync"):
         return
-    if flow.mentions(
-        r"\bmegatron\b|no_sync|require_backward_grad_sync|set_requires_gradient_sync|set_is_last_backward|requires_gradient_sync"
+    found = [(backward, step) for backward, step in _accumulations(flow) if _one_loss(flow, backward)]
+    if (
+        found
+        and not flow.says("megatron")
+        and not flow.mentions(
+            r"no_sync|require_backward_grad_sync|set_requires_gradient_sync|set_is_last_backward|requires_gradient_sync"
+        )
     ):
-        return
-    for backward, step in _accumulations(flow):
-        if _one_loss(flow, backward):
+        for backward, step in found:
             condition = next((text_of(g.node) for g in reversed(step.guards) if g.node is not None), "the loop ends")
             yield hit(step, backward.op, condition=condition)
 
@@ -186,7 +198,7 @@ def _order(flow: Flow, loop: Loop) -> list[tuple[str, Op]]:
 @every_program("backward")
 def cleared_before_step(flow: Flow) -> Iterator[Hit]:
     """Nothing is left for the step: gradients are cleared after backward, or first computed after the step."""
-    for loop in _loops(flow):
+    for loop in training_loops(flow):
         marks = [(word, op) for word, op in _order(flow, loop) if word in ("backward", "step", "zero")]
         words = [word for word, _ in marks]
         if words.count("backward") != 1 or "step" not in words or any(conditional(op, loop) for _, op in marks):
@@ -208,14 +220,6 @@ def cleared_before_step(flow: Flow) -> Iterator[Hit]:
             yield hit(before[-1][1], marks[at][1])
 
 
-def _loops(flow: Flow) -> list[Loop]:
-    found: list[Loop] = []
-    for one in backwards(flow):
-        if one.loop is not None and one.loop not in found:
-            found.append(one.loop)
-    return found
-
-
 @every_program("backward")
 def never_cleared(flow: Flow) -> Iterator[Hit]:
     if flow.mentions(r"zero_grad|\.grad\s*=\s*None|grad\.zero_|zero_grad_buffer|set_to_none"):
@@ -233,7 +237,7 @@ def never_cleared(flow: Flow) -> Iterator[Hit]:
 
 @every_program("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm")
 def clipped_at_wrong_time(flow: Flow) -> Iterator[Hit]:
-    for loop in _loops(flow):
+    for loop in training_loops(flow):
         marks = _order(flow, loop)
         words = [word for word, _ in marks]
         if words.count("backward") != 1 or words.count("step") != 1 or words.count("clip") != 1:

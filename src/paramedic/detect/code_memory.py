@@ -144,7 +144,7 @@ def _restarted(flow: Flow, op: Op) -> bool:
     )
 
 
-@every_file(r"self\.[\w.]+\.append\(")
+@every_file(".append(")
 def kept_on_the_module(flow: Flow, module: Module) -> Iterator[Hit]:
     """`self.seen.append(x)` in forward, a step or a hook, and nothing that empties it."""
     for cls in module.classes.values():
@@ -261,10 +261,10 @@ def not_sharded(flow: Flow) -> Iterator[Hit]:
             yield hit(op, what="a mesh whose shards have one rank")
 
 
-@every_file(r"checkpoint_wrapper|FSDP|FullySharded|\bwrap\(|offload_wrapper")
+@every_file("checkpoint_wrapper", "FSDP", "FullySharded", "wrap(", "offload_wrapper")
 def loop_variable_replaced(flow: Flow, module: Module) -> Iterator[Hit]:
     """`for layer in model.layers: layer = wrapper(layer)` changes nothing in the model."""
-    for node in ast.walk(module.tree):
+    for node in module.statements:
         if isinstance(node, ast.For) and isinstance(node.target, ast.Name | ast.Tuple):
             yield from _replaced(module, node)
         elif (

@@ -52,7 +52,7 @@ _INITS = re.compile(
 @every_distributed_program("backward")
 def trained_past_wrapper(flow: Flow) -> Iterator[Hit]:
     """Forward of the bare model: the wrapper does not know that a backward comes."""
-    if model_parallel(flow) or reduces_by_hand(flow):
+    if model_parallel(flow):
         return
     for backward in backwards(flow):
         root = backward.loss.root
@@ -67,7 +67,8 @@ def trained_past_wrapper(flow: Flow) -> Iterator[Hit]:
             and op.result.has("graph")
             and op.loops == backward.op.loops
         ]
-        if mine and all(op.of is not None and not op.of.wrap and op.of.base.wrap == "" for op in mine):
+        bare = all(op.of is not None and not op.of.wrap and op.of.base.wrap == "" for op in mine)
+        if mine and bare and not reduces_by_hand(flow):
             yield hit(mine[-1], wrap.made)
 
 
@@ -548,7 +549,7 @@ def _sets(node: ast.AST, name: str) -> bool:
 
 def _function_body(op: Op) -> list[ast.AST]:
     best: ast.AST = op.module.tree
-    for node in ast.walk(op.module.tree):
+    for node in op.module.statements:
         if isinstance(node, ast.FunctionDef) and node.lineno <= op.line <= (node.end_lineno or 0):
             best = node
     return list(ast.walk(best))
@@ -590,7 +591,7 @@ def _logged_by_first(flow: Flow, op: Op) -> bool:
     return bool(users) and all(one.label == "first" for one in users)
 
 
-@every_file(r"RowwiseParallel")
+@every_file("RowwiseParallel")
 def sequence_norms_not_reduced(flow: Flow, module: Module) -> Iterator[Hit]:
     """A plan that splits the sequence between layers leaves the norms out."""
     for node in ast.walk(module.tree) if flow.has("parallelize_module") else ():

@@ -65,7 +65,7 @@ def _in_every_step(flow: Flow, *names: str) -> Iterator[Op]:
             yield op
 
 
-@every_file(r"def __getitem__")
+@every_file("def __getitem__")
 def file_read_for_every_sample(flow: Flow, module: Module) -> Iterator[Hit]:
     """A file that does not depend on the index is opened in `__getitem__`, or in a method that it calls."""
     for cls in module.classes.values():

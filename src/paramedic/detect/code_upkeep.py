@@ -68,14 +68,14 @@ def _multiplies_rate(op: Op) -> bool:
     return False
 
 
-@every_file(r"glob\(|listdir\(|iterdir\(")
+@every_file("glob(", "listdir(", "iterdir(")
 def latest_by_name(flow: Flow, module: Module) -> Iterator[Hit]:
     """As text, step_900 comes after step_1200."""
-    prefixes = _unpadded(flow)
-    if not prefixes or not flow.has("load"):
+    prefixes = _unpadded(flow) if flow.has("load") else set()
+    if not prefixes:
         return
     yield from _last_of(module, module.tree, prefixes)
-    for function in ast.walk(module.tree):
+    for function in module.statements:
         if isinstance(function, Function):
             yield from _last_of(module, function, prefixes)
 

@@ -6,8 +6,7 @@ programs it can apply to at all: the others are not asked.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from paramedic.detect.flow import Flow
 from paramedic.detect.loops import is_distributed
@@ -38,22 +37,19 @@ def every_distributed_program(*calls: str) -> Callable[[_Program], Check]:
     return over
 
 
-def every_file(pattern: str) -> Callable[[_File], Check]:
-    """Files of all programs that have such a word, each once."""
+def every_file(*texts: str) -> Callable[[_File], Check]:
+    """Files of all programs, each once, where one of these texts stands."""
 
     def over(rule: _File) -> Check:
-        return _as_check(rule, lambda setup: (hit for one in _files(setup, pattern) for hit in rule(*one)))
+        return _as_check(rule, lambda setup: (hit for one in _files(setup, texts) for hit in rule(*one)))
 
     return over
 
 
-def _files(setup: Setup, pattern: str) -> Iterator[tuple[Flow, Module]]:
-    seen = set()
-    for flow in setup.flows:
-        for module in flow.nodes:
-            if module not in seen and re.search(pattern, module.text):
-                seen.add(module)
-                yield flow, module
+def _files(setup: Setup, texts: Sequence[str]) -> Iterator[tuple[Flow, Module]]:
+    for flow, module in setup.files:
+        if any(text in module.text for text in texts):
+            yield flow, module
 
 
 def _as_check(rule: _Program | _File, ask: Callable[[Setup], Iterator[Hit]]) -> Check:

@@ -128,6 +128,11 @@ class Flow(Libraries):
             self.mentioned[pattern] = any(re.search(pattern, module.text) for module in self.nodes)
         return self.mentioned[pattern]
 
+    def says(self, *words: str) -> bool:
+        """One of these whole words, anywhere in them."""
+        there = [word for word in words if any(word in module.text for module in self.nodes)]
+        return any(self.mentions(rf"\b{word}\b") for word in there)
+
     # -- running ---------------------------------------------------------------------------------------------------
 
     def _started(self, module: Module) -> dict[str, Value]:
@@ -154,9 +159,8 @@ class Flow(Libraries):
     def _leftovers(self, module: Module) -> None:
         """Functions that nobody in the project calls: a launcher or a framework does. One that has to do with neither
         tensors nor ranks tells nothing."""
-        lines = module.text.split("\n")
         for name, node in module.functions.items():
-            text = "\n".join(lines[node.lineno - 1 : node.end_lineno]).lower()
+            text = "\n".join(module.lines[node.lineno - 1 : node.end_lineno]).lower()
             if node not in self.covered and any(word in text for word in _TELLS):
                 self._run(Value("function", name=name, node=node, module=module), (), {}, None)
         for name, one in module.classes.items():

@@ -118,7 +118,9 @@ def model_parallel(flow: Flow) -> bool:
         return True
     if any(op.args and op.args[0].has("rank") for op in flow.calls("Parameter")):
         return True
-    return flow.mentions(r"\bmegatron\b|\bparallel_state\b|\bmpu\b|PipelineModule|\brpc_sync\b|\brpc\.")
+    if flow.says("megatron", "parallel_state", "mpu", "rpc_sync"):
+        return True
+    return flow.mentions(r"PipelineModule") or (flow.says("rpc") and flow.mentions(r"\brpc\."))
 
 
 @noted

@@ -5,7 +5,6 @@ A rule is a plain list of conditions on one section, or names a function of a ro
 
 from __future__ import annotations
 
-import gc
 import json
 import re
 from collections import defaultdict
@@ -16,10 +15,12 @@ from itertools import chain
 from typing import Any
 
 from paramedic.detect.flow import Flow, flows
-from paramedic.detect.program import Program
+from paramedic.detect.program import Module, Program
+from paramedic.garbage import no_collections
 from paramedic.knowledge import Knowledge, Rule
 from paramedic.knowledge.rules import Condition
 from paramedic.model import Cause, Event, Evidence, Fact, Finding, Run, Severity
+from paramedic.syntax import forget
 
 UNKNOWN = "?"
 _CONFIG = "config "
@@ -139,6 +140,15 @@ class Setup:
         return flows(Program(self.events("program")))
 
     @cached_property
+    def files(self) -> list[tuple[Flow, Module]]:
+        """Those of all programs, with the first program that each takes part in."""
+        first: dict[Module, Flow] = {}
+        for flow in self.flows:
+            for module in flow.nodes:
+                first.setdefault(module, flow)
+        return [(flow, module) for module, flow in first.items()]
+
+    @cached_property
     def by_call(self) -> Mapping[str, list[Flow]]:
         """Programs by what they call."""
         found: dict[str, list[Flow]] = defaultdict(list)
@@ -169,13 +179,10 @@ Check = Callable[[Setup], Iterable[Hit]]
 
 def examine(run: Run, knowledge: Knowledge, checks: Mapping[str, Check]) -> list[Finding]:
     """Every finding, by file and line."""
-    collects = gc.isenabled()
-    gc.disable()  # trees and values by the ten thousand, all of which stay until the last rule has been asked
-    try:
-        return sorted(_examined(Setup(run), knowledge, checks), key=_place)
-    finally:
-        if collects:
-            gc.enable()
+    with no_collections():  # trees and values by the ten thousand stay until the last rule has been asked
+        found = sorted(_examined(Setup(run), knowledge, checks), key=_place)
+        forget()
+        return found
 
 
 def _examined(setup: Setup, knowledge: Knowledge, checks: Mapping[str, Check]) -> list[Finding]:
