@@ -4,12 +4,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 TORCH := src/paramedic/ward/environments/torch.txt
 
-.PHONY: demo test test-all lint bench score ward clean wheel
+.PHONY: demo test quick test-all lint bench score ward clean wheel
 
 demo: $(VENV)/core
 	$(BIN)/paramedic demo
 
-test: $(VENV)/dev lint
+# mypy has one core: side by side with the tests it costs no time of its own.
+test: $(VENV)/dev
+	$(MAKE) --no-print-directory -j 2 lint quick
+
+quick: $(VENV)/dev
 	$(BIN)/pytest -n auto -m "not slow"
 
 test-all: $(VENV)/dev lint

@@ -386,9 +386,7 @@ def starter(folder: Path, change: str, network: str = "pass") -> str:
     return f"{sys.executable} {script}"
 
 
-def test_only_the_node_that_differs_is_printed(
-    in_tmp: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_the_node_that_differs_is_printed(in_tmp: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "src"))
     via = starter(in_tmp, 'if row[0] == "python version" and host == "node-3": row[1] = "3.9.1"')
     assert main(["check", "--via", via, "--select", "ENV044,ENV046,HOST021", "--format", "json"]) == 1
