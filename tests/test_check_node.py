@@ -386,11 +386,9 @@ def starter(folder: Path, change: str, network: str = "pass") -> str:
     return f"{sys.executable} {script}"
 
 
-def test_only_the_node_that_differs_is_printed(
-    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_the_node_that_differs_is_printed(in_tmp: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "src"))
-    via = starter(tmp_path, 'if row[0] == "python version" and host == "node-3": row[1] = "3.9.1"')
+    via = starter(in_tmp, 'if row[0] == "python version" and host == "node-3": row[1] = "3.9.1"')
     assert main(["check", "--via", via, "--select", "ENV044,ENV046,HOST021", "--format", "json"]) == 1
     report = json.loads(capsys.readouterr().out)
     jsonschema.validate(report, SCHEMA)
@@ -399,9 +397,9 @@ def test_only_the_node_that_differs_is_printed(
     assert "python version is 3.9.1; 2 of 3 nodes have" in finding["summary"]
 
 
-def test_a_clock_that_is_off_is_named(tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_that_is_off_is_named(in_tmp: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "src"))
-    via = starter(tmp_path, 'if row[0] == "host time" and host == "node-2": row[1] -= 3600')
+    via = starter(in_tmp, 'if row[0] == "host time" and host == "node-2": row[1] -= 3600')
     main(["check", "--via", via, "--select", "HOST021", "--format", "json"])
     (finding,) = json.loads(capsys.readouterr().out)["findings"]
     assert finding["hosts"] == ["node-2"]
@@ -452,7 +450,7 @@ def test_a_node_speaks_of_its_own_network_alone() -> None:
         (["--python", "/nowhere/python"], "cannot be started"),
     ],
 )
-def test_wrong_usage_is_one_sentence(arguments: list[str], says: str, capsys: Captured) -> None:
+def test_wrong_usage_is_one_sentence(arguments: list[str], says: str, in_tmp: Path, capsys: Captured) -> None:
     assert main(["check", *arguments]) == 2
     page = capsys.readouterr()
     assert says in page.err
@@ -482,7 +480,8 @@ def test_the_whole_command_passes_here_and_keeps_the_schema(capsys: Captured) ->
     jsonschema.validate(json.loads(capsys.readouterr().out), SCHEMA)
 
 
-def test_check_ends_without_torch_in_memory() -> None:
+def test_check_ends_without_torch_in_memory(in_tmp: Path) -> None:
+    (in_tmp / "train.py").write_text("import torch\ntorch.distributed.init_process_group('gloo')\n")
     code = "import sys; from paramedic.commands import main; main(['check', '--quiet']); print('torch' in sys.modules)"
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1] / "src")}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)

@@ -20,6 +20,7 @@ from paramedic.knowledge import load_taxonomy
 ROOT = Path(__file__).parents[1]
 CORPUS = ROOT / "corpus"
 SCHEMA = json.loads(resources.files("paramedic.report").joinpath("diff.schema.json").read_text("utf-8"))
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 SECRET = "hf_abcdefghijklmnopqrstuvwxyz0123456789"
 
 Captured = pytest.CaptureFixture[str]
@@ -31,7 +32,7 @@ def compared(ok: Path | str, bad: Path | str, capsys: Captured, code: int = 1) -
     page = capsys.readouterr()
     assert page.err == ""
     document: dict[str, Any] = json.loads(page.out)
-    jsonschema.validate(document, SCHEMA)
+    VALIDATOR.validate(document)
     return document
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from paramedic import fix, run_folder
 from paramedic.collect.beside import RAN, is_program, read_beside, with_plan
-from paramedic.collect.files import Progress, collect
-from paramedic.collect.logs import LITERALS
 from paramedic.detect import SAID_OF_EACH_NODE, detect, detect_facts, detect_in_nodes
 from paramedic.errors import ParamedicError
 from paramedic.explain import explain, foresee
@@ -19,6 +18,9 @@ from paramedic.knowledge.priors import Setting
 from paramedic.model import Finding, Run, Suppressed
 from paramedic.prefilter import Prefilter
 from paramedic.report import ShownReport
+
+if TYPE_CHECKING:
+    from paramedic.collect.files import Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +54,15 @@ def diagnose(
 
 def compile_prefilter(knowledge: Knowledge) -> Prefilter:
     """All literals that anybody looks for, in one matcher."""
+    from paramedic.collect.logs import LITERALS  # only here: `check` reads no logs
+
     return Prefilter([*LITERALS, *(keyword for rule in knowledge.rules.values() for keyword in rule.keywords)])
 
 
 def read(paths: Sequence[str], prefilter: Prefilter, progress: Progress | None = None) -> Run:
     """A recorded Run is taken as it is; everything else is collected into one."""
+    from paramedic.collect.files import collect
+
     recorded = [path for path in paths if run_folder.is_run(path)]
     if recorded and len(paths) > 1:
         raise ParamedicError(f"{recorded[0]}: a recorded Run is diagnosed by itself; name it alone")

@@ -19,6 +19,7 @@ from paramedic.detect.setup import examine
 from paramedic.knowledge import Case, Knowledge, Rule
 from paramedic.model import Fact, Finding, Run, Source
 from paramedic.pipeline import compile_prefilter
+from paramedic.prefilter import Prefilter
 
 _BEFORE = ("config", "code")
 """Kinds of cases that `check` examines, before anything is started."""
@@ -35,9 +36,11 @@ class Failure:
     problem: str
 
 
-def failures(rules: Iterable[Rule], knowledge: Knowledge) -> Iterator[Failure]:
+def failures(
+    rules: Iterable[Rule], knowledge: Knowledge, compiled: Prefilter | None = None
+) -> Iterator[Failure]:  # fmt: skip
     """What each rule's own cases find wrong. All rules of `knowledge` look at each case, as they do at a log."""
-    prefilter = compile_prefilter(knowledge)
+    prefilter = compiled or compile_prefilter(knowledge)
     with tempfile.TemporaryDirectory(prefix="paramedic-") as folder:
         for rule in rules:
             try:

@@ -31,7 +31,8 @@ def read_beside(paths: Sequence[str], command: Sequence[str] = (), place: str = 
     """None where there is neither a program nor a configuration nor a command, which was started in `place`."""
     skipped: list[Skipped] = []
     named = [os.path.join(place, word.rsplit("=", 1)[-1]) for word in command]
-    found = _files(paths, named, skipped)
+    asks = _Asks()
+    found = _files(paths, named, asks, skipped)
     if not found and not command:
         return None
     from paramedic.collect.project import (  # only here: a plain log needs none of it
@@ -44,7 +45,7 @@ def read_beside(paths: Sequence[str], command: Sequence[str] = (), place: str = 
     run = read_files([file for file in found if is_wanted(file)])
     parts = [run, read_command(command)] if command else [run]
     whole = joined(parts)
-    ran = tuple(Fact(RAN, True, name) for name in _ran(run, found, named))
+    ran = tuple(Fact(RAN, True, name) for name in _ran(run, found, named, asks))
     return replace(whole, id=run.id, facts=(*whole.facts, *ran), skipped=(*whole.skipped, *skipped))
 
 
@@ -64,13 +65,26 @@ def with_plan(run: Run, beside: Run) -> Run:
 # -- which files ---------------------------------------------------------------------------------------------------
 
 
-def _files(paths: Sequence[str], named: Sequence[str], skipped: list[Skipped]) -> list[tree.File]:
+class _Asks:
+    """Which modules a program asks for, by its text: each is read once."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, tuple[str, ...]] = {}
+
+    def of(self, file: tree.File) -> tuple[str, ...]:
+        path = os.path.realpath(file.path)
+        if path not in self.known:
+            self.known[path] = tuple(_modules(tree.text_of(file, []) or ""))
+        return self.known[path]
+
+
+def _files(paths: Sequence[str], named: Sequence[str], asks: _Asks, skipped: list[Skipped]) -> list[tree.File]:
     found: dict[str, tree.File] = {}
     for path in paths:
         for file in _below(path, skipped) if os.path.isdir(path) else _named(path):
             found.setdefault(os.path.realpath(file.path), file)
     for word in named:
-        for file in _with_imports(word):
+        for file in _with_imports(word, asks):
             found.setdefault(os.path.realpath(file.path), file)
     return list(found.values())
 
@@ -93,7 +107,7 @@ def _named(path: str) -> Iterator[tree.File]:
         yield tree.File(path, path, os.path.getsize(path))
 
 
-def _with_imports(word: str) -> Iterator[tree.File]:
+def _with_imports(word: str, asks: _Asks) -> Iterator[tree.File]:
     """A file that the command names, and the modules that lie where Python would look for them."""
     if not word.endswith((*_CONFIGS, ".py")) or not os.path.isfile(word):
         return
@@ -103,19 +117,19 @@ def _with_imports(word: str) -> Iterator[tree.File]:
         if path in seen:
             continue
         seen.add(path)
-        yield tree.File(path, path, os.path.getsize(path))
+        file = tree.File(path, path, os.path.getsize(path))
+        yield file
         if is_program(path):
-            waiting += _imported(path, os.path.dirname(word))
+            waiting += _imported(file, os.path.dirname(word), asks)
 
 
-def _imported(path: str, root: str) -> Iterator[str]:
+def _imported(file: tree.File, root: str, asks: _Asks) -> Iterator[str]:
     """By name alone, below the script's folder: the folder from which it imports."""
-    text = tree.text_of(tree.File(path, path, os.path.getsize(path)), []) or ""
-    for module in _modules(text):
+    for module in asks.of(file):
         dots = len(module) - len(module.lstrip("."))
         base = root
         if dots:
-            base = os.path.dirname(path)
+            base = os.path.dirname(file.path)
             for _ in range(dots - 1):
                 base = os.path.dirname(base)
         stem = os.path.join(base, *module.lstrip(".").split("."))
@@ -142,17 +156,16 @@ def _modules(text: str) -> Iterator[str]:
 # -- which of them ran ---------------------------------------------------------------------------------------------
 
 
-def _ran(run: Run, files: Iterable[tree.File], named: Sequence[str]) -> Iterator[str]:
+def _ran(run: Run, files: Iterable[tree.File], named: Sequence[str], asks: _Asks) -> Iterator[str]:
     """The names of the programs of the job. Where several could have been started nobody knows."""
     by_path = {os.path.realpath(file.path): file for file in files if is_program(file.name)}
     by_module: dict[str, list[str]] = {}
     for path in by_path:
         by_module.setdefault(_module_of(path), []).append(path)
-    imports = {path: _reached(path, by_path, by_module) for path in by_path}
     words = {os.path.realpath(word) for word in named}
     started = [path for path in by_path if path in words]
     if not started:
-        inner = {module for path, modules in imports.items() for module in modules if module != path}
+        inner = {module for path, file in by_path.items() for module in _reached(path, file, by_module, asks)}
         started = [path for path in by_path if path not in inner and not _is_no_program(path)]
         if len(started) != 1:
             return
@@ -162,7 +175,7 @@ def _ran(run: Run, files: Iterable[tree.File], named: Sequence[str]) -> Iterator
         path = waiting.pop()
         if path not in seen:
             seen.add(path)
-            waiting += imports[path]
+            waiting += _reached(path, by_path[path], by_module, asks)
     yield from sorted(by_path[path].name for path in seen if by_path[path].name in known)
 
 
@@ -171,9 +184,8 @@ def _module_of(path: str) -> str:
     return os.path.basename(path.removesuffix(f"{os.sep}__init__.py").removesuffix(".py"))
 
 
-def _reached(path: str, files: dict[str, tree.File], by_module: dict[str, list[str]]) -> list[str]:
-    text = tree.text_of(files[path], []) or ""
-    wanted = {module.lstrip(".").replace(".", os.sep) for module in _modules(text)}
+def _reached(path: str, file: tree.File, by_module: dict[str, list[str]], asks: _Asks) -> list[str]:
+    wanted = {module.lstrip(".").replace(".", os.sep) for module in asks.of(file)}
     found = [
         other
         for stem in wanted

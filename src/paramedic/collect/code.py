@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,6 +16,7 @@ from typing import Any
 from paramedic.collect.formats import Broken, Entry, Section
 from paramedic.model import Event
 from paramedic.redact import redact
+from paramedic.syntax import parsed
 
 RELEVANT = re.compile(
     r"\b(?:torch|deepspeed|accelerate|lightning|pytorch_lightning|colossalai|horovod|world_size|TrainingArguments|tensorflow|megatron)\b"
@@ -137,10 +137,7 @@ def read(name: str, text: str) -> tuple[list[Event], list[Section]]:
     if not script.marked:
         return program, []
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(text)
-        _statements(script, tree.body, _Where(), 0)
+        _statements(script, parsed(text, keep=bool(program)).body, _Where(), 0)
     except SyntaxError as error:
         raise Broken(f"no Python {_version()}: {error.msg}", error.lineno or 1) from None
     except (RecursionError, MemoryError):

@@ -17,8 +17,8 @@ from paramedic.collect.archives import Input
 from paramedic.collect.columns import Columns, NotADump, Row, columns, ranges
 from paramedic.collect.logs import LogRead
 from paramedic.collect.plain_pickle import NotPlain, load
-from paramedic.collect.readers import no_collections
 from paramedic.collect.streams import SafeStream
+from paramedic.garbage import no_collections
 from paramedic.model import Event, Fact, Skipped, Source, is_own
 from paramedic.redact import clipped
 

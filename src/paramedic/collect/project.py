@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import os
 import re
@@ -12,6 +11,7 @@ from dataclasses import dataclass, field
 from paramedic.collect import code, configs, tree
 from paramedic.collect.formats import Broken, launch
 from paramedic.collect.launch import wanted
+from paramedic.garbage import no_collections
 from paramedic.model import Event, Fact, Run, Skipped, Source
 from paramedic.redact import redact
 
@@ -42,11 +42,8 @@ def read_project(root: str, progress: Progress | None = None) -> Run:
 
 
 def read_files(files: Sequence[tree.File], progress: Progress | None = None, skipped: Sequence[Skipped] = ()) -> Run:
-    gc.freeze()  # syntax trees come and go by the thousand: what is there already need not be gone through each time
-    try:
+    with no_collections():  # syntax trees come and go by the thousand, and have no cycles
         return _run(_read_all(files, progress), skipped)
-    finally:
-        gc.unfreeze()
 
 
 def read_command(words: Sequence[str]) -> Run:
@@ -101,9 +98,12 @@ def _read_all(files: Sequence[tree.File], progress: Progress | None) -> list[Rea
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
+    mine, others = files[::cores], [file for number, file in enumerate(files) if number % cores]
     try:
-        with ProcessPoolExecutor(cores, get_context("fork")) as pool:
-            found = pool.map(read_file, files, chunksize=max(1, len(files) // (cores * 8)))
+        with ProcessPoolExecutor(cores - 1, get_context("fork")) as pool:
+            coming = pool.map(read_file, others, chunksize=max(1, len(files) // (cores * 8)))
+            own = iter([read_file(file) for file in mine])  # this process has its share, whose trees it keeps
+            found = (next(coming if number % cores else own) for number in range(len(files)))
             return [_noted(part, file, progress) for part, file in zip(found, files, strict=True)]
     except OSError:  # no more processes to be had
         return [_noted(read_file(file), file, progress) for file in files]

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from paramedic.collect.archives import is_log
 from paramedic.collect.layouts import Place
 from paramedic.collect.logs import LogRead
+from paramedic.garbage import no_collections
 from paramedic.model import Event, Fact, Skipped, Source
 
 if TYPE_CHECKING:
@@ -49,18 +50,6 @@ def read_ahead(paths: Sequence[str], read: ReadFile) -> Iterator[Take]:
         return
     with closing(_Pool([path for path, _ in files], count, read)) as pool, no_collections():
         yield pool.take
-
-
-@contextmanager
-def no_collections() -> Iterator[None]:
-    """What is read has no cycles and stays: collecting garbage would look at all of it again and again, for nothing."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _may_fork() -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import difflib
+import gc
 import os
 import shlex
 import signal
@@ -41,6 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = cast(Verb, import_module(f"{__package__}.{args.verb}")).run(args)
         if sys.stdout is not None:
             sys.stdout.flush()
+        if argv is None:
+            gc.freeze()  # the process ends: nothing of it need be looked through once more
         return code
     except ParamedicError as error:
         return _fail(str(error))

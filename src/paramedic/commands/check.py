@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from paramedic.commands import flags
 from paramedic.commands.via import on_nodes
 from paramedic.errors import ParamedicError
+from paramedic.garbage import no_collections
 from paramedic.model import Fact, Report, Run, Skipped, Source
 
 if TYPE_CHECKING:
@@ -68,7 +69,8 @@ def run(args: argparse.Namespace) -> int:
         _refresh()
     with flags.progress_bar() as progress:
         seen = joined(parts(args, progress))
-    report: Report = pipeline.check(seen, options)
+    with no_collections():
+        report: Report = pipeline.check(seen, options)
     if not args.files_only:
         report = _repaired(report, args)
     if args.write_baseline:

@@ -60,10 +60,10 @@ def _of(room: ModuleType) -> dict[str, Check]:
     return {
         f"{name}.{key}": value
         for key, value in public.items()
-        if getattr(value, "__module__", "") == room.__name__
+        if f"{getattr(value, '__module__', '')}.".startswith(f"{room.__name__}.")
         and getattr(value, "__annotations__", {}).keys() == {"setup", "return"}
     }
 
 
 CHECKS: dict[str, Check] = {name: check for room in _ROOMS for name, check in _of(room).items()}
-"""Every public function of these rooms that takes a Setup alone."""
+"""Every public function of these rooms that takes a Setup alone; `every` makes such of rules about one program."""

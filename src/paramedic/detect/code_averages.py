@@ -6,70 +6,61 @@ import ast
 import re
 from collections.abc import Iterator
 
+from paramedic.detect.every import every_distributed_program, every_file, every_program
 from paramedic.detect.flow import Flow
 from paramedic.detect.loops import (
     at,
     averages,
     backwards,
     conditional,
-    distributed,
     event_of,
     forwards,
     gradient_reductions,
     hit,
     model_parallel,
-    modules,
-    once,
+    optimizers,
     steps,
     training_loops,
     wrapped,
     zeros,
 )
 from paramedic.detect.program import Function, Module, dotted, text_of
-from paramedic.detect.setup import Hit, Setup
+from paramedic.detect.setup import Hit
 from paramedic.detect.values import Op, Value
 
 
-def averaged_after_step(setup: Setup) -> Iterator[Hit]:
+@every_distributed_program("step")
+def averaged_after_step(flow: Flow) -> Iterator[Hit]:
     """The weights have moved by each rank's own gradient when the gradients are brought together."""
-
-    def found() -> Iterator[Hit]:
-        for flow in distributed(setup):
-            reduced = gradient_reductions(flow)
-            if not reduced or averages(flow) or model_parallel(flow):
-                continue
-            for loop in training_loops(flow):
-                back = [one.op for one in backwards(flow) if one.op.loops and one.op.loops[-1] is loop]
-                stepped = [op for op in steps(flow) if op.loops and op.loops[-1] is loop]
-                cleared = [op for op in zeros(flow) if op.within(loop)]
-                inside = [op for op in reduced if op.within(loop)]
-                if len(back) != 1 or not stepped or not inside or not cleared or len(inside) != len(reduced):
-                    continue
-                if any(conditional(op, loop) for op in (*back, *stepped, *cleared)):
-                    continue
-                if back[0].index < stepped[0].index and min(op.index for op in inside) > stepped[-1].index:
-                    yield hit(inside[0], stepped[-1])
-
-    return once(found())
+    reduced = gradient_reductions(flow)
+    if not reduced or averages(flow) or model_parallel(flow):
+        return
+    for loop in training_loops(flow):
+        back = [one.op for one in backwards(flow) if one.op.loops and one.op.loops[-1] is loop]
+        stepped = [op for op in steps(flow) if op.loops and op.loops[-1] is loop]
+        cleared = [op for op in zeros(flow) if op.within(loop)]
+        inside = [op for op in reduced if op.within(loop)]
+        if len(back) != 1 or not stepped or not inside or not cleared or len(inside) != len(reduced):
+            continue
+        if any(conditional(op, loop) for op in (*back, *stepped, *cleared)):
+            continue
+        if back[0].index < stepped[0].index and min(op.index for op in inside) > stepped[-1].index:
+            yield hit(inside[0], stepped[-1])
 
 
-def hook_sums(setup: Setup) -> Iterator[Hit]:
+@every_distributed_program("register_comm_hook")
+def hook_sums(flow: Flow) -> Iterator[Hit]:
     """A communication hook takes the place of DDP's reduction and of its division."""
-
-    def found() -> Iterator[Hit]:
-        for flow in distributed(setup):
-            if any(one.loss.has("/world") for one in backwards(flow)):
-                continue
-            for op in flow.calls("register_comm_hook"):
-                hook = op.argument("hook", 1)
-                node = hook.node if hook is not None else None
-                if hook is None or hook.module is None or not isinstance(node, Function | ast.Lambda):
-                    continue
-                place = _sums(node)
-                if place is not None:
-                    yield Hit((*at(hook.module, place).quoted, event_of(op)))
-
-    return once(found())
+    if any(one.loss.has("/world") for one in backwards(flow)):
+        return
+    for op in flow.calls("register_comm_hook"):
+        hook = op.argument("hook", 1)
+        node = hook.node if hook is not None else None
+        if hook is None or hook.module is None or not isinstance(node, Function | ast.Lambda):
+            continue
+        place = _sums(node)
+        if place is not None:
+            yield Hit((*at(hook.module, place).quoted, event_of(op)))
 
 
 _SHRINKS = re.compile(
@@ -95,31 +86,27 @@ def _sums(node: ast.AST) -> ast.AST | None:
     return reduces
 
 
-def node_group_only(setup: Setup) -> Iterator[Hit]:
+@every_distributed_program("new_group", "new_subgroups", "new_subgroups_by_enumeration")
+def node_group_only(flow: Flow) -> Iterator[Hit]:
     """DDP in the group of one node, and nothing that brings the nodes together."""
-
-    def found() -> Iterator[Hit]:
-        for flow in distributed(setup):
-            if model_parallel(flow) or gradient_reductions(flow) or flow.has("register_comm_hook"):
-                continue
-            if flow.mentions(
-                r"(?i)tensor_?(?:model_?)?parallel|pipeline|expert|\btp_|\bpp_|model_?parallel|averager|local_?sgd|context_?parallel"
-            ):
-                continue
-            for op in wrapped(flow, "ddp"):
-                group = op.argument("process_group")
-                made = group.made if group is not None and group.kind == "group" else None
-                if made is not None and made.last == "new_subgroups":
-                    yield hit(op, made)
-                    continue
-                ranks = made.argument("ranks", 0) if made is not None else None
-                if made is None or ranks is None or not isinstance(made.node, ast.Call):
-                    continue
-                text = text_of(made.node) + text_of(made.loops[-1].node if made.loops else None)
-                if re.search(r"(?i)per_node|local|node|gpus_per|per_host", text) and not _strided(made.node):
-                    yield hit(op, made)
-
-    return once(found())
+    if model_parallel(flow) or gradient_reductions(flow) or flow.has("register_comm_hook"):
+        return
+    if flow.mentions(
+        r"(?i)tensor_?(?:model_?)?parallel|pipeline|expert|\btp_|\bpp_|model_?parallel|averager|local_?sgd|context_?parallel"
+    ):
+        return
+    for op in wrapped(flow, "ddp"):
+        group = op.argument("process_group")
+        made = group.made if group is not None and group.kind == "group" else None
+        if made is not None and made.last == "new_subgroups":
+            yield hit(op, made)
+            continue
+        ranks = made.argument("ranks", 0) if made is not None else None
+        if made is None or ranks is None or not isinstance(made.node, ast.Call):
+            continue
+        text = text_of(made.node) + text_of(made.loops[-1].node if made.loops else None)
+        if re.search(r"(?i)per_node|local|node|gpus_per|per_host", text) and not _strided(made.node):
+            yield hit(op, made)
 
 
 def _strided(node: ast.Call) -> bool:
@@ -129,20 +116,16 @@ def _strided(node: ast.Call) -> bool:
     )
 
 
-def root_not_sharded(setup: Setup) -> Iterator[Hit]:
+@every_distributed_program("fully_shard")
+def root_not_sharded(flow: Flow) -> Iterator[Hit]:
     """fully_shard for the blocks alone: what lies outside of them is neither sharded nor reduced."""
-
-    def found() -> Iterator[Hit]:
-        for flow in distributed(setup):
-            if gradient_reductions(flow) or wrapped(flow, "ddp", "fsdp", "deepspeed", "accelerate", "fabric", "ray"):
-                continue
-            calls = list(flow.calls("fully_shard"))
-            if not calls or not backwards(flow) or flow.has("replicate", "PipelineStage", "distribute_module"):
-                continue
-            if all(_of_a_list(op) for op in calls) and len({text_of(op.loops[-1].node.iter) for op in calls}) == 1:  # type: ignore[attr-defined]
-                yield hit(calls[0])
-
-    return once(found())
+    if gradient_reductions(flow) or wrapped(flow, "ddp", "fsdp", "deepspeed", "accelerate", "fabric", "ray"):
+        return
+    calls = list(flow.calls("fully_shard"))
+    if not calls or not backwards(flow) or flow.has("replicate", "PipelineStage", "distribute_module"):
+        return
+    if all(_of_a_list(op) for op in calls) and len({text_of(op.loops[-1].node.iter) for op in calls}) == 1:  # type: ignore[attr-defined]
+        yield hit(calls[0])
 
 
 def _of_a_list(op: Op) -> bool:
@@ -172,53 +155,45 @@ _SHARED_BATCH = re.compile(
 )
 
 
-def rate_raised_for_shared_batch(setup: Setup) -> Iterator[Hit]:
+@every_distributed_program()
+def rate_raised_for_shared_batch(flow: Flow) -> Iterator[Hit]:
     """The rate grows with the ranks, though all of them together take the batch of one."""
-
-    def found() -> Iterator[Hit]:
-        for flow in distributed(setup):
-            if not flow.mentions(_SHARED_BATCH.pattern) or flow.mentions(_RATE.pattern):
-                continue
-            for op in flow.ops:
-                if op.kind != "call" or op.result.kind != "optimizer" or op.result.made is not op:
-                    continue
-                rate = op.argument("lr", 1)
-                mark = rate.attrs.get("op") if rate is not None else None
-                if rate is not None and mark is not None and mark.name == "Mult":
-                    pair = rate.attrs["left"], rate.attrs["right"]
-                    if any(one.has("world") and "op" not in one.attrs for one in pair):
-                        yield hit(op)
-
-    return once(found())
+    for op in optimizers(flow):
+        rate = op.argument("lr", 1)
+        mark = rate.attrs.get("op") if rate is not None else None
+        if rate is not None and mark is not None and mark.name == "Mult":
+            pair = rate.attrs["left"], rate.attrs["right"]
+            if any(one.has("world") and "op" not in one.attrs for one in pair) and _of_shared_batch(flow):
+                yield hit(op)
 
 
-def own_noise_alike(setup: Setup) -> Iterator[Hit]:
+def _of_shared_batch(flow: Flow) -> bool:
+    return flow.mentions(_SHARED_BATCH.pattern) and not flow.mentions(_RATE.pattern)
+
+
+@every_distributed_program("randn_like", "randn")
+def own_noise_alike(flow: Flow) -> Iterator[Hit]:
     """Noise of the global generator, which every rank has seeded with the same number."""
-
-    def found() -> Iterator[Hit]:
-        for flow in distributed(setup):
-            if model_parallel(flow) or not wrapped(flow) or flow.has("Accelerator", "Fabric"):
-                continue
-            seeds = [op for op in flow.seeds if op.last == "manual_seed" and not op.name.startswith("torch.cuda")]
-            trained = backwards(flow)
-            if not seeds or not trained or any(op.loops for op in seeds):
-                continue
-            before = [op for op in seeds if op.index < trained[0].op.index]
-            if not before or any(value.has("rank", "unseeded") for value in (*before[-1].args,)) or not before[-1].args:
-                continue
-            if flow.mentions(r"set_rng_state|fork_rng|initial_seed|seed\w*\s*\+\s*\w*rank|rank\w*\s*\+\s*\w*seed"):
-                continue
-            for op in flow.calls("randn_like", "randn"):
-                loops = [one for one in training_loops(flow) if op.within(one)]
-                if not loops or op.no_grad or "generator" in op.keywords or not op.name.startswith("torch"):
-                    continue
-                if not _of_data(op):
-                    continue
-                if any(one.within(loops[0]) and one.index > op.index and not one.no_grad for one in forwards(flow)):
-                    yield hit(op, before[-1])
-                    break
-
-    return once(found())
+    if model_parallel(flow) or not wrapped(flow) or flow.has("Accelerator", "Fabric"):
+        return
+    seeds = [op for op in flow.seeds if op.last == "manual_seed" and not op.name.startswith("torch.cuda")]
+    trained = backwards(flow)
+    if not seeds or not trained or any(op.loops for op in seeds):
+        return
+    before = [op for op in seeds if op.index < trained[0].op.index]
+    if not before or any(value.has("rank", "unseeded") for value in (*before[-1].args,)) or not before[-1].args:
+        return
+    if flow.mentions(r"set_rng_state|fork_rng|initial_seed|seed\w*\s*\+\s*\w*rank|rank\w*\s*\+\s*\w*seed"):
+        return
+    for op in flow.calls("randn_like", "randn"):
+        loops = [one for one in training_loops(flow) if op.within(one)]
+        if not loops or op.no_grad or "generator" in op.keywords or not op.name.startswith("torch"):
+            continue
+        if not _of_data(op):
+            continue
+        if any(one.within(loops[0]) and one.index > op.index and not one.no_grad for one in forwards(flow)):
+            yield hit(op, before[-1])
+            break
 
 
 def _of_data(op: Op) -> bool:
@@ -226,16 +201,12 @@ def _of_data(op: Op) -> bool:
     return any(value.has("data", "shard") or value.kind == "batch" for value in op.args)
 
 
-def counts_in_order_of_sight(setup: Setup) -> Iterator[Hit]:
+@every_file("all_reduce", "all_gather")
+def counts_in_order_of_sight(flow: Flow, module: Module) -> Iterator[Hit]:
     """One collective for each key of a dictionary that data has filled: ranks see keys in other orders."""
-
-    def found() -> Iterator[Hit]:
-        for _, module in modules(setup, r"all_reduce|all_gather"):
-            for cls in ast.walk(module.tree):
-                if isinstance(cls, ast.ClassDef):
-                    yield from _by_key(module, cls)
-
-    return once(found())
+    for cls in module.statements:
+        if isinstance(cls, ast.ClassDef):
+            yield from _by_key(module, cls)
 
 
 _EMPTY = re.compile(r"^(?:collections\.)?(?:defaultdict\(|Counter\(\)|dict\(\)|\{\}$)")
@@ -261,6 +232,8 @@ def _by_key(module: Module, cls: ast.ClassDef) -> Iterator[Hit]:
             and not isinstance(node.target.slice, ast.Constant)
         ):
             filled.add(text_of(node.target.value))
+    if empty.isdisjoint(filled):
+        return
     for node in ast.walk(cls):
         if not isinstance(node, ast.For):
             continue
@@ -273,15 +246,11 @@ def _by_key(module: Module, cls: ast.ClassDef) -> Iterator[Hit]:
                 yield at(module, part, name=over)
 
 
-def bias_before_sum(setup: Setup) -> Iterator[Hit]:
+@every_file("all_reduce")
+def bias_before_sum(flow: Flow, module: Module) -> Iterator[Hit]:
     """Every rank adds the whole bias to its partial product, and the sum has it once for each rank."""
-
-    def found() -> Iterator[Hit]:
-        for flow, module in modules(setup, r"all_reduce|(?i:reduce)\w*\("):
-            for cls in module.classes.values():
-                yield from _biased(flow, module, cls)
-
-    return once(found())
+    for cls in module.classes.values():
+        yield from _biased(flow, module, cls)
 
 
 def _biased(flow: Flow, module: Module, cls: ast.ClassDef) -> Iterator[Hit]:
@@ -353,71 +322,60 @@ def _sums_over_ranks(flow: Flow, module: Module, node: ast.Call) -> bool:
     return function is not None and "all_reduce" in text_of(function) and "reduce" in last
 
 
+_SCHEDULES = ("ScheduleGPipe", "Schedule1F1B", "ScheduleInterleaved1F1B", "ScheduleLoopedBFS")
 _MEANS = re.compile(r"(?:functional\.|F\.)(?:mse_loss|cross_entropy|l1_loss|nll_loss|smooth_l1_loss|huber_loss)$")
 
 
-def pipeline_gradients_unscaled(setup: Setup) -> Iterator[Hit]:
+@every_program(*_SCHEDULES)
+def pipeline_gradients_unscaled(flow: Flow) -> Iterator[Hit]:
     """Gradients of all micro-batches are added up; the mean of each loss is of one micro-batch alone."""
-
-    def found() -> Iterator[Hit]:
-        for flow in setup.flows:
-            for name in ("ScheduleGPipe", "Schedule1F1B", "ScheduleInterleaved1F1B", "ScheduleLoopedBFS"):
-                for op in flow.calls(name):
-                    scale, count, loss = (
-                        op.argument("scale_grads"), op.argument("n_microbatches", 1), op.argument("loss_fn", 2)
-                    )  # fmt: skip
-                    if scale is None or scale.const is not False or loss is None:
-                        continue
-                    if count is not None and count.number() == 1:
-                        continue
-                    made = loss.made
-                    plain = loss.kind == "import" and _MEANS.search(loss.name)
-                    held = loss.kind == "criterion" and made is not None and "reduction" not in made.keywords
-                    if (plain or held) and not flow.has("mul_", "div_"):
-                        yield hit(op)
-
-    return once(found())
+    for name in _SCHEDULES:
+        for op in flow.calls(name):
+            scale, count, loss = (
+                op.argument("scale_grads"), op.argument("n_microbatches", 1), op.argument("loss_fn", 2)
+            )  # fmt: skip
+            if scale is None or scale.const is not False or loss is None:
+                continue
+            if count is not None and count.number() == 1:
+                continue
+            made = loss.made
+            plain = loss.kind == "import" and _MEANS.search(loss.name)
+            held = loss.kind == "criterion" and made is not None and "reduction" not in made.keywords
+            if (plain or held) and not flow.has("mul_", "div_"):
+                yield hit(op)
 
 
-def sampler_of_one_node(setup: Setup) -> Iterator[Hit]:
+@every_distributed_program("DistributedSampler")
+def sampler_of_one_node(flow: Flow) -> Iterator[Hit]:
     """Data shared among the ranks of a node, by a program that knows of all ranks."""
-
-    def found() -> Iterator[Hit]:
-        for flow in distributed(setup):
-            if not flow.mentions(r"['\"](?:WORLD_SIZE|RANK)['\"]|get_world_size\(|get_rank\("):
-                continue
-            for op in flow.calls("DistributedSampler"):
-                count, rank = op.argument("num_replicas", 1), op.argument("rank", 2)
-                if count is not None and rank is not None and count.has("local size") and rank.has("local"):
-                    yield hit(op)
-
-    return once(found())
+    for op in flow.calls("DistributedSampler"):
+        count, rank = op.argument("num_replicas", 1), op.argument("rank", 2)
+        if count is None or rank is None or not count.has("local size") or not rank.has("local"):
+            continue
+        if flow.mentions(r"['\"](?:WORLD_SIZE|RANK)['\"]|get_world_size\(|get_rank\("):
+            yield hit(op)
 
 
-def schedule_of_own_loss(setup: Setup) -> Iterator[Hit]:
+@every_distributed_program("ReduceLROnPlateau")
+def schedule_of_own_loss(flow: Flow) -> Iterator[Hit]:
     """Each rank lowers its rate when its own share of the data says so."""
-
-    def found() -> Iterator[Hit]:
-        for flow in distributed(setup):
-            if not wrapped(flow) or flow.has("Accelerator", "Fabric", "sync_dist"):
-                continue
-            for op in flow.calls("step"):
-                schedule = op.of
-                made = schedule.made if schedule is not None and schedule.kind == "scheduler" else None
-                if made is None or made.last != "ReduceLROnPlateau" or not op.args or op.label:
-                    continue
-                value: Value = op.args[0]
-                if not value.has("shard", "rank") or value.has("reduced"):
-                    continue
-                outer = op.loops[0] if op.loops else None
-                gathers = [
-                    one
-                    for one in flow.ops
-                    if one.kind == "call"
-                    and (outer is None or one.within(outer))
-                    and re.search(r"(?i)reduce|gather|broadcast|synchroni", one.last)
-                ]
-                if not gathers:
-                    yield hit(op, made)
-
-    return once(found())
+    if not wrapped(flow) or flow.has("Accelerator", "Fabric", "sync_dist"):
+        return
+    for op in flow.calls("step"):
+        schedule = op.of
+        made = schedule.made if schedule is not None and schedule.kind == "scheduler" else None
+        if made is None or made.last != "ReduceLROnPlateau" or not op.args or op.label:
+            continue
+        value: Value = op.args[0]
+        if not value.has("shard", "rank") or value.has("reduced"):
+            continue
+        outer = op.loops[0] if op.loops else None
+        gathers = [
+            one
+            for one in flow.ops
+            if one.kind == "call"
+            and (outer is None or one.within(outer))
+            and re.search(r"(?i)reduce|gather|broadcast|synchroni", one.last)
+        ]
+        if not gathers:
+            yield hit(op, made)

@@ -6,21 +6,20 @@ import ast
 import re
 from collections.abc import Iterator
 
+from paramedic.detect.every import every_distributed_program, every_program
 from paramedic.detect.flow import Flow
 from paramedic.detect.loops import (
     averages,
     backwards,
-    distributed,
     event_of,
     forwards,
     hit,
     model_parallel,
-    once,
     training_loops,
     uses_horovod,
 )
 from paramedic.detect.program import text_of
-from paramedic.detect.setup import Hit, Setup
+from paramedic.detect.setup import Hit
 from paramedic.detect.values import Op, Value
 
 _RANKS = re.compile(r"rank|world|shard|num_processes|process_index|get_worker_info|split_dataset")
@@ -45,90 +44,67 @@ def _shared(flow: Flow) -> bool:
     return (averages(flow) or uses_horovod(flow)) and not model_parallel(flow)
 
 
-def fixed_sampler(setup: Setup) -> Iterator[Hit]:
-    def found() -> Iterator[Hit]:
-        for flow in distributed(setup):
-            for op in flow.calls("DistributedSampler"):
-                replicas, rank = op.argument("num_replicas", 1), op.argument("rank", 2)
-                if rank is not None and rank.number() is not None and not rank.has("rank"):
-                    yield hit(op, what=f"rank {rank.const}")
-                elif replicas is not None and replicas.number() == 1 and not replicas.has("world"):
-                    yield hit(op, what="one replica")
-
-    return once(found())
+@every_distributed_program("DistributedSampler")
+def fixed_sampler(flow: Flow) -> Iterator[Hit]:
+    for op in flow.calls("DistributedSampler"):
+        replicas, rank = op.argument("num_replicas", 1), op.argument("rank", 2)
+        if rank is not None and rank.number() is not None and not rank.has("rank"):
+            yield hit(op, what=f"rank {rank.const}")
+        elif replicas is not None and replicas.number() == 1 and not replicas.has("world"):
+            yield hit(op, what="one replica")
 
 
-def loader_without_sampler(setup: Setup) -> Iterator[Hit]:
-    def found() -> Iterator[Hit]:
-        for flow in distributed(setup):
-            if not _shared(flow) or flow.has("Accelerator", "Fabric", "prepare_data_loader", "split_dataset_by_node"):
-                continue
-            own_seed = any(value.has("rank") for op in flow.seeds for value in op.args)
-            for loader in _training_loaders(flow):
-                made = loader.made
-                if made is None or made.last != "DataLoader" or "**" in made.keywords or loader.has("shard", "rank"):
-                    continue
-                dataset, sampler = loader.attrs.get("dataset", Value()), loader.attrs.get("sampler")
-                shuffled = made.keywords.get("shuffle")
-                if "batch_sampler" in made.keywords or (
-                    sampler is not None and sampler.kind != "sampler" and not sampler.known
-                ):
-                    continue
-                drawn = shuffled is not None and shuffled.const is not False
-                if "IterableDataset" in dataset.bases or dataset.has("unseeded") or (own_seed and drawn):
-                    continue
-                if _RANKS.search(text_of(made.node)) or (
-                    dataset.node is not None and _RANKS.search(text_of(dataset.node))
-                ):
-                    continue
-                if (
-                    dataset.kind == ""
-                    and dataset.made is not None
-                    and re.search(r"(?i)iter|stream|web|shard", dataset.made.name)
-                ):
-                    continue
-                yield hit(made)
-
-    return once(found())
+@every_distributed_program("DataLoader")
+def loader_without_sampler(flow: Flow) -> Iterator[Hit]:
+    if not _shared(flow) or flow.has("Accelerator", "Fabric", "prepare_data_loader", "split_dataset_by_node"):
+        return
+    own_seed = any(value.has("rank") for op in flow.seeds for value in op.args)
+    for loader in _training_loaders(flow):
+        made = loader.made
+        if made is None or made.last != "DataLoader" or "**" in made.keywords or loader.has("shard", "rank"):
+            continue
+        dataset, sampler = loader.attrs.get("dataset", Value()), loader.attrs.get("sampler")
+        shuffled = made.keywords.get("shuffle")
+        if "batch_sampler" in made.keywords or (
+            sampler is not None and sampler.kind != "sampler" and not sampler.known
+        ):
+            continue
+        drawn = shuffled is not None and shuffled.const is not False
+        if "IterableDataset" in dataset.bases or dataset.has("unseeded") or (own_seed and drawn):
+            continue
+        if _RANKS.search(text_of(made.node)) or (dataset.node is not None and _RANKS.search(text_of(dataset.node))):
+            continue
+        if (
+            dataset.kind == ""
+            and dataset.made is not None
+            and re.search(r"(?i)iter|stream|web|shard", dataset.made.name)
+        ):
+            continue
+        yield hit(made)
 
 
-def stream_not_split_among_ranks(setup: Setup) -> Iterator[Hit]:
-    def found() -> Iterator[Hit]:
-        for flow in distributed(setup):
-            if not _shared(flow) or flow.has("Accelerator", "Fabric"):
-                continue
-            for loader in _training_loaders(flow):
-                dataset = loader.attrs.get("dataset", Value())
-                if (
-                    "IterableDataset" not in dataset.bases
-                    or loader.has("rank", "shard", "unseeded")
-                    or loader.made is None
-                ):
-                    continue
-                if not re.search(r"rank|world|shard|process|random|uuid", _class_text(dataset)):
-                    yield hit(loader.made, name=dataset.name)
-
-    return once(found())
+@every_distributed_program("backward")
+def stream_not_split_among_ranks(flow: Flow) -> Iterator[Hit]:
+    if not _shared(flow) or flow.has("Accelerator", "Fabric"):
+        return
+    for loader in _training_loaders(flow):
+        dataset = loader.attrs.get("dataset", Value())
+        if "IterableDataset" not in dataset.bases or loader.has("rank", "shard", "unseeded") or loader.made is None:
+            continue
+        if not re.search(r"rank|world|shard|process|random|uuid", _class_text(dataset)):
+            yield hit(loader.made, name=dataset.name)
 
 
-def stream_not_split_among_workers(setup: Setup) -> Iterator[Hit]:
-    def found() -> Iterator[Hit]:
-        for flow in setup.flows:
-            for op in flow.calls("DataLoader"):
-                dataset = op.argument("dataset", 0) or Value()
-                workers = op.argument("num_workers", 5)
-                number = workers.number() if workers is not None else None
-                if (
-                    "IterableDataset" not in dataset.bases
-                    or number is None
-                    or number < 2
-                    or "worker_init_fn" in op.keywords
-                ):
-                    continue
-                if not re.search(r"worker|random|uuid|split_dataset", _class_text(dataset)):
-                    yield hit(op, name=dataset.name, workers=int(number))
-
-    return once(found())
+@every_program("DataLoader")
+def stream_not_split_among_workers(flow: Flow) -> Iterator[Hit]:
+    for op in flow.calls("DataLoader"):
+        dataset = op.argument("dataset", 0) or Value()
+        workers = op.argument("num_workers", 5)
+        number = workers.number() if workers is not None else None
+        if "IterableDataset" not in dataset.bases or number is None or number < 2 or "worker_init_fn" in op.keywords:
+            continue
+        if not re.search(r"worker|random|uuid|split_dataset", _class_text(dataset)):
+            yield hit(op, name=dataset.name, workers=int(number))
 
 
 def _class_text(dataset: Value) -> str:
@@ -142,29 +118,23 @@ def _class_text(dataset: Value) -> str:
     return text
 
 
-def same_draw_on_every_rank(setup: Setup) -> Iterator[Hit]:
-    def hits() -> Iterator[Hit]:
-        for flow in distributed(setup):
-            if not _shared(flow):
-                continue
-            loops = training_loops(flow)
-            for op in forwards(flow):
-                inside = [loop for loop in loops if op.within(loop)]
-                if not inside or op.no_grad or not op.args:
-                    continue
-                tags = frozenset(tag for value in op.args for tag in value.tags)
-                if "random" not in tags or tags & {"rank", "unseeded", "data", "shard", "epoch"}:
-                    continue
-                draws = [one for one in _draws(flow) if any(one.within(loop) for loop in inside)]
-                chosen = any(
-                    one.kind == "slice" and one.args[0].has("random") and not one.args[0].has("rank")
-                    for one in flow.ops
-                )
-                if draws:
-                    found = hit(draws[0], op)
-                    yield found if chosen else Hit(found.quoted, found.fields, "info")
-
-    return once(hits())
+@every_distributed_program("forward")
+def same_draw_on_every_rank(flow: Flow) -> Iterator[Hit]:
+    if not _shared(flow):
+        return
+    loops = training_loops(flow)
+    for op in forwards(flow):
+        inside = [loop for loop in loops if op.within(loop)]
+        if not inside or op.no_grad or not op.args:
+            continue
+        tags = frozenset(tag for value in op.args for tag in value.tags)
+        if "random" not in tags or tags & {"rank", "unseeded", "data", "shard", "epoch"}:
+            continue
+        draws = [one for one in _draws(flow) if any(one.within(loop) for loop in inside)]
+        chosen = any(one.args[0].has("random") and not one.args[0].has("rank") for one in flow.of_kind("slice"))
+        if draws:
+            found = hit(draws[0], op)
+            yield found if chosen else Hit(found.quoted, found.fields, "info")
 
 
 def _draws(flow: Flow) -> Iterator[Op]:
@@ -189,55 +159,43 @@ def _draws(flow: Flow) -> Iterator[Op]:
             yield op
 
 
-def overlapping_parts(setup: Setup) -> Iterator[Hit]:
+@every_distributed_program()
+def overlapping_parts(flow: Flow) -> Iterator[Hit]:
     """An order that differs between ranks, of which each takes its share."""
-
-    def found() -> Iterator[Hit]:
-        for flow in distributed(setup):
-            if not _shared(flow):
-                continue
-            for op in flow.ops:
-                if op.kind != "slice" or op.of is None or not op.args[0].has("rank"):
-                    continue
-                order = op.of
-                if not order.has("random") or order.has("data", "graph", "output"):
-                    continue
-                if order.has("unseeded"):
-                    yield hit(op, how="without a seed")
-                elif (
-                    order.has("rank")
-                    and order.made is not None
-                    and order.made.last in ("randperm", "permutation", "shuffle", "sample")
-                ):
-                    yield hit(op, how="with a seed of its own")
-
-    return once(found())
+    if not _shared(flow):
+        return
+    for op in flow.of_kind("slice"):
+        if op.of is None or not op.args[0].has("rank"):
+            continue
+        order = op.of
+        if not order.has("random") or order.has("data", "graph", "output"):
+            continue
+        if order.has("unseeded"):
+            yield hit(op, how="without a seed")
+        elif (
+            order.has("rank")
+            and order.made is not None
+            and order.made.last in ("randperm", "permutation", "shuffle", "sample")
+        ):
+            yield hit(op, how="with a seed of its own")
 
 
-def permuted_apart(setup: Setup) -> Iterator[Hit]:
+@every_program("randperm", "permutation")
+def permuted_apart(flow: Flow) -> Iterator[Hit]:
     """Samples and labels in two orders."""
-
-    def found() -> Iterator[Hit]:
-        for flow in setup.flows:
-            cuts = [
-                op
-                for op in flow.ops
-                if op.kind == "slice" and (made := op.args[0].made) is not None and _draws_an_order(made)
-            ]
-            for number, one in enumerate(cuts):
-                for other in cuts[number + 1 :]:
-                    if one.args[0].made is other.args[0].made or one.of is other.of:
-                        continue
-                    for later in flow.ops[other.index + 1 : other.index + 60]:
-                        if (
-                            one.result in later.args
-                            and other.result in later.args
-                            and later.last in ("TensorDataset", "zip", "from_tensor_slices", "fit")
-                        ):
-                            yield hit(other, one, later)
-                            break
-
-    return once(found())
+    cuts = [op for op in flow.of_kind("slice") if (made := op.args[0].made) is not None and _draws_an_order(made)]
+    for number, one in enumerate(cuts):
+        for other in cuts[number + 1 :]:
+            if one.args[0].made is other.args[0].made or one.of is other.of:
+                continue
+            for later in flow.ops[other.index + 1 : other.index + 60]:
+                if (
+                    one.result in later.args
+                    and other.result in later.args
+                    and later.last in ("TensorDataset", "zip", "from_tensor_slices", "fit")
+                ):
+                    yield hit(other, one, later)
+                    break
 
 
 def _draws_an_order(op: Op) -> bool:
@@ -247,33 +205,28 @@ def _draws_an_order(op: Op) -> bool:
     return op.last in ("randperm", "permutation") and "generator" not in op.keywords and not seeded
 
 
-def split_in_model_parallel(setup: Setup) -> Iterator[Hit]:
-    def found() -> Iterator[Hit]:
-        for flow in setup.flows:
-            if not flow.has("parallelize_module", "PipelineStage"):
-                continue
-            for op in flow.calls("DistributedSampler"):
-                rank = op.argument("rank", 2)
-                if rank is None or (not (rank.has("mesh") or "mesh" in _rank_text(op)) and _is_global(rank)):
-                    yield hit(op, what="a DistributedSampler over all ranks")
-            loops = training_loops(flow) + [loop for op in flow.calls("step") for loop in op.loops[-1:]]
-            one_axis = not any(
-                len(mesh.result.made.args[1].items or ()) > 1
-                for mesh in flow.calls("init_device_mesh")
-                if mesh.result.made and len(mesh.args) > 1
-            )
-            if not flow.has("parallelize_module") or not one_axis or flow.mentions(r"SequenceParallel|Shard\("):
-                continue
-            for op in forwards(flow):
-                if (
-                    op.args
-                    and any(op.within(loop) for loop in loops)
-                    and op.args[0].has("rank", "unseeded")
-                    and op.args[0].has("random")
-                ) and not op.args[0].has("mesh"):
-                    yield hit(op, what="a batch of its own")
-
-    return once(found())
+@every_program("parallelize_module", "PipelineStage")
+def split_in_model_parallel(flow: Flow) -> Iterator[Hit]:
+    for op in flow.calls("DistributedSampler"):
+        rank = op.argument("rank", 2)
+        if rank is None or (not (rank.has("mesh") or "mesh" in _rank_text(op)) and _is_global(rank)):
+            yield hit(op, what="a DistributedSampler over all ranks")
+    loops = training_loops(flow) + [loop for op in flow.calls("step") for loop in op.loops[-1:]]
+    one_axis = not any(
+        len(mesh.result.made.args[1].items or ()) > 1
+        for mesh in flow.calls("init_device_mesh")
+        if mesh.result.made and len(mesh.args) > 1
+    )
+    if not flow.has("parallelize_module") or not one_axis or flow.mentions(r"SequenceParallel|Shard\("):
+        return
+    for op in forwards(flow):
+        if (
+            op.args
+            and any(op.within(loop) for loop in loops)
+            and op.args[0].has("rank", "unseeded")
+            and op.args[0].has("random")
+        ) and not op.args[0].has("mesh"):
+            yield hit(op, what="a batch of its own")
 
 
 def _rank_text(op: Op) -> str:
@@ -285,55 +238,47 @@ def _is_global(rank: Value) -> bool:
     return (rank.has("rank") and rank.made is None) or (rank.made is not None and rank.made.last in ("get_rank",))
 
 
-def generator_copied_to_workers(setup: Setup) -> Iterator[Hit]:
+@every_program("DataLoader")
+def generator_copied_to_workers(flow: Flow) -> Iterator[Hit]:
     """A generator made once and drawn from in `__getitem__`: every worker has the same copy."""
-
-    def found() -> Iterator[Hit]:
-        for flow in setup.flows:
-            for op in flow.calls("DataLoader"):
-                dataset, workers = op.argument("dataset", 0), op.argument("num_workers", 5)
-                number = workers.number() if workers is not None else None
-                if (
-                    dataset is None
-                    or not isinstance(dataset.node, ast.ClassDef)
-                    or not number
-                    or "worker_init_fn" in op.keywords
-                ):
-                    continue
-                made = {name for name, value in dataset.attrs.items() if value.kind == "generator"}
-                for child in dataset.node.body:
-                    if isinstance(child, ast.FunctionDef) and child.name == "__getitem__":
-                        used = next((name for name in made if f"self.{name}." in text_of(child)), None)
-                        if used and "worker" not in text_of(dataset.node):
-                            yield Hit((event_of(op),), {"name": f"self.{used}", "workers": int(number)})
-
-    return once(found())
+    for op in flow.calls("DataLoader"):
+        dataset, workers = op.argument("dataset", 0), op.argument("num_workers", 5)
+        number = workers.number() if workers is not None else None
+        if (
+            dataset is None
+            or not isinstance(dataset.node, ast.ClassDef)
+            or not number
+            or "worker_init_fn" in op.keywords
+        ):
+            continue
+        made = {name for name, value in dataset.attrs.items() if value.kind == "generator"}
+        for child in dataset.node.body:
+            if isinstance(child, ast.FunctionDef) and child.name == "__getitem__":
+                used = next((name for name in made if f"self.{name}." in text_of(child)), None)
+                if used and "worker" not in text_of(dataset.node):
+                    yield Hit((event_of(op),), {"name": f"self.{used}", "workers": int(number)})
 
 
-def sampler_without_epoch(setup: Setup) -> Iterator[Hit]:
+@every_program("DistributedSampler")
+def sampler_without_epoch(flow: Flow) -> Iterator[Hit]:
     """The loader is gone through several times, always in the same order."""
-
-    def found() -> Iterator[Hit]:
-        for flow in setup.flows:
-            if flow.mentions(r"set_epoch"):
+    if flow.mentions(r"set_epoch"):
+        return
+    for one in backwards(flow):
+        for number, loop in enumerate(one.op.loops):
+            over = loop.over.attrs.get("over", loop.over)
+            sampler = over.attrs.get("sampler") if over.kind == "loader" else None
+            if (
+                number == 0
+                or isinstance(one.op.loops[number - 1].node, ast.While)
+                or sampler is None
+                or sampler.name != "DistributedSampler"
+                or sampler.made is None
+            ):
                 continue
-            for one in backwards(flow):
-                for number, loop in enumerate(one.op.loops):
-                    over = loop.over.attrs.get("over", loop.over)
-                    sampler = over.attrs.get("sampler") if over.kind == "loader" else None
-                    if (
-                        number == 0
-                        or isinstance(one.op.loops[number - 1].node, ast.While)
-                        or sampler is None
-                        or sampler.name != "DistributedSampler"
-                        or sampler.made is None
-                    ):
-                        continue
-                    shuffle = sampler.made.argument("shuffle", 3)
-                    if (shuffle is None or shuffle.const is not False) and not over.has("prepared"):
-                        yield hit(sampler.made, name=_target(sampler.made) or "sampler")
-
-    return once(found())
+            shuffle = sampler.made.argument("shuffle", 3)
+            if (shuffle is None or shuffle.const is not False) and not over.has("prepared"):
+                yield hit(sampler.made, name=_target(sampler.made) or "sampler")
 
 
 def _target(op: Op) -> str:

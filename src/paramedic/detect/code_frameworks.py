@@ -6,10 +6,11 @@ import ast
 import re
 from collections.abc import Iterator
 
+from paramedic.detect.every import every_distributed_program, every_program
 from paramedic.detect.flow import Flow
-from paramedic.detect.loops import backwards, distributed, hit, model_parallel, once, steps, uses_horovod
+from paramedic.detect.loops import backwards, hit, model_parallel, steps, uses_horovod
 from paramedic.detect.program import Function, text_of
-from paramedic.detect.setup import Hit, Setup
+from paramedic.detect.setup import Hit
 from paramedic.detect.values import Op, Value
 
 _STRATEGIES = (
@@ -22,30 +23,26 @@ _STRATEGIES = (
 
 
 def _is_tensorflow(flow: Flow) -> bool:
-    return flow.mentions(r"\btensorflow\b")
+    return flow.says("tensorflow")
 
 
-def replica_mean_applied(setup: Setup) -> Iterator[Hit]:
+@every_program(*_STRATEGIES)
+def replica_mean_applied(flow: Flow) -> Iterator[Hit]:
     """Gradients are summed over replicas, so each replica's loss has to be divided by the global batch."""
-
-    def found() -> Iterator[Hit]:
-        for flow in setup.flows:
-            if not _is_tensorflow(flow) or not flow.has(*_STRATEGIES) or not flow.has("apply_gradients"):
-                continue
-            if not _mean_only(flow):
-                continue
-            for op in flow.calls("gradient"):
-                loss = op.args[0] if op.args else Value()
-                made = loss.made
-                if (
-                    made is not None
-                    and (made.last in ("reduce_mean", "mean") or _keras_mean(made))
-                    and op.of is not None
-                    and not loss.has("/world", "/n")
-                ) and flow.has("run", "experimental_run_v2"):
-                    yield hit(made, op)
-
-    return once(found())
+    if not _is_tensorflow(flow) or not flow.has("apply_gradients"):
+        return
+    if not _mean_only(flow):
+        return
+    for op in flow.calls("gradient"):
+        loss = op.args[0] if op.args else Value()
+        made = loss.made
+        if (
+            made is not None
+            and (made.last in ("reduce_mean", "mean") or _keras_mean(made))
+            and op.of is not None
+            and not loss.has("/world", "/n")
+        ) and flow.has("run", "experimental_run_v2"):
+            yield hit(made, op)
 
 
 def _mean_only(flow: Flow) -> bool:
@@ -67,53 +64,45 @@ def _keras_mean(made: Op) -> bool:
     )
 
 
-def scope_never_entered(setup: Setup) -> Iterator[Hit]:
+@every_program("MirroredStrategy", "MultiWorkerMirroredStrategy", "TPUStrategy")
+def scope_never_entered(flow: Flow) -> Iterator[Hit]:
     """A strategy that nothing is made under."""
-
-    def found() -> Iterator[Hit]:
-        for flow in setup.flows:
-            if not _is_tensorflow(flow) or flow.mentions(
-                r"\.scope\(|strategy\.run|\.run\(|RunConfig|set_strategy|train_distribute|experimental_distribute_\w+\("
-            ):
-                continue
-            for op in flow.calls("MirroredStrategy", "MultiWorkerMirroredStrategy", "TPUStrategy"):
-                if flow.has("fit", "apply_gradients") and ("distribute" in op.name):
-                    yield hit(op, name=op.last)
-
-    return once(found())
+    if not _is_tensorflow(flow) or flow.mentions(
+        r"\.scope\(|strategy\.run|\.run\(|RunConfig|set_strategy|train_distribute|experimental_distribute_\w+\("
+    ):
+        return
+    for op in flow.calls("MirroredStrategy", "MultiWorkerMirroredStrategy", "TPUStrategy"):
+        if flow.has("fit", "apply_gradients") and ("distribute" in op.name):
+            yield hit(op, name=op.last)
 
 
-def traced_by_number(setup: Setup) -> Iterator[Hit]:
+@every_program()
+def traced_by_number(flow: Flow) -> Iterator[Hit]:
     """A Python number that changes from call to call makes tf.function trace anew."""
-
-    def found() -> Iterator[Hit]:
-        for flow in setup.flows:
-            if not _is_tensorflow(flow):
-                continue
-            for op in flow.ops:
-                callee = op.of
-                if (
-                    op.kind != "call"
-                    or callee is None
-                    or callee.kind != "function"
-                    or not isinstance(callee.node, Function)
-                    or not op.loops
-                ):
-                    continue
-                decorators = [text_of(d) for d in callee.node.decorator_list]
-                if not any(re.search(r"\btf\.function\b|^function\b", d) for d in decorators) or any(
-                    "input_signature" in d or "reduce_retracing=True" in d for d in decorators
-                ):
-                    continue
-                node = op.node
-                given = [*node.args, *(k.value for k in node.keywords)] if isinstance(node, ast.Call) else []
-                values = [*op.args, *op.keywords.values()]
-                for one, value in zip(given, values, strict=False):
-                    if _varies(one, value, op):
-                        yield hit(op, name=callee.name, argument=text_of(one))
-                        break
-
-    return once(found())
+    if not _is_tensorflow(flow):
+        return
+    for op in flow.ops:
+        callee = op.of
+        if (
+            op.kind != "call"
+            or callee is None
+            or callee.kind != "function"
+            or not isinstance(callee.node, Function)
+            or not op.loops
+        ):
+            continue
+        decorators = [text_of(d) for d in callee.node.decorator_list]
+        if not any(re.search(r"\btf\.function\b|^function\b", d) for d in decorators) or any(
+            "input_signature" in d or "reduce_retracing=True" in d for d in decorators
+        ):
+            continue
+        node = op.node
+        given = [*node.args, *(k.value for k in node.keywords)] if isinstance(node, ast.Call) else []
+        values = [*op.args, *op.keywords.values()]
+        for one, value in zip(given, values, strict=False):
+            if _varies(one, value, op):
+                yield hit(op, name=callee.name, argument=text_of(one))
+                break
 
 
 def _varies(node: ast.expr, value: Value, op: Op) -> bool:
@@ -145,81 +134,67 @@ def _through_tensor(value: Value, depth: int = 0) -> bool:
     )
 
 
-def horovod_optimizer_missing(setup: Setup) -> Iterator[Hit]:
-    def found() -> Iterator[Hit]:
-        for flow in setup.flows:
-            if not uses_horovod(flow) or flow.mentions(
-                r"DistributedOptimizer|DistributedGradientTape|hvd\.allreduce|grouped_allreduce|allreduce_async|run_elastic|DistributedTrainer|distributed_optimizer"
-            ):
-                continue
-            trained = [op for op in steps(flow) if op.loops] or list(flow.calls("apply_gradients", "fit"))
-            if trained:
-                yield hit(trained[0])
-
-    return once(found())
+@every_program("init")
+def horovod_optimizer_missing(flow: Flow) -> Iterator[Hit]:
+    if not uses_horovod(flow) or flow.mentions(
+        r"DistributedOptimizer|DistributedGradientTape|hvd\.allreduce|grouped_allreduce|allreduce_async|run_elastic|DistributedTrainer|distributed_optimizer"
+    ):
+        return
+    trained = [op for op in steps(flow) if op.loops] or list(flow.calls("apply_gradients", "fit"))
+    if trained:
+        yield hit(trained[0])
 
 
-def horovod_start_unlike(setup: Setup) -> Iterator[Hit]:
-    def found() -> Iterator[Hit]:
-        for flow in setup.flows:
-            if not uses_horovod(flow) or flow.mentions(r"(?i)broadcast|load_state_dict|load_weights|elastic|State\("):
-                continue
-            wraps = list(flow.calls("DistributedOptimizer", "DistributedGradientTape"))
-            alike = bool(flow.seeds) and not any(v.has("rank") for op in flow.seeds for v in op.args)
-            if wraps and not alike:
-                yield hit(wraps[0])
-
-    return once(found())
+@every_program("init")
+def horovod_start_unlike(flow: Flow) -> Iterator[Hit]:
+    if not uses_horovod(flow) or flow.mentions(r"(?i)broadcast|load_state_dict|load_weights|elastic|State\("):
+        return
+    wraps = list(flow.calls("DistributedOptimizer", "DistributedGradientTape"))
+    alike = bool(flow.seeds) and not any(v.has("rank") for op in flow.seeds for v in op.args)
+    if wraps and not alike:
+        yield hit(wraps[0])
 
 
-def loader_not_prepared(setup: Setup) -> Iterator[Hit]:
+@every_program("prepare", "setup")
+def loader_not_prepared(flow: Flow) -> Iterator[Hit]:
     """The loop goes over a loader that `prepare` never saw."""
-
-    def found() -> Iterator[Hit]:
-        for flow in setup.flows:
-            prepared = [
-                op
-                for op in flow.calls("prepare", "setup")
-                if op.of is not None and op.of.kind == "accelerator" and op.args and not op.starred
-            ]
+    prepared = [
+        op
+        for op in flow.calls("prepare", "setup")
+        if op.of is not None and op.of.kind == "accelerator" and op.args and not op.starred
+    ]
+    if (
+        not prepared
+        or model_parallel(flow)
+        or flow.has("prepare_data_loader", "setup_dataloaders", "DistributedSampler", "split_between_processes")
+    ):
+        return
+    for one in backwards(flow):
+        for loop in one.op.loops[-1:]:
+            over = loop.over.attrs.get("over", loop.over)
             if (
-                not prepared
-                or model_parallel(flow)
-                or flow.has("prepare_data_loader", "setup_dataloaders", "DistributedSampler", "split_between_processes")
+                over.kind == "loader"
+                and not over.has("prepared", "shard", "rank", "parameter")
+                and over.made is not None
+                and over.made.index >= 0
             ):
-                continue
-            for one in backwards(flow):
-                for loop in one.op.loops[-1:]:
-                    over = loop.over.attrs.get("over", loop.over)
-                    if (
-                        over.kind == "loader"
-                        and not over.has("prepared", "shard", "rank", "parameter")
-                        and over.made is not None
-                        and over.made.index >= 0
-                    ):
-                        yield hit(over.made, prepared[0])
-
-    return once(found())
+                yield hit(over.made, prepared[0])
 
 
-def schedule_counts_processes_twice(setup: Setup) -> Iterator[Hit]:
+@every_program("Accelerator")
+def schedule_counts_processes_twice(flow: Flow) -> Iterator[Hit]:
     """A prepared schedule steps once for each process, and its length was counted in batches of one process."""
-
-    def found() -> Iterator[Hit]:
-        for flow in setup.flows:
-            if not flow.has("Accelerator") or flow.mentions(r"split_batches=True|step_scheduler_with_optimizer=False"):
-                continue
-            for op in flow.ops:
-                if op.kind != "call" or op.result.kind != "scheduler" or op.result.made is not op:
-                    continue
-                node = op.node
-                tags = frozenset(tag for value in (*op.args, *op.keywords.values()) for tag in value.tags)
-                tags |= _in_lambda(op)
-                prepared = [one for one in flow.calls("prepare") if one.index > op.index and op.result in one.args]
-                if "len:prepared" in tags and "world" not in tags and prepared and isinstance(node, ast.Call):
-                    yield hit(op, prepared[0])
-
-    return once(found())
+    if flow.mentions(r"split_batches=True|step_scheduler_with_optimizer=False"):
+        return
+    for op in flow.ops:
+        if op.kind != "call" or op.result.kind != "scheduler" or op.result.made is not op:
+            continue
+        node = op.node
+        tags = frozenset(tag for value in (*op.args, *op.keywords.values()) for tag in value.tags)
+        tags |= _in_lambda(op)
+        prepared = [one for one in flow.calls("prepare") if one.index > op.index and op.result in one.args]
+        if "len:prepared" in tags and "world" not in tags and prepared and isinstance(node, ast.Call):
+            yield hit(op, prepared[0])
 
 
 def _in_lambda(op: Op) -> frozenset[str]:
@@ -233,28 +208,14 @@ def _in_lambda(op: Op) -> frozenset[str]:
     return tags
 
 
-def alone_in_its_world(setup: Setup) -> Iterator[Hit]:
+@every_distributed_program("init_process_group")
+def alone_in_its_world(flow: Flow) -> Iterator[Hit]:
     """Every process joins a group of one."""
-
-    def found() -> Iterator[Hit]:
-        for flow in distributed(setup):
-            for op in flow.calls("init_process_group"):
-                size, rank = op.argument("world_size", 3), op.argument("rank", 4)
-                if (
-                    size is not None
-                    and size.number() == 1
-                    and rank is not None
-                    and rank.number() == 0
-                    and not op.guards
-                ):
-                    yield hit(op)
-            for op in flow.ops:
-                if op.kind == "setitem" and op.target.startswith("os.environ") and not op.guards and len(op.args) == 2:
-                    if (
-                        op.args[0].const == "WORLD_SIZE"
-                        and str(op.args[1].const) == "1"
-                        and flow.has("init_process_group")
-                    ):
-                        yield hit(op)
-
-    return once(found())
+    for op in flow.calls("init_process_group"):
+        size, rank = op.argument("world_size", 3), op.argument("rank", 4)
+        if size is not None and size.number() == 1 and rank is not None and rank.number() == 0 and not op.guards:
+            yield hit(op)
+    for op in flow.of_kind("setitem"):
+        if op.target.startswith("os.environ") and not op.guards and len(op.args) == 2:
+            if op.args[0].const == "WORLD_SIZE" and str(op.args[1].const) == "1":
+                yield hit(op)

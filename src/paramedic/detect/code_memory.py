@@ -6,53 +6,45 @@ import ast
 import re
 from collections.abc import Iterator
 
+from paramedic.detect.every import every_file, every_program
 from paramedic.detect.flow import Flow
-from paramedic.detect.loops import backwards, hit, modules, once, wrapped
+from paramedic.detect.loops import backwards, hit, wrapped
 from paramedic.detect.program import Function, Module, text_of
-from paramedic.detect.setup import Hit, Setup
+from paramedic.detect.setup import Hit
 from paramedic.detect.values import Op, Value
 from paramedic.model import Event
 
 
-def graph_kept(setup: Setup) -> Iterator[Hit]:
+@every_program("backward")
+def graph_kept(flow: Flow) -> Iterator[Hit]:
     """A tensor with its graph, kept beyond the step that made it."""
-
-    def found() -> Iterator[Hit]:
-        for flow in setup.flows:
-            starts = [one.loss for one in backwards(flow)]
-            trained = {id(start.root) for start in starts if start.root is not None}
-            for op in flow.ops:
-                if not op.loops or op.no_grad:
-                    continue
-                if op.kind == "call" and op.last in ("append", "extend", "add") and op.name.startswith(".") and op.args:
-                    value, kept = op.args[0], op.of
-                    whole = value.items[0] if value.items else value
-                    if (
-                        kept is None
-                        or not _has_graph(whole, trained)
-                        or not _outlives(flow, op, kept)
-                        or _read_by(kept, starts)
-                    ):
-                        continue
-                    yield hit(op, what=text_of(op.node)[:80])
-                elif (
-                    (
-                        op.kind == "augassign"
-                        and op.name == "Add"
-                        and op.of is not None
-                        and _has_graph(op.args[0], trained)
-                    )
-                    and (op.target.isidentifier() or op.target.startswith("self."))
-                    and (
-                        _made_outside(flow, op)
-                        and not _leads_to(op.result, starts)
-                        and not _restarted(flow, op)
-                        and op.of.items is None
-                    )
-                ):
-                    yield hit(op, what=op.target)
-
-    return once(found())
+    starts = [one.loss for one in backwards(flow)]
+    trained = {id(start.root) for start in starts if start.root is not None}
+    for op in flow.ops:
+        if not op.loops or op.no_grad:
+            continue
+        if op.kind == "call" and op.last in ("append", "extend", "add") and op.name.startswith(".") and op.args:
+            value, kept = op.args[0], op.of
+            whole = value.items[0] if value.items else value
+            if (
+                kept is None
+                or not _has_graph(whole, trained)
+                or not _outlives(flow, op, kept)
+                or _read_by(kept, starts)
+            ):
+                continue
+            yield hit(op, what=text_of(op.node)[:80])
+        elif (
+            (op.kind == "augassign" and op.name == "Add" and op.of is not None and _has_graph(op.args[0], trained))
+            and (op.target.isidentifier() or op.target.startswith("self."))
+            and (
+                _made_outside(flow, op)
+                and not _leads_to(op.result, starts)
+                and not _restarted(flow, op)
+                and op.of.items is None
+            )
+        ):
+            yield hit(op, what=op.target)
 
 
 def _has_graph(value: Value, trained: set[int]) -> bool:
@@ -152,17 +144,12 @@ def _restarted(flow: Flow, op: Op) -> bool:
     )
 
 
-def kept_on_the_module(setup: Setup) -> Iterator[Hit]:
+@every_file(".append(")
+def kept_on_the_module(flow: Flow, module: Module) -> Iterator[Hit]:
     """`self.seen.append(x)` in forward, a step or a hook, and nothing that empties it."""
-
-    return once(_found_kept(setup))
-
-
-def _found_kept(setup: Setup) -> Iterator[Hit]:
-    for flow, module in modules(setup, r"self\.[\w.]+\.append\("):
-        for cls in module.classes.values():
-            if flow.program.bases(module, cls) & {"Module", "LightningModule"}:
-                yield from _kept(module, cls)
+    for cls in module.classes.values():
+        if flow.program.bases(module, cls) & {"Module", "LightningModule"}:
+            yield from _kept(module, cls)
 
 
 def _kept(module: Module, cls: ast.ClassDef) -> Iterator[Hit]:
@@ -235,29 +222,18 @@ def _under_no_grad(method: Function) -> bool:
     return any("no_grad" in text_of(decorator) for decorator in method.decorator_list)
 
 
-def one_unit(setup: Setup) -> Iterator[Hit]:
+@every_program("FullyShardedDataParallel", "FSDP", "fully_shard")
+def one_unit(flow: Flow) -> Iterator[Hit]:
     """FSDP around the whole model alone: all parameters are gathered at once."""
-
-    def found() -> Iterator[Hit]:
-        for flow in setup.flows:
-            for op in wrapped(flow, "fsdp"):
-                if (
-                    op.last not in ("FullyShardedDataParallel", "FSDP")
-                    or {"auto_wrap_policy", "**"} & op.keywords.keys()
-                ):
-                    continue
-                others = [one for one in wrapped(flow, "fsdp") if one is not op]
-                if (
-                    not others
-                    and not op.loops
-                    and not flow.mentions(r"auto_wrap|\bwrap\(|enable_wrap|policy|partial\(")
-                ):
-                    yield hit(op, name="FSDP")
-            shards = [op for op in flow.calls("fully_shard") if "torch" in op.name]
-            if len(shards) == 1 and not shards[0].loops and _is_whole(shards[0]):
-                yield hit(shards[0], name="fully_shard")
-
-    return once(found())
+    for op in wrapped(flow, "fsdp"):
+        if op.last not in ("FullyShardedDataParallel", "FSDP") or {"auto_wrap_policy", "**"} & op.keywords.keys():
+            continue
+        others = [one for one in wrapped(flow, "fsdp") if one is not op]
+        if not others and not op.loops and not flow.mentions(r"auto_wrap|\bwrap\(|enable_wrap|policy|partial\("):
+            yield hit(op, name="FSDP")
+    shards = [op for op in flow.calls("fully_shard") if "torch" in op.name]
+    if len(shards) == 1 and not shards[0].loops and _is_whole(shards[0]):
+        yield hit(shards[0], name="fully_shard")
 
 
 def _is_whole(op: Op) -> bool:
@@ -265,46 +241,38 @@ def _is_whole(op: Op) -> bool:
     return model is not None and "parent" not in model.attrs
 
 
-def not_sharded(setup: Setup) -> Iterator[Hit]:
+@every_program("FullyShardedDataParallel", "init_device_mesh")
+def not_sharded(flow: Flow) -> Iterator[Hit]:
     """A strategy or a mesh that keeps a whole copy on every rank."""
-
-    def found() -> Iterator[Hit]:
-        for flow in setup.flows:
-            for op in flow.calls("FullyShardedDataParallel"):
-                given = op.argument("sharding_strategy")
-                if given is not None and given.name.endswith("NO_SHARD"):
-                    yield hit(op, what="NO_SHARD")
-            for op in flow.calls("init_device_mesh"):
-                shape = op.argument("mesh_shape", 1)
-                items = shape.items if shape is not None and shape.items is not None else []
-                if (
-                    len(items) == 2
-                    and items[1].number() == 1
-                    and items[0].has("world")
-                    and flow.has("fully_shard", "FullyShardedDataParallel")
-                    and not flow.has("parallelize_module")
-                ):
-                    yield hit(op, what="a mesh whose shards have one rank")
-
-    return once(found())
+    for op in flow.calls("FullyShardedDataParallel"):
+        given = op.argument("sharding_strategy")
+        if given is not None and given.name.endswith("NO_SHARD"):
+            yield hit(op, what="NO_SHARD")
+    for op in flow.calls("init_device_mesh"):
+        shape = op.argument("mesh_shape", 1)
+        items = shape.items if shape is not None and shape.items is not None else []
+        if (
+            len(items) == 2
+            and items[1].number() == 1
+            and items[0].has("world")
+            and flow.has("fully_shard", "FullyShardedDataParallel")
+            and not flow.has("parallelize_module")
+        ):
+            yield hit(op, what="a mesh whose shards have one rank")
 
 
-def loop_variable_replaced(setup: Setup) -> Iterator[Hit]:
+@every_file("checkpoint_wrapper", "FSDP", "FullySharded", "wrap(", "offload_wrapper")
+def loop_variable_replaced(flow: Flow, module: Module) -> Iterator[Hit]:
     """`for layer in model.layers: layer = wrapper(layer)` changes nothing in the model."""
-
-    def found() -> Iterator[Hit]:
-        for _, module in modules(setup, r"checkpoint_wrapper|FSDP|FullySharded|\bwrap\(|offload_wrapper"):
-            for node in ast.walk(module.tree):
-                if isinstance(node, ast.For) and isinstance(node.target, ast.Name | ast.Tuple):
-                    yield from _replaced(module, node)
-                elif (
-                    isinstance(node, ast.Expr)
-                    and isinstance(node.value, ast.Call)
-                    and text_of(node.value.func).rsplit(".", 1)[-1] == "checkpoint_wrapper"
-                ):
-                    yield _at(module, node, "checkpoint_wrapper", "")
-
-    return once(found())
+    for node in module.statements:
+        if isinstance(node, ast.For) and isinstance(node.target, ast.Name | ast.Tuple):
+            yield from _replaced(module, node)
+        elif (
+            isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Call)
+            and text_of(node.value.func).rsplit(".", 1)[-1] == "checkpoint_wrapper"
+        ):
+            yield _at(module, node, "checkpoint_wrapper", "")
 
 
 _WRAPS = frozenset(("checkpoint_wrapper", "FSDP", "FullyShardedDataParallel", "wrap", "offload_wrapper"))
@@ -337,14 +305,11 @@ def _at(module: Module, node: ast.stmt, name: str, target: str) -> Hit:
     )
 
 
-def graph_retained(setup: Setup) -> Iterator[Hit]:
-    def found() -> Iterator[Hit]:
-        for flow in setup.flows:
-            all_of = backwards(flow)
-            for one in all_of:
-                kept = one.op.keywords.get("retain_graph")
-                if kept is not None and kept.const is True and one.op.loops:
-                    if sum(other.loop is one.loop for other in all_of) == 1:
-                        yield hit(one.op)
-
-    return once(found())
+@every_program("backward")
+def graph_retained(flow: Flow) -> Iterator[Hit]:
+    all_of = backwards(flow)
+    for one in all_of:
+        kept = one.op.keywords.get("retain_graph")
+        if kept is not None and kept.const is True and one.op.loops:
+            if sum(other.loop is one.loop for other in all_of) == 1:
+                yield hit(one.op)

@@ -6,24 +6,22 @@ import ast
 import re
 from collections.abc import Iterator
 
+from paramedic.detect.every import every_distributed_program, every_file, every_program
 from paramedic.detect.flow import Flow
 from paramedic.detect.loops import (
     averages,
     backwards,
     conditional,
-    distributed,
     forwards,
     gradient_reductions,
     hit,
     model_parallel,
-    modules,
-    once,
     steps,
     training_loops,
     wrapped,
 )
 from paramedic.detect.program import Function, Module, text_of
-from paramedic.detect.setup import Hit, Setup
+from paramedic.detect.setup import Hit
 from paramedic.detect.values import Op, Value
 from paramedic.model import Event
 
@@ -67,16 +65,12 @@ def _in_every_step(flow: Flow, *names: str) -> Iterator[Op]:
             yield op
 
 
-def file_read_for_every_sample(setup: Setup) -> Iterator[Hit]:
+@every_file("def __getitem__")
+def file_read_for_every_sample(flow: Flow, module: Module) -> Iterator[Hit]:
     """A file that does not depend on the index is opened in `__getitem__`, or in a method that it calls."""
-
-    def found() -> Iterator[Hit]:
-        for flow, module in modules(setup, r"def __getitem__"):
-            for cls in module.classes.values():
-                if flow.program.bases(module, cls) & {"Dataset", "VisionDataset", "TensorDataset"}:
-                    yield from _opened(module, cls)
-
-    return once(found())
+    for cls in module.classes.values():
+        if flow.program.bases(module, cls) & {"Dataset", "VisionDataset", "TensorDataset"}:
+            yield from _opened(module, cls)
 
 
 def _opened(module: Module, cls: ast.ClassDef) -> Iterator[Hit]:
@@ -169,48 +163,39 @@ def _mode_is_write(node: ast.Call) -> bool:
     return any(isinstance(one.value, str) and re.search(r"[wax]", one.value) for one in modes)
 
 
-def barrier_in_every_step(setup: Setup) -> Iterator[Hit]:
-    def found() -> Iterator[Hit]:
-        for flow in distributed(setup):
-            for op in _in_every_step(flow, "barrier", "wait_for_everyone"):
-                yield hit(op)
-
-    return once(found())
+@every_distributed_program("barrier", "wait_for_everyone")
+def barrier_in_every_step(flow: Flow) -> Iterator[Hit]:
+    for op in _in_every_step(flow, "barrier", "wait_for_everyone"):
+        yield hit(op)
 
 
-def device_emptied_in_every_step(setup: Setup) -> Iterator[Hit]:
-    def found() -> Iterator[Hit]:
-        for flow in setup.flows:
-            for op in _in_every_step(flow, "empty_cache", "collect", "synchronize"):
-                if op.name in ("torch.cuda.empty_cache", "gc.collect") or (
-                    op.name == "torch.cuda.synchronize"
-                    and not flow.mentions(r"perf_counter|time\.time\(|Event\(|monotonic|timeit")
-                ):
-                    yield hit(op, name=op.name)
-
-    return once(found())
+@every_program("empty_cache", "collect", "synchronize")
+def device_emptied_in_every_step(flow: Flow) -> Iterator[Hit]:
+    for op in _in_every_step(flow, "empty_cache", "collect", "synchronize"):
+        if op.name in ("torch.cuda.empty_cache", "gc.collect") or (
+            op.name == "torch.cuda.synchronize"
+            and not flow.mentions(r"perf_counter|time\.time\(|Event\(|monotonic|timeit")
+        ):
+            yield hit(op, name=op.name)
 
 
-def saved_in_every_step(setup: Setup) -> Iterator[Hit]:
-    def found() -> Iterator[Hit]:
-        for flow in setup.flows:
-            loops = training_loops(flow)
-            for op in flow.calls("save", "save_checkpoint", "save_state"):
-                loop = next((one for one in loops if op.loops and op.loops[-1] is one), None)
-                if loop is None or (op.name != "torch.save" and op.last == "save"):
-                    continue
-                number = len(op.loops) - 1
-                free = [g for g in op.guards if not g.pure and g.depth > number]
-                over = loop.over.attrs.get("over", loop.over)
-                if (
-                    not free
-                    and "epoch" not in loop.target
-                    and over.kind in ("loader", "range", "batch", "iter", "")
-                    and _is_batch(flow, loop.node)
-                ):
-                    yield hit(op)
-
-    return once(found())
+@every_program("save", "save_checkpoint", "save_state")
+def saved_in_every_step(flow: Flow) -> Iterator[Hit]:
+    loops = training_loops(flow)
+    for op in flow.calls("save", "save_checkpoint", "save_state"):
+        loop = next((one for one in loops if op.loops and op.loops[-1] is one), None)
+        if loop is None or (op.name != "torch.save" and op.last == "save"):
+            continue
+        number = len(op.loops) - 1
+        free = [g for g in op.guards if not g.pure and g.depth > number]
+        over = loop.over.attrs.get("over", loop.over)
+        if (
+            not free
+            and "epoch" not in loop.target
+            and over.kind in ("loader", "range", "batch", "iter", "")
+            and _is_batch(flow, loop.node)
+        ):
+            yield hit(op)
 
 
 def _is_batch(flow: Flow, node: ast.AST) -> bool:
@@ -218,127 +203,101 @@ def _is_batch(flow: Flow, node: ast.AST) -> bool:
     return not any(isinstance(part, ast.For | ast.While) and part is not node for part in ast.walk(node))
 
 
-def tiny_buckets(setup: Setup) -> Iterator[Hit]:
-    def found() -> Iterator[Hit]:
-        for flow in distributed(setup):
-            for op in wrapped(flow, "ddp"):
-                size = op.argument("bucket_cap_mb")
-                number = size.number() if size is not None else None
-                if number is not None and number <= 1:
-                    found = hit(op, size=number)
-                    yield found if number < 1 else Hit(found.quoted, found.fields, "info")
-
-    return once(found())
+@every_distributed_program()
+def tiny_buckets(flow: Flow) -> Iterator[Hit]:
+    for op in wrapped(flow, "ddp"):
+        size = op.argument("bucket_cap_mb")
+        number = size.number() if size is not None else None
+        if number is not None and number <= 1:
+            found = hit(op, size=number)
+            yield found if number < 1 else Hit(found.quoted, found.fields, "info")
 
 
-def one_collective_per_parameter(setup: Setup) -> Iterator[Hit]:
-    def found() -> Iterator[Hit]:
-        for flow in distributed(setup):
-            if model_parallel(flow):
-                continue
-            loops = training_loops(flow)
-            for op in gradient_reductions(flow):
-                if len(op.loops) > 1 and op.loops[-1].over.kind == "params" and any(op.within(one) for one in loops):
-                    asynchronous = op.argument("async_op")
-                    if asynchronous is None or asynchronous.const is not True:
-                        yield hit(op)
-
-    return once(found())
+@every_distributed_program()
+def one_collective_per_parameter(flow: Flow) -> Iterator[Hit]:
+    if model_parallel(flow):
+        return
+    loops = training_loops(flow)
+    for op in gradient_reductions(flow):
+        if len(op.loops) > 1 and op.loops[-1].over.kind == "params" and any(op.within(one) for one in loops):
+            asynchronous = op.argument("async_op")
+            if asynchronous is None or asynchronous.const is not True:
+                yield hit(op)
 
 
-def anomaly_detection(setup: Setup) -> Iterator[Hit]:
-    def found() -> Iterator[Hit]:
-        for flow in setup.flows:
-            for op in flow.calls("set_detect_anomaly", "detect_anomaly"):
-                given = op.args[0] if op.args else op.keywords.get("mode")
-                on = (given is not None and given.const is True) or (op.last == "detect_anomaly" and given is None)
-                if (
-                    on
-                    and not any(guard.node is not None and not guard.label for guard in op.guards)
-                    and backwards(flow)
-                ):
-                    yield hit(op, name=op.last)
-
-    return once(found())
+@every_program("set_detect_anomaly", "detect_anomaly")
+def anomaly_detection(flow: Flow) -> Iterator[Hit]:
+    for op in flow.calls("set_detect_anomaly", "detect_anomaly"):
+        given = op.args[0] if op.args else op.keywords.get("mode")
+        on = (given is not None and given.const is True) or (op.last == "detect_anomaly" and given is None)
+        if on and not any(guard.node is not None and not guard.label for guard in op.guards) and backwards(flow):
+            yield hit(op, name=op.last)
 
 
-def one_thread(setup: Setup) -> Iterator[Hit]:
-    def found() -> Iterator[Hit]:
-        for flow in distributed(setup):
-            backend = [op.argument("backend", 0) for op in flow.calls("init_process_group")]
-            on_cpu = any(value is not None and value.const == "gloo" for value in backend)
-            for op in flow.calls("set_num_threads"):
-                if on_cpu and op.args and op.args[0].number() == 1 and not flow.mentions(r"\.cuda\(|['\"]cuda"):
-                    yield hit(op)
-
-    return once(found())
+@every_distributed_program("set_num_threads")
+def one_thread(flow: Flow) -> Iterator[Hit]:
+    backend = [op.argument("backend", 0) for op in flow.calls("init_process_group")]
+    on_cpu = any(value is not None and value.const == "gloo" for value in backend)
+    for op in flow.calls("set_num_threads"):
+        if on_cpu and op.args and op.args[0].number() == 1 and not flow.mentions(r"\.cuda\(|['\"]cuda"):
+            yield hit(op)
 
 
-def moved_piece_by_piece(setup: Setup) -> Iterator[Hit]:
+@every_program("cuda", "to", "item")
+def moved_piece_by_piece(flow: Flow) -> Iterator[Hit]:
     """Elements of a batch are sent to the device, or read back, one at a time."""
-
-    def found() -> Iterator[Hit]:
-        for flow in setup.flows:
-            loops = training_loops(flow)
-            for op in flow.calls("cuda", "to", "item"):
-                if len(op.loops) < 2 or not isinstance(op.loops[-1].node, ast.ListComp | ast.GeneratorExp | ast.For):
-                    continue
-                inner, of = op.loops[-1], op.of
-                if of is None or of.kind in ("model", "params") or not any(op.loops[-2] is one for one in loops):
-                    continue
-                node = op.node
-                receiver = (
-                    text_of(node.func.value)
-                    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
-                    else ""
-                )
-                stop = inner.over.attrs.get("stop") if inner.over.kind == "range" else None
-                number = stop.number() if stop is not None else None
-                many = (number is not None and number >= 32) or (stop is not None and stop.has("len"))
-                if many and inner.target and re.search(rf"\[[^\]]*\b{re.escape(inner.target)}\b", receiver):
-                    if op.last != "to" or (op.args and not op.args[0].name.startswith("torch.")):
-                        yield hit(op, name=op.last)
-
-    return once(found())
+    loops = training_loops(flow)
+    for op in flow.calls("cuda", "to", "item"):
+        if len(op.loops) < 2 or not isinstance(op.loops[-1].node, ast.ListComp | ast.GeneratorExp | ast.For):
+            continue
+        inner, of = op.loops[-1], op.of
+        if of is None or of.kind in ("model", "params") or not any(op.loops[-2] is one for one in loops):
+            continue
+        node = op.node
+        receiver = (
+            text_of(node.func.value) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
+        )
+        stop = inner.over.attrs.get("stop") if inner.over.kind == "range" else None
+        number = stop.number() if stop is not None else None
+        many = (number is not None and number >= 32) or (stop is not None and stop.has("len"))
+        if many and inner.target and re.search(rf"\[[^\]]*\b{re.escape(inner.target)}\b", receiver):
+            if op.last != "to" or (op.args and not op.args[0].name.startswith("torch.")):
+                yield hit(op, name=op.last)
 
 
 # -- unequal work --------------------------------------------------------------------------------------------------
 
 
-def work_by_rank(setup: Setup) -> Iterator[Hit]:
+@every_distributed_program("DataLoader", "range", "sleep", "randn", "rand", "randint")
+def work_by_rank(flow: Flow) -> Iterator[Hit]:
     """How much a rank does in a step grows with its number."""
-
-    def found() -> Iterator[Hit]:
-        for flow in distributed(setup):
-            if model_parallel(flow):
-                continue
-            loops = training_loops(flow)
-            for op in flow.calls("DataLoader"):
-                size = op.argument("batch_size", 1)
-                if size is not None and _grows(size) and averages(flow):
-                    yield hit(op, what="The batch")
-            for op in flow.calls("range"):
-                if (
-                    any(op.within(loop) for loop in loops)
-                    and op.args
-                    and _grows(op.args[-1])
-                    and not op.args[-1].has("len", "data")
-                ):
-                    yield hit(op, what="The number of rounds")
-            for op in flow.calls("sleep"):
-                if (
-                    op.name == "time.sleep"
-                    and any(op.within(loop) for loop in loops)
-                    and (op.label or (op.args and op.args[0].has("rank") and "op" in op.args[0].attrs))
-                ):
-                    yield hit(op, what="A pause")
-            for op in flow.calls("randn", "rand", "randint"):
-                if any(op.within(loop) for loop in loops) and op.args and not op.no_grad:
-                    first = op.args[0].items[0] if op.args[0].items else op.args[0]
-                    if _grows(first) and averages(flow):
-                        yield hit(op, what="The batch")
-
-    return once(found())
+    if model_parallel(flow):
+        return
+    loops = training_loops(flow)
+    for op in flow.calls("DataLoader"):
+        size = op.argument("batch_size", 1)
+        if size is not None and _grows(size) and averages(flow):
+            yield hit(op, what="The batch")
+    for op in flow.calls("range"):
+        if (
+            any(op.within(loop) for loop in loops)
+            and op.args
+            and _grows(op.args[-1])
+            and not op.args[-1].has("len", "data")
+        ):
+            yield hit(op, what="The number of rounds")
+    for op in flow.calls("sleep"):
+        if (
+            op.name == "time.sleep"
+            and any(op.within(loop) for loop in loops)
+            and (op.label or (op.args and op.args[0].has("rank") and "op" in op.args[0].attrs))
+        ):
+            yield hit(op, what="A pause")
+    for op in flow.calls("randn", "rand", "randint"):
+        if any(op.within(loop) for loop in loops) and op.args and not op.no_grad:
+            first = op.args[0].items[0] if op.args[0].items else op.args[0]
+            if _grows(first) and averages(flow):
+                yield hit(op, what="The batch")
 
 
 def _grows(value: Value, depth: int = 0) -> bool:
@@ -352,25 +311,21 @@ def _grows(value: Value, depth: int = 0) -> bool:
     return op.name in ("Add", "Sub", "FloorDiv") and any(_grows(one, depth + 1) for one in (left, right))
 
 
-def sorted_blocks(setup: Setup) -> Iterator[Hit]:
+@every_distributed_program()
+def sorted_blocks(flow: Flow) -> Iterator[Hit]:
     """Sorted by length and dealt out in blocks: one rank gets the longest."""
-
-    def found() -> Iterator[Hit]:
-        for flow in distributed(setup):
-            for op in flow.ops:
-                if op.kind != "slice" or op.of is None or op.args[0].kind != "slice":
-                    continue
-                node, bounds = op.node, op.args[0].items or []
-                cut = node.slice if isinstance(node, ast.Subscript) else None
-                if not isinstance(cut, ast.Slice) or cut.step is not None or len(bounds) < 2:
-                    continue
-                if not _times_rank(bounds[0]):
-                    continue
-                made = op.of.made
-                if (made is not None and made.last in ("sorted", "sort_values")) or _sorted_before(flow, op):
-                    yield hit(op)
-
-    return once(found())
+    for op in flow.of_kind("slice"):
+        if op.of is None or op.args[0].kind != "slice":
+            continue
+        node, bounds = op.node, op.args[0].items or []
+        cut = node.slice if isinstance(node, ast.Subscript) else None
+        if not isinstance(cut, ast.Slice) or cut.step is not None or len(bounds) < 2:
+            continue
+        if not _times_rank(bounds[0]):
+            continue
+        made = op.of.made
+        if (made is not None and made.last in ("sorted", "sort_values")) or _sorted_before(flow, op):
+            yield hit(op)
 
 
 def _times_rank(value: Value) -> bool:
@@ -390,19 +345,15 @@ def _sorted_before(flow: Flow, op: Op) -> bool:
     return False
 
 
-def work_of_one_rank(setup: Setup) -> Iterator[Hit]:
+@every_distributed_program("forward")
+def work_of_one_rank(flow: Flow) -> Iterator[Hit]:
     """The first rank validates or saves in the loop while the others wait for it."""
-
-    def found() -> Iterator[Hit]:
-        for flow in distributed(setup):
-            if model_parallel(flow):
-                continue
-            loops = training_loops(flow)
-            for op in forwards(flow):
-                if not op.no_grad or op.label != "first" or not any(op.within(loop) for loop in loops) or not op.loops:
-                    continue
-                free = [g for g in op.guards if not g.label and g.node is not None]
-                if not free and len(op.loops) > 1 and steps(flow):
-                    yield hit(op)
-
-    return once(found())
+    if model_parallel(flow):
+        return
+    loops = training_loops(flow)
+    for op in forwards(flow):
+        if not op.no_grad or op.label != "first" or not any(op.within(loop) for loop in loops) or not op.loops:
+            continue
+        free = [g for g in op.guards if not g.label and g.node is not None]
+        if not free and len(op.loops) > 1 and steps(flow):
+            yield hit(op)

@@ -6,58 +6,51 @@ import ast
 import re
 from collections.abc import Iterator
 
+from paramedic.detect.every import every_distributed_program, every_file, every_program
 from paramedic.detect.flow import Flow
-from paramedic.detect.loops import at, backwards, conditional, distributed, event_of, hit, modules, once, training_loops
+from paramedic.detect.loops import at, backwards, conditional, event_of, hit, training_loops
 from paramedic.detect.program import Function, Module, dotted, text_of
-from paramedic.detect.setup import Hit, Setup
+from paramedic.detect.setup import Hit
 from paramedic.detect.values import Op, Value
 
 
-def group_in_every_step(setup: Setup) -> Iterator[Hit]:
+@every_distributed_program("new_group", "new_subgroups", "init_device_mesh")
+def group_in_every_step(flow: Flow) -> Iterator[Hit]:
     """Each group has threads, connections and buffers of its own."""
-
-    def found() -> Iterator[Hit]:
-        for flow in distributed(setup):
-            for op in flow.calls("new_group", "new_subgroups", "init_device_mesh"):
-                inside = [loop for loop in training_loops(flow) if op.within(loop)]
-                if not inside or conditional(op, inside[0]):
-                    continue
-                if any(one.within(inside[0]) for one in flow.calls("destroy_process_group")):
-                    continue
-                yield hit(op, name=op.last)
-
-    return once(found())
+    for op in flow.calls("new_group", "new_subgroups", "init_device_mesh"):
+        inside = [loop for loop in training_loops(flow) if op.within(loop)]
+        if not inside or conditional(op, inside[0]):
+            continue
+        if any(one.within(inside[0]) for one in flow.calls("destroy_process_group")):
+            continue
+        yield hit(op, name=op.last)
 
 
 _FRESH = re.compile(r"(?i)step|epoch|iter|resum|start|ckpt|checkpoint|load|fresh|restor|exist|state|first|begin")
 
 
-def rate_scaled_on_resume(setup: Setup) -> Iterator[Hit]:
+@every_distributed_program("load_state_dict")
+def rate_scaled_on_resume(flow: Flow) -> Iterator[Hit]:
     """The restored optimizer holds the scaled rate already."""
-
-    def found() -> Iterator[Hit]:
-        for flow in distributed(setup):
-            trained = backwards(flow)
-            restored = [
-                op
-                for op in flow.calls("load_state_dict")
-                if op.of is not None and op.of.kind == "optimizer" and (not trained or op.index < trained[0].op.index)
-            ]
-            if not restored:
-                continue
-            for op in flow.ops[restored[0].index :]:
-                if trained and op.index > trained[0].op.index:
-                    break
-                if not _multiplies_rate(op) or any(
-                    guard.node is not None and _FRESH.search(text_of(guard.node))
-                    for guard in op.guards
-                    if guard not in restored[-1].guards
-                ):
-                    continue
-                if not any(loop in restored[-1].loops for loop in op.loops):
-                    yield hit(op, restored[-1])
-
-    return once(found())
+    trained = backwards(flow)
+    restored = [
+        op
+        for op in flow.calls("load_state_dict")
+        if op.of is not None and op.of.kind == "optimizer" and (not trained or op.index < trained[0].op.index)
+    ]
+    if not restored:
+        return
+    for op in flow.ops[restored[0].index :]:
+        if trained and op.index > trained[0].op.index:
+            break
+        if not _multiplies_rate(op) or any(
+            guard.node is not None and _FRESH.search(text_of(guard.node))
+            for guard in op.guards
+            if guard not in restored[-1].guards
+        ):
+            continue
+        if not any(loop in restored[-1].loops for loop in op.loops):
+            yield hit(op, restored[-1])
 
 
 def _multiplies_rate(op: Op) -> bool:
@@ -75,20 +68,16 @@ def _multiplies_rate(op: Op) -> bool:
     return False
 
 
-def latest_by_name(setup: Setup) -> Iterator[Hit]:
+@every_file("glob(", "listdir(", "iterdir(")
+def latest_by_name(flow: Flow, module: Module) -> Iterator[Hit]:
     """As text, step_900 comes after step_1200."""
-
-    def found() -> Iterator[Hit]:
-        for flow, module in modules(setup, r"glob\(|listdir\(|iterdir\("):
-            prefixes = _unpadded(flow)
-            if not prefixes or not flow.has("load"):
-                continue
-            yield from _last_of(module, module.tree, prefixes)
-            for function in ast.walk(module.tree):
-                if isinstance(function, Function):
-                    yield from _last_of(module, function, prefixes)
-
-    return once(found())
+    prefixes = _unpadded(flow) if flow.has("load") else set()
+    if not prefixes:
+        return
+    yield from _last_of(module, module.tree, prefixes)
+    for function in module.statements:
+        if isinstance(function, Function):
+            yield from _last_of(module, function, prefixes)
 
 
 def _unpadded(flow: Flow) -> set[str]:
@@ -159,34 +148,30 @@ def _fits(prefix: str, pattern: str) -> bool:
     return prefix.startswith(before) or before.startswith(prefix)
 
 
-def average_of_fresh_weights(setup: Setup) -> Iterator[Hit]:
+@every_program("deepcopy", "AveragedModel", "clone")
+def average_of_fresh_weights(flow: Flow) -> Iterator[Hit]:
     """The average copies the weights before those of the checkpoint are read, and is not restored itself."""
-
-    def found() -> Iterator[Hit]:
-        for flow in setup.flows:
-            trained = backwards(flow)
-            copies = [op for op in flow.calls("deepcopy", "AveragedModel") if op.args and op.args[0].kind == "model"]
-            copies += [op for op in flow.calls("clone") if _of_all_weights(op)]
-            if not trained or not copies or not _averages(flow):
-                continue
-            restored = [op for op in flow.calls("load_state_dict") if op.index < trained[0].op.index]
-            for copy in copies:
-                later = [op for op in restored if op.index > copy.index]
-                if not later or any(_could_be(op, copy.result) for op in restored):
-                    continue
-                if flow.mentions(r"(?i)(?:ema|shadow|average\w*|swa\w*|teacher)\w*(?:\.\w+)*\.load_state_dict"):
-                    continue
-                if flow.mentions(
-                    r"['\"](?:\w*_)?(?:ema|shadow|averaged?|swa|teacher|slow)(?:_(?:state|model|dict|weights|state_dict|params))?['\"]"
-                ):
-                    continue
-                if any(one.index > later[-1].index and one.index < trained[0].op.index for one in copies):
-                    continue
-                root = copy.args[0].base if copy.args else copy.of.root if copy.of is not None else None
-                if any(op.of is not None and (op.of.base is root or op.of.kind in ("", "model")) for op in later):
-                    yield hit(copy, later[0])
-
-    return once(found())
+    trained = backwards(flow)
+    copies = [op for op in flow.calls("deepcopy", "AveragedModel") if op.args and op.args[0].kind == "model"]
+    copies += [op for op in flow.calls("clone") if _of_all_weights(op)]
+    if not trained or not copies or not _averages(flow):
+        return
+    restored = [op for op in flow.calls("load_state_dict") if op.index < trained[0].op.index]
+    for copy in copies:
+        later = [op for op in restored if op.index > copy.index]
+        if not later or any(_could_be(op, copy.result) for op in restored):
+            continue
+        if flow.mentions(r"(?i)(?:ema|shadow|average\w*|swa\w*|teacher)\w*(?:\.\w+)*\.load_state_dict"):
+            continue
+        if flow.mentions(
+            r"['\"](?:\w*_)?(?:ema|shadow|averaged?|swa|teacher|slow)(?:_(?:state|model|dict|weights|state_dict|params))?['\"]"
+        ):
+            continue
+        if any(one.index > later[-1].index and one.index < trained[0].op.index for one in copies):
+            continue
+        root = copy.args[0].base if copy.args else copy.of.root if copy.of is not None else None
+        if any(op.of is not None and (op.of.base is root or op.of.kind in ("", "model")) for op in later):
+            yield hit(copy, later[0])
 
 
 def _of_all_weights(op: Op) -> bool:
@@ -211,28 +196,24 @@ def _could_be(op: Op, copy: Value) -> bool:
     return op.of is not None and op.of.base is copy.base
 
 
-def whole_average_beside_shards(setup: Setup) -> Iterator[Hit]:
+@every_distributed_program("fully_shard", "FullyShardedDataParallel")
+def whole_average_beside_shards(flow: Flow) -> Iterator[Hit]:
     """A full copy of every parameter on every rank, kept for the whole run."""
-
-    def found() -> Iterator[Hit]:
-        for flow in distributed(setup):
-            shards = list(flow.calls("fully_shard", "FullyShardedDataParallel"))
-            if not shards:
-                continue
-            for module in flow.nodes:
-                for cls in module.classes.values():
-                    for hit_ in _whole(module, cls):
-                        yield Hit((*hit_.quoted, event_of(shards[-1])))
-            for copy in flow.calls("deepcopy", "AveragedModel"):
-                if not copy.args or copy.args[0].kind != "model" or not _averages(flow):
-                    continue
-                root = copy.args[0].base
-                after = [op for op in shards if op.index > copy.index and op.args and op.args[0].base is root]
-                own = [op for op in shards if op.args and op.args[0].base is copy.result.base]
-                if after and not own and not flow.mentions(r"(?i)(?:fully_shard|FSDP|shard)\w*\(\s*(?:self\.)?\w*ema"):
-                    yield hit(copy, after[-1])
-
-    return once(found())
+    shards = list(flow.calls("fully_shard", "FullyShardedDataParallel"))
+    if not shards:
+        return
+    for module in flow.nodes:
+        for cls in module.classes.values():
+            for hit_ in _whole(module, cls):
+                yield Hit((*hit_.quoted, event_of(shards[-1])))
+    for copy in flow.calls("deepcopy", "AveragedModel"):
+        if not copy.args or copy.args[0].kind != "model" or not _averages(flow):
+            continue
+        root = copy.args[0].base
+        after = [op for op in shards if op.index > copy.index and op.args and op.args[0].base is root]
+        own = [op for op in shards if op.args and op.args[0].base is copy.result.base]
+        if after and not own and not flow.mentions(r"(?i)(?:fully_shard|FSDP|shard)\w*\(\s*(?:self\.)?\w*ema"):
+            yield hit(copy, after[-1])
 
 
 def _whole(module: Module, cls: ast.ClassDef) -> Iterator[Hit]:
@@ -260,39 +241,31 @@ _HOOKS = (
 )  # fmt: skip
 
 
-def hooks_pile_up(setup: Setup) -> Iterator[Hit]:
+@every_program(*_HOOKS)
+def hooks_pile_up(flow: Flow) -> Iterator[Hit]:
     """Hooks of a model that lives on, registered again in every epoch or step."""
-
-    def found() -> Iterator[Hit]:
-        for flow in setup.flows:
-            if flow.mentions(r"\.remove\(\)"):
-                continue
-            rounds = {id(loop.node) for one in backwards(flow) for loop in one.op.loops}
-            for op in flow.calls(*_HOOKS):
-                inside = [loop for loop in op.loops if id(loop.node) in rounds]
-                if not inside or any(guard.depth > 0 for guard in op.guards):
-                    continue
-                made = op.of.base.made if op.of is not None else None
-                if made is None or not made.within(inside[0]):
-                    yield hit(op, name=op.last)
-
-    return once(found())
+    if flow.mentions(r"\.remove\(\)"):
+        return
+    rounds = {id(loop.node) for one in backwards(flow) for loop in one.op.loops}
+    for op in flow.calls(*_HOOKS):
+        inside = [loop for loop in op.loops if id(loop.node) in rounds]
+        if not inside or any(guard.depth > 0 for guard in op.guards):
+            continue
+        made = op.of.base.made if op.of is not None else None
+        if made is None or not made.within(inside[0]):
+            yield hit(op, name=op.last)
 
 
-def one_micro_batch(setup: Setup) -> Iterator[Hit]:
+@every_program("ScheduleGPipe", "Schedule1F1B")
+def one_micro_batch(flow: Flow) -> Iterator[Hit]:
     """With a single micro-batch only one stage works at a time."""
-
-    def found() -> Iterator[Hit]:
-        for flow in setup.flows:
-            for op in flow.calls("ScheduleGPipe", "Schedule1F1B"):
-                count = op.argument("n_microbatches", 1)
-                stages = [one.argument("num_stages", 2) for one in flow.calls("PipelineStage")]
-                if count is None or count.number() != 1 or not op.name.startswith("torch"):
-                    continue
-                if _trains(op) and not any(one is not None and one.number() == 1 for one in stages):
-                    yield hit(op)
-
-    return once(found())
+    for op in flow.calls("ScheduleGPipe", "Schedule1F1B"):
+        count = op.argument("n_microbatches", 1)
+        stages = [one.argument("num_stages", 2) for one in flow.calls("PipelineStage")]
+        if count is None or count.number() != 1 or not op.name.startswith("torch"):
+            continue
+        if _trains(op) and not any(one is not None and one.number() == 1 for one in stages):
+            yield hit(op)
 
 
 def _trains(op: Op) -> bool:

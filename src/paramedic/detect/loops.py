@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 from typing import TypeVar
 
 from paramedic.detect.flow import Flow
 from paramedic.detect.program import Module
-from paramedic.detect.setup import Hit, Setup
+from paramedic.detect.setup import Hit
 from paramedic.detect.values import Loop, Op, Value
 from paramedic.model import Event
 
@@ -95,32 +95,6 @@ def at(module: Module, node: object, **fields: object) -> Hit:
     return Hit((Event(module.source, line, "code", text, line),), fields)
 
 
-def modules(setup: Setup, pattern: str) -> Iterator[tuple[Flow, Module]]:
-    """Files of all programs that have such a word, each once."""
-    seen = set()
-    for flow in setup.flows:
-        for module in flow.nodes:
-            if module not in seen and re.search(pattern, module.text):
-                seen.add(module)
-                yield flow, module
-
-
-def once(hits: Iterator[Hit]) -> Iterator[Hit]:
-    """The same place of a file that several programs share is told once."""
-    seen = set()
-    for one in hits:
-        first = one.quoted[0]
-        if (first.source, first.line) not in seen:
-            seen.add((first.source, first.line))
-            yield one
-
-
-def distributed(setup: Setup) -> Iterator[Flow]:
-    for flow in setup.flows:
-        if is_distributed(flow):
-            yield flow
-
-
 @noted
 def is_distributed(flow: Flow) -> bool:
     return flow.has(*_STARTS) or uses_horovod(flow) or any(is_deepspeed(op) for op in flow.calls("initialize"))
@@ -144,7 +118,9 @@ def model_parallel(flow: Flow) -> bool:
         return True
     if any(op.args and op.args[0].has("rank") for op in flow.calls("Parameter")):
         return True
-    return flow.mentions(r"\bmegatron\b|\bparallel_state\b|\bmpu\b|PipelineModule|\brpc_sync\b|\brpc\.")
+    if flow.says("megatron", "parallel_state", "mpu", "rpc_sync"):
+        return True
+    return flow.mentions(r"PipelineModule") or (flow.says("rpc") and flow.mentions(r"\brpc\."))
 
 
 @noted
@@ -180,9 +156,15 @@ def steps(flow: Flow) -> list[Op]:
 
 
 @noted
+def optimizers(flow: Flow) -> list[Op]:
+    """Calls that make one."""
+    return [op for op in flow.ops if op.kind == "call" and op.result.kind == "optimizer" and op.result.made is op]
+
+
+@noted
 def zeros(flow: Flow) -> list[Op]:
     found = list(flow.calls("zero_grad", "zero_grad_buffer"))
-    found += [op for op in flow.ops if op.kind == "setattr" and op.target.endswith(".grad")]
+    found += [op for op in flow.of_kind("setattr") if op.target.endswith(".grad")]
     found += [op for op in flow.calls("zero_", "fill_") if op.of is not None and op.of.has("grad")]
     return sorted(found, key=lambda op: op.index)
 

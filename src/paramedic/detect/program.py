@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from paramedic.model import Event
+from paramedic.syntax import parsed
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _TRAINS = re.compile(
     r"\.backward\(|apply_gradients|def training_step|\.minimize\(|\.fit\(|\.train_batch\("
-    r"|\boptim\b|clip_grad_norm_|\w*opt\w*\.step\(|schedule\.step\("
+    r"|optim\b(?<!\woptim)|clip_grad_norm_|opt\w*\.step\(|schedule\.step\("
 )
+"""Every alternative begins with a letter of its own: so the search need not stop at every place."""
 _MOST = 400_000
 """Characters: a longer file is no training program."""
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False)
 class Module:
     """One file. Its names are those that it imports or defines at the top."""
 
@@ -36,6 +37,15 @@ class Module:
     @property
     def stem(self) -> str:
         return self.source.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+    @cached_property
+    def statements(self) -> list[ast.AST]:
+        """In the order of `ast.walk`, which would go through twenty expressions for each of them."""
+        found: list[ast.AST] = [self.tree]
+        for node in found:
+            for part in _PARTS:
+                found += getattr(node, part, ())
+        return found
 
 
 class Program:
@@ -129,9 +139,7 @@ def _parsed(event: Event) -> Module | None:
     if len(text) > _MOST:
         return None
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(text)
+        tree = parsed(text)
     except (SyntaxError, RecursionError, MemoryError, ValueError):
         return None
     module = Module(event.source, text, event, tree, text.split("\n"))
@@ -154,12 +162,19 @@ def _parsed(event: Event) -> Module | None:
     return module
 
 
+_PARTS = ("body", "handlers", "orelse", "finalbody", "cases")
+_BLOCKS = (
+    ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.If, ast.For, ast.AsyncFor, ast.While, ast.With,
+    ast.AsyncWith, ast.Try, ast.TryStar,
+)  # fmt: skip
+
+
 def _imports(body: Sequence[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:
     """Also those in functions and under conditions."""
     for node in body:
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield node
-        else:
+        elif isinstance(node, _BLOCKS):
             for part in ("body", "orelse", "finalbody"):
                 yield from _imports(getattr(node, part, ()))
 
@@ -176,4 +191,17 @@ def dotted(node: ast.AST) -> str:
 
 
 def text_of(node: ast.AST | None) -> str:
-    return "" if node is None else ast.unparse(node)
+    """As it would be written. Plain names, which most are, need no `unparse`."""
+    if node is None:
+        return ""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        parts = [node.attr]
+        below = node.value
+        while isinstance(below, ast.Attribute):
+            parts.append(below.attr)
+            below = below.value
+        if isinstance(below, ast.Name):
+            return ".".join((below.id, *reversed(parts)))
+    return ast.unparse(node)

@@ -8,17 +8,19 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from typing import Any
 
 from paramedic.detect.flow import Flow, flows
-from paramedic.detect.program import Program
+from paramedic.detect.program import Module, Program
+from paramedic.garbage import no_collections
 from paramedic.knowledge import Knowledge, Rule
 from paramedic.knowledge.rules import Condition
 from paramedic.model import Cause, Event, Evidence, Fact, Finding, Run, Severity
+from paramedic.syntax import forget
 
 UNKNOWN = "?"
 _CONFIG = "config "
@@ -137,6 +139,32 @@ class Setup:
         """What each training program does, in order."""
         return flows(Program(self.events("program")))
 
+    @cached_property
+    def files(self) -> list[tuple[Flow, Module]]:
+        """Those of all programs, with the first program that each takes part in."""
+        first: dict[Module, Flow] = {}
+        for flow in self.flows:
+            for module in flow.nodes:
+                first.setdefault(module, flow)
+        return [(flow, module) for module, flow in first.items()]
+
+    @cached_property
+    def by_call(self) -> Mapping[str, list[Flow]]:
+        """Programs by what they call."""
+        found: dict[str, list[Flow]] = defaultdict(list)
+        for flow in self.flows:
+            for name in flow.by_name:
+                found[name].append(flow)
+        return dict(found)
+
+    def calling(self, *names: str) -> Sequence[Flow]:
+        """Programs with one of these calls; all programs where none is named."""
+        if not names:
+            return self.flows
+        there = [self.by_call[name] for name in names if name in self.by_call]
+        wanted = set(chain(*there))
+        return there[0] if len(there) == 1 else [flow for flow in self.flows if flow in wanted]
+
     def events(self, kind: str) -> Iterator[Event]:
         return (event for event in self.run.events if event.kind == kind)
 
@@ -151,14 +179,20 @@ Check = Callable[[Setup], Iterable[Hit]]
 
 def examine(run: Run, knowledge: Knowledge, checks: Mapping[str, Check]) -> list[Finding]:
     """Every finding, by file and line."""
-    setup = Setup(run)
+    with no_collections():  # trees and values by the ten thousand stay until the last rule has been asked
+        found = sorted(_examined(Setup(run), knowledge, checks), key=_place)
+        forget()
+        return found
+
+
+def _examined(setup: Setup, knowledge: Knowledge, checks: Mapping[str, Check]) -> list[Finding]:
     found: list[Finding] = []
     for rule in knowledge.rules.values():
         if rule.when:
             found += (_finding(rule, hit) for hit in _declared(rule, setup))
         elif rule.detector in checks:
             found += (_finding(rule, hit) for hit in checks[rule.detector](setup))
-    return sorted(found, key=_place)
+    return found
 
 
 def _place(finding: Finding) -> tuple[str, int, str]:

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from paramedic.detect.program import Module, text_of
@@ -343,15 +344,14 @@ def parts_of(value: Value) -> frozenset[str]:
 
 def parts_of_class(node: ast.AST | None) -> set[str]:
     """Layers and calls that act in training only."""
-    found = set()
     for child in ast.walk(node) if node is not None else ():
-        if isinstance(child, ast.Call):
+        if isinstance(child, ast.Call) and isinstance(child.func, ast.Attribute) and child.func.attr == "dropout":
             name = text_of(child.func)
             if name in ("F.dropout", "nn.functional.dropout", "torch.nn.functional.dropout") and any(
                 keyword.arg == "training" and "training" in text_of(keyword.value) for keyword in child.keywords
             ):
-                found.add("part:Dropout")
-    return found
+                return {"part:Dropout"}
+    return set()
 
 
 NEVER = "never"
@@ -499,6 +499,7 @@ def combined(op: ast.operator, left: Value, right: Value) -> Value:
     return result
 
 
+@lru_cache(4096)
 def hint_of(name: str) -> frozenset[str]:
     """What a bare name says, where nothing else is known."""
     if RANK.search(name):
