@@ -17,6 +17,7 @@ from paramedic.model import Event, Finding, Run
 ENOUGH_STEPS = 3
 WITHIN_A_MODEL = ("tp", "tensor", "model", "mp", "tensor_parallel", "cp", "context")
 """What a mesh calls the dimension whose ranks hold parts of one model."""
+_ENGINES = ("deepspeed", "colossalai", "megatron.core")
 _BETWEEN_STAGES = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
 
 
@@ -173,9 +174,16 @@ def _model(one: Mapping[str, Any]) -> Model:
     return Model(*(natural(one.get(name)) for name in Model.__slots__))
 
 
+def by_engine(ranks: Mapping[int, Conduct]) -> bool:
+    """An engine of its own keeps and clears gradients: torch's optimizers inside it do not show what is used."""
+    return any(name in as_dict(said_by(one.event).get("versions")) for one in ranks.values() for name in _ENGINES)
+
+
 def are_replicas(run: Run) -> bool:
     """Every rank holds the whole of the same model: DDP says so, or unlike batches meet like parameters."""
     ranks = conducts(run)
+    if by_engine(ranks):
+        return False
     world = max((natural(said_by(one.event).get("world_size")) for one in ranks.values()), default=0)
     if len(ranks) < 2 or any(one.sharded for one in ranks.values()) or _in_stages(run):
         return False

@@ -9,6 +9,7 @@ from paramedic.detect.conduct import (
     Conduct,
     Loader,
     are_replicas,
+    by_engine,
     conducts,
     finding,
     items,
@@ -67,7 +68,7 @@ def _all_hold_all(run: Run) -> bool:
     if are_replicas(run):
         return True
     looks = [one.looks.get((0, 1)) for one in conducts(run).values()]
-    whole = not any(one.sharded for one in conducts(run).values())
+    whole = not any(one.sharded for one in conducts(run).values()) and not by_engine(conducts(run))
     return whole and None not in looks and len({look.parameters for look in looks if look}) == 1
 
 

@@ -11,6 +11,7 @@ from paramedic.detect.conduct import (
     Conduct,
     as_dict,
     as_list,
+    by_engine,
     conducts,
     finding,
     floats,
@@ -49,7 +50,7 @@ def _usual(run: Run) -> tuple[dict[int, Conduct], str]:
     """The ranks, and the order that all of them mostly keep; none where they differ, or where optimizers take turns."""
     ranks = conducts(run)
     orders = {one.usual_order() for one in ranks.values()}
-    alone = all(len(items(one.raw.get("optimizers"))) == 1 for one in ranks.values())
+    alone = all(len(items(one.raw.get("optimizers"))) == 1 for one in ranks.values()) and not by_engine(ranks)
     return ranks, orders.pop() if len(orders) == 1 and alone else ""
 
 
@@ -74,7 +75,7 @@ def never_cleared(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
     """Backward passes add to what earlier steps have used already."""
     ranks = conducts(run)
     left = {rank: natural(one.raw.get("left_over")) for rank, one in ranks.items()}
-    if ranks and all(count >= ENOUGH_STEPS for count in left.values()):
+    if ranks and all(count >= ENOUGH_STEPS for count in left.values()) and not by_engine(ranks):
         order = ranks[min(ranks)].usual_order()
         if not re.search(r"z[^b]*b", order):
             yield _found(rule, ranks, order, "b")

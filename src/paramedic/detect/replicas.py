@@ -8,7 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from paramedic.detect.conduct import Conduct, Look, are_replicas, are_sharded, conducts, finding, items, odd_ones
+from paramedic.detect.conduct import (
+    Conduct,
+    Look,
+    are_replicas,
+    are_sharded,
+    by_engine,
+    conducts,
+    finding,
+    items,
+    odd_ones,
+)
 from paramedic.detect.hang import listed
 from paramedic.detect.once import once
 from paramedic.detect.sentinels import values_of
@@ -151,8 +161,10 @@ def nothing_changes(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[
     """Step after step, and no parameter moves."""
     ranks = conducts(run)
     looks = {rank: [one.looks[at] for at in sorted(one.looks) if not at[0]] for rank, one in ranks.items()}
-    if not looks or not all(
-        len(one) > _PERSISTS and len({look.parameters for look in one}) == 1 for one in looks.values()
+    if (
+        by_engine(ranks)
+        or not looks
+        or not all(len(one) > _PERSISTS and len({look.parameters for look in one}) == 1 for one in looks.values())
     ):
         return
     zero = all(rate == 0 for one in ranks.values() for rates in one.rates.values() for rate in rates)
@@ -166,7 +178,12 @@ def summed_not_averaged(run: Run, rule: Rule, found: Sequence[Finding]) -> Itera
     """What the step uses is the sum of the ranks' own gradients."""
     ranks = conducts(run)
     orders = {one.usual_order() for one in ranks.values()}
-    if len(orders) != 1 or set("cxu") & set("".join(orders)) or any(one.sharded for one in ranks.values()):
+    if (
+        by_engine(ranks)
+        or len(orders) != 1
+        or set("cxu") & set("".join(orders))
+        or any(one.sharded for one in ranks.values())
+    ):
         return
     own = not any(model.forwards for one in ranks.values() for model in one.models)
     loss = [factor for one in ranks.values() for each in one.factors for factor in each]

@@ -363,16 +363,28 @@ def chain_excepthook(before: Callable[..., Any]) -> None:
 
     def excepthook(kind: type[BaseException], error: BaseException, trace: types.TracebackType | None) -> None:
         before(kind, error, trace)
-        previous(kind, error, trace)
+        previous(kind, error, without_us(trace))
 
     sys.excepthook = excepthook
+
+
+def without_us(trace: types.TracebackType | None) -> types.TracebackType | None:
+    """The traceback as it would be without our hooks on the way."""
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_HERE):
+        trace = trace.tb_next
+    at = trace
+    while at is not None:
+        while at.tb_next is not None and at.tb_next.tb_frame.f_code.co_filename.startswith(_HERE):
+            at.tb_next = at.tb_next.tb_next
+        at = at.tb_next
+    return trace
 
 
 def _record(agent: Agent, kind: type[BaseException], error: BaseException, trace: types.TracebackType | None) -> None:
     place = ""
     while trace is not None:
         name = trace.tb_frame.f_code.co_filename
-        if "-packages/" not in name and "/lib/python" not in name:
+        if "-packages/" not in name and "/lib/python" not in name and not name.startswith(_HERE):
             place = f"{name}:{trace.tb_lineno}"
         trace = trace.tb_next
     agent.note("exception", type=kind.__name__, text=str(error)[:300], place=place)

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from paramedic import rank
 from paramedic.errors import ParamedicError
 from paramedic.rank.box import MAGIC as BOX_MAGIC
 from paramedic.rank.box import SIZE as BOX_SIZE
@@ -26,6 +27,12 @@ from paramedic.ward.place import Place, cgroup_root, free_port, isolated, listen
 
 LARGEST_FILE = 4 << 20
 _WATCHED = "watched"
+RANK = Path(rank.__file__).parent
+_START = """import sys
+from paramedic.commands import main
+from paramedic.watch import watcher
+watcher.AGENT = sys.argv.pop(1)
+sys.exit(main(sys.argv[1:]))"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +129,7 @@ def run(case: Case, variant: Variant, fixed: bool, venv: Path, kept: Path) -> Ou
             if place.run(shlex.split(first.replace("{port}", str(port))), launch.env, log, launch.limit):
                 raise ParamedicError(f"{case.id}: {first!r} failed: {log.read_text(errors='replace')[-500:]}")
         words = command(launch, variant.layout, port, place)
-        started = _watching(words) if variant.watched else words
+        started = _watching(words, place) if variant.watched else words
         kept.mkdir(parents=True, exist_ok=True)
         console = kept / "console.log"
         with listener(port, launch.hold_port):
@@ -143,9 +150,13 @@ def run(case: Case, variant: Variant, fixed: bool, venv: Path, kept: Path) -> Ou
     )  # fmt: skip
 
 
-def _watching(words: list[str]) -> list[str]:
-    """The same command as `paramedic run` starts it; its own Python, as the job's environment does not have us."""
-    return [sys.executable, "-m", "paramedic", "run", "--quiet", "--no-live", "--dir", _WATCHED, "--", *words]
+def _watching(words: list[str], place: Place) -> list[str]:
+    """The same command as `paramedic run` starts it: by our own Python, as the job's environment does not have us, with
+    agents from a folder inside, so that no traceback names a place of this machine."""
+    shutil.copytree(RANK, place.root / "bin/paramedic/rank", ignore=shutil.ignore_patterns("__pycache__"))
+    agents = place.scripts / "paramedic/rank/site"
+    run = ["run", "--quiet", "--no-live", "--dir", _WATCHED, "--", *words]
+    return [sys.executable, "-c", _START, str(agents), *run]
 
 
 def pack_watched(folder: Path, target: Path) -> None:

@@ -103,12 +103,16 @@ class Place:
     def bin(self) -> Path:
         return (ENVIRONMENT if isolated() else self.venv) / "bin"
 
+    @property
+    def scripts(self) -> Path:
+        """What is put before the environment's own programs, seen from inside."""
+        return HOME.parent / "bin" if isolated() else self.root / "bin"
+
     def start(
         self, command: list[str], env: dict[str, str], out: int, cgroup: Path | None = None
     ) -> subprocess.Popen[bytes]:
-        scripts = HOME.parent / "bin" if isolated() else self.root / "bin"
         base = {
-            "PATH": f"{scripts}:{self.bin}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+            "PATH": f"{self.scripts}:{self.bin}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
             "HOME": "/root" if isolated() else str(self.root),
             "LANG": "C.UTF-8",
             "PYTHONUNBUFFERED": "1",
