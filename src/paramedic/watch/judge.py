@@ -44,11 +44,12 @@ def suspicion(pulses: Mapping[int, Pulse], size: int | None, now: float, since: 
         return None
     usual = _longest_pause(ranks)
     missing = max((size or 0) - len(pulses), 0)
-    patience = MUCH_LATER if _is_busy(ranks) else _NEVER_CAME if missing else LATER
+    nobody_left = conditions <= {"gone", "ended", "failed"}  # it is the launcher's turn: it clears up, or tries again
+    patience = MUCH_LATER if _is_busy(ranks) or nobody_left else _NEVER_CAME if missing else LATER
     if quiet > min(max(patience, 3 * usual), _MOST):
         return Suspicion("overdue", _said(conditions, missing), quiet, usual)
     somebody_waits = conditions & {"waiting", "gone", "stopped", "frozen"}
-    if quiet > SOON and somebody_waits and not missing and not _is_busy(ranks):
+    if quiet > SOON and somebody_waits and not nobody_left and not missing and not _is_busy(ranks):
         return Suspicion("look", _said(conditions, missing), quiet, usual)
     return None
 

@@ -295,6 +295,8 @@ class Watcher:
 
     def _finish(self, code: int) -> None:
         self.look()
+        if code == 0 and self.kind == "hang" and not self._killed:
+            self._take_back()
         if self.verdict is None and self.leads:
             if code == 0:
                 self.files.forget()
