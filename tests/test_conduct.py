@@ -8,6 +8,7 @@ import os
 import random
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 from paramedic.detect import RUN_DETECTORS
 from paramedic.knowledge import load
 from paramedic.pipeline import Options, compile_prefilter, examine, read
+from paramedic.rank import hooks
 
 PROGRAM = Path(__file__).parent / "conduct" / "train.py"
 KNOWLEDGE = load()
@@ -95,6 +97,20 @@ def test_a_job_that_goes_wrong_without_a_word_is_found(fault: str, rule: str, tm
 def test_a_state_left_in_the_checkpoint_is_found(tmp_path: Path) -> None:
     watched(tmp_path, "first")
     assert "CKPT410" in findings(watched(tmp_path, "moments"))
+
+
+def test_a_traceback_does_not_show_our_hooks() -> None:
+    ours = str(Path(hooks.__file__).parent / "hooks.py")
+    hook: dict[str, Any] = {}
+    exec(compile("def called(function):\n    return function()", ours, "exec"), hook)
+
+    def fails() -> None:
+        raise ValueError
+
+    with pytest.raises(ValueError) as raised:
+        hook["called"](lambda: hook["called"](fails))
+    shown = hooks.without_us(raised.value.__traceback__)
+    assert {frame.filename for frame in traceback.extract_tb(shown)} == {__file__}
 
 
 def _damaged(value: Any, chance: random.Random) -> Any:

@@ -122,6 +122,9 @@ def test_a_state_that_is_half_written_is_as_if_it_were_not_there(tmp_path: Path)
         ([standing("waiting"), standing("idle")], 5.0, "look"),
         ([standing("waiting"), standing("idle")], 3.0, None),
         ([standing("waiting"), standing("stopped")], 5.0, "look"),
+        ([standing("waiting"), standing("gone")], 5.0, "look"),
+        ([standing("gone"), standing("gone")], 300.0, None),  # Ray clears up when its workers are gone
+        ([standing("gone"), standing("ended")], 601.0, "overdue"),
         ([standing("waiting"), standing("busy")], 300.0, None),
         ([standing("waiting"), standing("busy")], 601.0, "overdue"),
         ([standing("idle"), standing("idle")], 100.0, None),
