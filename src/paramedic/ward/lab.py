@@ -153,8 +153,8 @@ def run(case: Case, variant: Variant, fixed: bool, venv: Path, kept: Path) -> Ou
 def _watching(words: list[str], place: Place) -> list[str]:
     """The same command as `paramedic run` starts it: by our own Python, as the job's environment does not have us, with
     agents from a folder inside, so that no traceback names a place of this machine."""
-    shutil.copytree(RANK, place.root / "bin/paramedic/rank", ignore=shutil.ignore_patterns("__pycache__"))
-    agents = place.scripts / "paramedic/rank/site"
+    shutil.copytree(RANK, place.root / "bin/agents/paramedic/rank", ignore=shutil.ignore_patterns("__pycache__"))
+    agents = place.scripts / "agents/paramedic/rank/site"
     run = ["run", "--quiet", "--no-live", "--dir", _WATCHED, "--", *words]
     return [sys.executable, "-c", _START, str(agents), *run]
 
