@@ -26,7 +26,7 @@ from paramedic.knowledge import Rule
 from paramedic.model import Finding, Run
 
 _PERSISTS = 2
-_ROUNDING, _TINY = 1e-4, 1e-7
+_ROUNDING, _TINY = 0.02, 1e-7  # a hook may round what it sends; sum and mean are far apart
 _NOTHING, _LONG_ENOUGH = 1e-6, 20
 _LARGEST_SPREAD = 1.01
 """Of the same norm, between ranks: sums in another order differ far less."""
