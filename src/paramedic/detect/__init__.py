@@ -124,6 +124,8 @@ RUN_DETECTORS: dict[str, Detector] = {
     "gpus.slowed": gpus.slowed,
     "pace.slow_rank": pace.slow_rank,
     "pace.slow_link": pace.slow_link,
+    "pace.waits_for_data": pace.waits_for_data,
+    "pace.saves_in_every_step": pace.saves_in_every_step,
     "recordings.results_part": recordings.results_part,
     "recordings.not_finite": recordings.not_finite,
     "recordings.replicas_part": recordings.replicas_part,

@@ -30,6 +30,7 @@ _REASONS: Mapping[str, Mapping[str, float]] = {
     "checkpoint": {"storage-or-external-service-fault": 6.0},
 }
 _AT_LEAST_MS, _WAITED, _TIMES, _WITH_BACKWARD = 2.0, 0.6, 1.7, 3.0
+_MOST_OF_IT, _LARGE_PART = 0.5, 0.3  # of a step
 _SENT, _BUSY_US = 1 << 23, 100_000  # less tells nothing about a link
 _SLOWER = 8.0  # a crowded processor alone makes it four times
 _EDGE = ("port", "peer_port", "lately_sent", "lately_busy_us", "lately_by_peer_us")
@@ -164,3 +165,35 @@ def _edges(event: Event) -> list[tuple[int, int, int, int, int]]:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def waits_for_data(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """All ranks spend most of their steps waiting for the next batch."""
+    yield from _mostly(run, rule, found, "data", _MOST_OF_IT, everybody=True)
+
+
+def saves_in_every_step(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """In more than half of the steps a rank saves, and that takes a large part of them."""
+    yield from _mostly(run, rule, found, "checkpoint", _LARGE_PART, everybody=False)
+
+
+def _mostly(
+    run: Run, rule: Rule, found: Sequence[Finding], part: str, share: float, *, everybody: bool
+) -> Iterator[Finding]:
+    """In each of the last windows; medians, so that the first batch of an epoch does not count."""
+    windows = [pace for window in range(_WINDOWS) if (pace := paces(run, window))]
+    if len(windows) < 2 or is_suspected(run) or any(one.symptom == rule.symptom for one in found):
+        return
+    over = [
+        [one for one in window if one.parts.get(part, 0.0) >= max(share * one.total, _AT_LEAST_MS)]
+        for window in windows
+    ]
+    if not all(len(these) >= (len(window) if everybody else 1) for these, window in zip(over, windows, strict=True)):
+        return
+    one = max(over[0], key=lambda one: one.parts[part])
+    fields = {
+        "ms": f"{one.parts[part]:.1f}",
+        "total": f"{one.total:.1f}",
+        "share": f"{one.parts[part] / one.total:.0%}",
+    }
+    yield on_events(rule, [each.event for each in over[0][:3]], (), fields)

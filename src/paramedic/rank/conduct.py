@@ -197,10 +197,7 @@ class Conduct:
                 present = [t for t in held if t is not None]
                 if present:
                     sums = torch.stack([_sampled(torch, t) for t in present])
-                    name = f"{what} {number} {step}"
-                    self.sentinels.send(name, sums)
-                    self.sentinels.take(name, functools.partial(_digested, row, what))
-                    self.sentinels.later(name, functools.partial(_digested, row, what))
+                    self.sentinels.fetch(f"{what} {number} {step}", sums, functools.partial(_digested, row, what))
                 row["none" if what == "gradients" else "held"] = len(held) - len(present)
 
     def _modes(self) -> None:
@@ -308,11 +305,8 @@ class Conduct:
             rows = self.said["sums"]
             if not rows or rows[-1]["step"] != step:
                 rows.append({"step": step})
-            name = f"{when} {step}"
-            use = functools.partial(_summed, rows[-1], when)
-            self.sentinels.send(name, mine.detach().double().sum().reshape(1))
-            self.sentinels.take(name, use)
-            self.sentinels.later(name, use)
+            total = mine.detach().double().sum().reshape(1)
+            self.sentinels.fetch(f"{when} {step}", total, functools.partial(_summed, rows[-1], when))
 
     def hooked(self, register: Callable[..., Any]) -> Callable[..., Any]:
         """DDP's communication hook: what goes in and what comes out, of the first buckets."""

@@ -116,8 +116,10 @@ class Sentinels:
             del self.waiting[what]
             use(what, step, tensor)
 
-    def later(self, what: str, use: Any) -> None:
-        """What is not there yet is taken after one of the next steps."""
+    def fetch(self, what: str, tensor: Any, use: Any) -> None:
+        """Handed to `use`: at once, or after one of the next steps where a GPU has yet to compute it."""
+        self.send(what, tensor)
+        self.take(what, use)
         if what in self.waiting:
             self.uses[what] = use
 
