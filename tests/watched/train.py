@@ -17,7 +17,8 @@ model = DistributedDataParallel(
     torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Dropout(0.1), torch.nn.Linear(32, 4))
 )
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-data = TensorDataset(torch.randn(256, 16), torch.randint(0, 4, (256,)))
+own = torch.Generator().manual_seed(100 + rank)
+data = TensorDataset(torch.randn(256, 16, generator=own), torch.randint(0, 4, (256,), generator=own))
 
 
 def wait_together_for(file: str) -> None:

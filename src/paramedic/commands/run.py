@@ -346,8 +346,8 @@ def _write(watcher: Watcher, view: View, args: argparse.Namespace, format: str) 
         path = os.path.join(watcher.folder, f"report.{'txt' if name == 'text' else name}")
         try:
             flags.write_file(path, render(report, name, verbose=args.verbose))
-        except OSError as error:
-            flags.say(f"paramedic: {path}: not written: {error.strerror or error}")
+        except (OSError, ParamedicError) as error:
+            flags.say(f"paramedic: not written: {error}")
     if args.output:
         flags.write_file(args.output, render(report, format, verbose=args.verbose))
     if watcher.kind != "end" and not args.quiet:

@@ -229,6 +229,10 @@ def _fix(data: Mapping[str, Any]) -> Fix:
     )
 
 
+_SAYS_ITS_CAUSE = ("code_", "replicas.", "orders.", "feeding.", "restoring.")
+"""Rooms of detectors over what a program has, or was seen to do: it shows its cause itself."""
+
+
 def _meaning(front: Mapping[str, Any], path: str, taxonomy: Taxonomy) -> Iterator[str]:
     """What a schema cannot say."""
     if not path.startswith(f"{front['id']}-{front.get('name')}"):
@@ -236,7 +240,7 @@ def _meaning(front: Mapping[str, Any], path: str, taxonomy: Taxonomy) -> Iterato
     symptom = taxonomy.symptoms.get(front.get("symptom", ""))
     if symptom is None:
         yield f"symptom {front.get('symptom')!r} is not of the taxonomy"
-    own = str(front.get("detector", "")).startswith("code_")  # a line of a program says its cause itself
+    own = str(front.get("detector", "")).startswith(_SAYS_ITS_CAUSE)
     for cause in front.get("causes", ()):
         if own and cause in taxonomy.causes:
             continue
