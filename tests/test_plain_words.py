@@ -66,7 +66,7 @@ def test_recognised_share() -> None:
 
 
 def test_no_verdict_where_nothing_failed() -> None:
-    shares = {text: description.symptoms_of(text)[0] for text in TALK}
+    shares = {text: description.symptoms_of(text)[0] for text in TALK if not description.asks(text)}
     assert not [text for text, (_, share) in shares.items() if share >= VERDICT_AT]
     quiet = [text for text, (_, share) in shares.items() if share < description.LEAST]
     print(f"{len(TALK)} sentences without a failure: {len(quiet)} give no finding")

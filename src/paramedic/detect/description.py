@@ -71,7 +71,11 @@ def symptoms_of(text: str) -> list[tuple[str, float]]:
 _ASKS = re.compile(
     r"(?:what(?:'s| does| do| is| are)|how (?:do|does|can) (?:i|we|you)) [^.\n]{1,80} (?:mean|do|for|set|use)\?", re.I
 )
-"""Somebody wants to know what a word means, not why something failed."""
+
+
+def asks(text: str) -> bool:
+    """Somebody wants to know what a word means, not why something failed."""
+    return _ASKS.fullmatch(text.strip()) is not None
 
 
 def described(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -79,7 +83,7 @@ def described(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
     if any(one.severity == "error" for one in found) or any(e.kind in ("traceback", "exit") for e in run.events):
         return
     told = [event for event in run.events if event.kind == "description"]
-    if not told or len(told) < len(run.sources) or all(_ASKS.fullmatch(event.text.strip()) for event in told):
+    if not told or len(told) < len(run.sources) or all(asks(event.text) for event in told):
         return
     likely = [item for item in symptoms_of("\n".join(event.text for event in told)) if item[1] >= LEAST / 3]
     if not likely or likely[0][1] < LEAST:
