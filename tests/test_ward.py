@@ -219,9 +219,7 @@ def test_every_case_that_a_cpu_can_run_has_a_failed_and_a_cured_recording() -> N
     assert {case.id for case in RUNNABLE} == cured
 
 
-NEUTRAL = (
-    rb"/srv/train/|/srv/bin/agents/|/opt/venv/|/usr/lib/|/tmp/__autograph|/root/\.pyenv/|/root/\.cache/paramedic/ward/"
-)
+NEUTRAL = rb"/srv/train/|/srv/bin/|/opt/venv/|/usr/lib/|/tmp/__autograph|/root/\.pyenv/|/root/\.cache/paramedic/ward/"
 """Where a job sees itself, its environment and Python."""
 
 
