@@ -19,7 +19,7 @@ from paramedic.knowledge import load
 from paramedic.pipeline import Options, compile_prefilter, examine, read
 from paramedic.rank import hooks
 
-PROGRAM = Path(__file__).parent / "conduct" / "train.py"
+PROGRAM = Path(__file__).parent / "conduct" / "silent_job.py"
 KNOWLEDGE = load()
 PREFILTER = compile_prefilter(KNOWLEDGE)
 SEEN_BY_AGENTS = ("replicas.", "orders.", "feeding.", "restoring.")
