@@ -16,13 +16,13 @@ import pytest
 
 from paramedic.detect import RUN_DETECTORS
 from paramedic.knowledge import load
+from paramedic.knowledge.rules import OF_CONDUCT
 from paramedic.pipeline import Options, compile_prefilter, examine, read
 from paramedic.rank import hooks
 
 PROGRAM = Path(__file__).parent / "conduct" / "silent_job.py"
 KNOWLEDGE = load()
 PREFILTER = compile_prefilter(KNOWLEDGE)
-SEEN_BY_AGENTS = ("replicas.", "orders.", "feeding.", "restoring.")
 
 
 def watched(folder: Path, fault: str = "", ranks: int = 2) -> Path:
@@ -47,7 +47,7 @@ def watched(folder: Path, fault: str = "", ranks: int = 2) -> Path:
 def findings(folder: Path) -> set[str]:
     """Rules over what agents saw."""
     report = examine(read([str(folder)], PREFILTER), KNOWLEDGE, PREFILTER, Options())
-    ours = {id for id, rule in KNOWLEDGE.rules.items() if (rule.detector or "").startswith(SEEN_BY_AGENTS)}
+    ours = {id for id, rule in KNOWLEDGE.rules.items() if rule.of_conduct}
     return {one.rule for one in report.findings} & ours
 
 
@@ -134,5 +134,5 @@ def test_a_damaged_record_of_a_job_is_no_failure_of_ours(seed: int, healthy: Pat
 
 
 def test_every_rule_over_conduct_is_registered() -> None:
-    named = {rule.detector for rule in KNOWLEDGE.rules.values() if (rule.detector or "").startswith(SEEN_BY_AGENTS)}
-    assert named == {name for name in RUN_DETECTORS if name.startswith(SEEN_BY_AGENTS)}
+    named = {rule.detector for rule in KNOWLEDGE.rules.values() if rule.of_conduct}
+    assert named == {name for name in RUN_DETECTORS if name.partition(".")[0] in OF_CONDUCT}

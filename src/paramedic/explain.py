@@ -93,8 +93,6 @@ _SILENT = frozenset(
     ]
 )
 """What a job can have and still end well by its own words."""
-_SEEN_BY_AGENTS = ("replicas.", "orders.", "feeding.", "restoring.")
-"""Rooms whose detectors judge what a program did while it was watched."""
 _CONVICTS = 0.7
 """A pattern in a program that is less often the failure than this is a remark, and no verdict."""
 _FORESEEN = 12.0
@@ -142,17 +140,13 @@ def explain(
 
 def _failures_first(found: Sequence[Finding], knowledge: Knowledge) -> list[Finding]:
     """What agents saw a program do wrong is a remark beside a failure of another kind: that job has ended by this."""
-    seen = {id(one) for one in found if _seen_by_agents(knowledge.rules[one.rule])}
+    seen = {id(one) for one in found if knowledge.rules[one.rule].of_conduct}
     errors = [one for one in found if one.severity == "error" and id(one) not in seen]
     failed = {one.symptom for one in errors if one.consequence != "always"}
     remarks = {id(one) for one in found if failed and id(one) in seen and one.symptom not in failed}
     return [
         replace(one, severity="warning") if id(one) in remarks and one.severity == "error" else one for one in found
     ]
-
-
-def _seen_by_agents(rule: Rule) -> bool:
-    return (rule.detector or "").startswith(_SEEN_BY_AGENTS)
 
 
 def _calibrated(verdict: Finding, rule: Rule) -> Finding:
@@ -487,7 +481,7 @@ def _explained(place: _Place, one: Finding, knowledge: Knowledge, setting: Setti
     rule = knowledge.rules[one.rule]
     prior = knowledge.priors.cause(one.symptom, setting)
     weights = rule.causes if one.symptom == rule.symptom else {}
-    if rule.before or _seen_by_agents(rule):  # what the program has, or does, says its cause itself
+    if rule.before or rule.of_conduct:  # what the program has, or does, says its cause itself
         prior = {**dict.fromkeys(weights, _UNHEARD_OF), **prior}
     some_only = bool(one.ranks) and place.ranks_seen > len(one.ranks)
     return replace(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,13 +9,12 @@ from typing import Any
 from paramedic.detect import boxes
 from paramedic.detect.match import on_events
 from paramedic.detect.once import once
+from paramedic.detect.recordings import WITHIN_A_MODEL
 from paramedic.detect.watched import Seen, said_by, seen_ranks
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 
 ENOUGH_STEPS = 3
-WITHIN_A_MODEL = ("tp", "tensor", "model", "mp", "tensor_parallel", "cp", "context")
-"""What a mesh calls the dimension whose ranks hold parts of one model."""
 _ENGINES = ("deepspeed", "colossalai", "megatron.core")
 _BETWEEN_STAGES = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
 
@@ -47,7 +45,6 @@ class Loader:
     """Of the first batches of each epoch."""
     workers: int
     batch_size: int
-    rows: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +94,11 @@ class Conduct:
     def training(self) -> tuple[Loader, ...]:
         """Loaders during whose epochs steps were made."""
         return tuple(one for one in self.loaders if one.steps and max((*one.steps[1:], self.steps)) > one.steps[0])
+
+    @property
+    def first_batches(self) -> tuple[int, ...]:
+        """What the model was given, or else what the loader gave."""
+        return self.fed or next((loader.prints[0] for loader in self.training if loader.prints), ())
 
     def usual_order(self) -> str:
         """Of most steps, if of most."""
@@ -166,12 +168,15 @@ def _loader(one: Mapping[str, Any]) -> Loader:
         prints=tuple(numbers(epoch) for epoch in as_list(one.get("prints"))),
         workers=natural(one.get("workers")),
         batch_size=natural(one.get("batch_size")),
-        rows=_optional(one.get("rows")),
     )
 
 
 def _model(one: Mapping[str, Any]) -> Model:
     return Model(*(natural(one.get(name)) for name in Model.__slots__))
+
+
+def world_size(ranks: Mapping[int, Conduct]) -> int:
+    return max((natural(said_by(one.event).get("world_size")) for one in ranks.values()), default=0)
 
 
 def by_engine(ranks: Mapping[int, Conduct]) -> bool:
@@ -184,7 +189,7 @@ def are_replicas(run: Run) -> bool:
     ranks = conducts(run)
     if by_engine(ranks):
         return False
-    world = max((natural(said_by(one.event).get("world_size")) for one in ranks.values()), default=0)
+    world = world_size(ranks)
     if len(ranks) < 2 or any(one.sharded for one in ranks.values()) or _in_stages(run):
         return False
     if all(any(model.ranks == world for model in one.models) for one in ranks.values()):
@@ -210,7 +215,7 @@ def _held_alike(ranks: Mapping[int, Conduct]) -> bool:
 
 
 def fed_unlike(ranks: Mapping[int, Conduct]) -> bool:
-    fed = [one.fed or tuple(p for loader in one.training[:1] for p in loader.prints[0]) for one in ranks.values()]
+    fed = [one.first_batches for one in ranks.values()]
     return all(fed) and len(set(fed)) > 1
 
 
@@ -234,12 +239,6 @@ def finding(
         for rank, one in chosen
     ]
     return on_events(rule, events, who if len(who) < len(ranks) else (), {**fields, "at": at})
-
-
-def odd_ones(values: Mapping[int, Any]) -> list[int]:
-    """Those who differ from what more than half have."""
-    usual, votes = Counter(values.values()).most_common(1)[0]
-    return sorted(rank for rank, value in values.items() if value != usual) if 2 * votes > len(values) else []
 
 
 def items(value: Any) -> list[Mapping[str, Any]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from paramedic.detect.conduct import (
-    WITHIN_A_MODEL,
     Conduct,
     Loader,
     are_replicas,
@@ -13,9 +12,10 @@ from paramedic.detect.conduct import (
     conducts,
     finding,
     items,
-    natural,
     numbers,
+    world_size,
 )
+from paramedic.detect.recordings import WITHIN_A_MODEL
 from paramedic.detect.watched import said_by
 from paramedic.knowledge import Rule
 from paramedic.model import Finding, Run
@@ -24,14 +24,9 @@ _SAME = 3
 """Batches that must be alike before it is no chance."""
 
 
-def _first_batches(one: Conduct) -> tuple[int, ...]:
-    """What the model was given, or else what the loader gave."""
-    return one.fed or next((loader.prints[0] for loader in one.training if loader.prints), ())
-
-
 def _batches(one: Conduct) -> str:
     """As they can be held against another rank's."""
-    return "first batches " + ", ".join(f"{value & 0xFFFFFFFF:08x}" for value in _first_batches(one)[:4])
+    return "first batches " + ", ".join(f"{value & 0xFFFFFFFF:08x}" for value in one.first_batches[:4])
 
 
 def _epochs(one: Conduct) -> str:
@@ -48,7 +43,7 @@ def _samplers(one: Conduct) -> str:
 def fed_alike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Replicas that were given the same batches, one after the other."""
     ranks = conducts(run)
-    fed = {rank: _first_batches(one) for rank, one in ranks.items()}
+    fed = {rank: one.first_batches for rank, one in ranks.items()}
     count = min((len(one) for one in fed.values()), default=0)
     if count < _SAME or not _all_hold_all(run):
         return
@@ -95,7 +90,7 @@ def _repeating(one: Conduct) -> Loader | None:
 def sampler_counts_wrongly(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """The sampler deals the data out to fewer or more than there are replicas, or two ranks take the same part."""
     ranks = conducts(run)
-    world = max((natural(said_by(one.event).get("world_size")) for one in ranks.values()), default=0)
+    world = world_size(ranks)
     parts = {rank: _part(one) for rank, one in ranks.items()}
     if not are_replicas(run) or None in parts.values() or len(ranks) != world:
         return
@@ -133,7 +128,7 @@ def parts_of_a_model_fed_unlike(run: Run, rule: Rule, found: Sequence[Finding]) 
     """Ranks that hold parts of one model were given different batches."""
     ranks = conducts(run)
     for members in _sharing(run, ranks):
-        fed = {rank: _first_batches(ranks[rank]) for rank in members}
+        fed = {rank: ranks[rank].first_batches for rank in members}
         count = min(len(one) for one in fed.values())
         if count >= _SAME and not set.intersection(*(set(one[:count]) for one in fed.values())):
             yield finding(rule, ranks, [], {"pair": f"{members[0]} and {members[1]}"}, _batches)

@@ -18,6 +18,7 @@ from paramedic.detect.conduct import (
     items,
     natural,
     numbers,
+    world_size,
 )
 from paramedic.detect.match import on_events
 from paramedic.detect.watched import said_by, seen_ranks
@@ -131,7 +132,7 @@ def _share_of_collectives(one: Conduct) -> float:
 def loss_divided_by_ranks(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """DDP divides by the number of ranks, and the loss had been divided by it before."""
     ranks, order = _usual(run)
-    world = max((natural(said_by(one.event).get("world_size")) for one in ranks.values()), default=0)
+    world = world_size(ranks)
     if world < 2 or order.count("b") != 1 or "b+" in order:
         return
     for one in ranks.values():

@@ -17,7 +17,7 @@ from paramedic.model import Event, Finding, Run
 _ENOUGH = 2
 _SAME_DATA = 3
 """Steps in which two ranks got the same batch, before it is no chance."""
-_SHARED = ("tp", "tensor", "model", "mp", "tensor_parallel", "cp", "context")
+WITHIN_A_MODEL = ("tp", "tensor", "model", "mp", "tensor_parallel", "cp", "context")
 """What the dimension of a mesh is called whose ranks share one model, and so its data."""
 
 
@@ -152,12 +152,12 @@ def _sharing(ranks: Mapping[int, _Rank]) -> set[frozenset[int]]:
         groups = one.said.get("groups")
         for group in groups.values() if isinstance(groups, Mapping) else ():
             name = str(group.get("desc", "")).removeprefix("mesh_").lower() if isinstance(group, Mapping) else ""
-            members = [_int(member) for member in group.get("ranks", ())] if name in _SHARED else []
+            members = [_int(member) for member in group.get("ranks", ())] if name in WITHIN_A_MODEL else []
             pairs |= {frozenset((a, b)) for a in members for b in members if a < b}
     return pairs
 
 
-def odd_ones(here: Mapping[int, str]) -> list[int]:
+def odd_ones(here: Mapping[int, Any]) -> list[int]:
     """Who differs from the majority; nobody where there is none."""
     (usual, votes), *_ = Counter(here.values()).most_common(1)
     return sorted(rank for rank, key in here.items() if key != usual) if votes > len(here) / 2 else []

@@ -17,10 +17,10 @@ from paramedic.detect.conduct import (
     conducts,
     finding,
     items,
-    odd_ones,
 )
 from paramedic.detect.hang import listed
 from paramedic.detect.once import once
+from paramedic.detect.recordings import odd_ones
 from paramedic.detect.sentinels import values_of
 from paramedic.knowledge import Rule
 from paramedic.model import Finding, Run

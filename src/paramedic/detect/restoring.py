@@ -77,22 +77,26 @@ def nothing_matched(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[
 def rate_scaled_again(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """After the optimizer's state was read back, its rate is multiplied by the number of ranks once more."""
     ranks = conducts(run)
-    for one in ranks.values():
-        loaded = as_list(one.raw.get("loaded_rate"))
-        if len(loaded) != 2:
-            return
-        before = floats(loaded[1])
-        after = [rates for step, rates in sorted(one.rates.items()) if step > natural(loaded[0])]
+    rates = {rank: _around_resume(one) for rank, one in ranks.items()}
+    for rank, one in ranks.items():
+        before, after = rates[rank]
         world = natural(said_by(one.event).get("world_size"))
-        if not before or not after or not after[0] or not before[0] or world < 2:
+        if not before or not after or world < 2:
             return
-        if not any(abs(after[0][0] / before[0] / factor - 1) < 1e-6 for factor in (world, world**0.5)):
+        if not any(abs(after / before / factor - 1) < 1e-6 for factor in (world, world**0.5)):
             return
     if ranks:
-        one = ranks[min(ranks)]
-        before = floats(as_list(one.raw.get("loaded_rate"))[1])
-        after = [rates for step, rates in sorted(one.rates.items())]
-        yield finding(rule, ranks, [], {"before": f"{before[0]:g}", "after": f"{after[0][0]:g}"})
+        before, after = rates[min(ranks)]
+        yield finding(rule, ranks, [], {"before": f"{before:g}", "after": f"{after:g}"})
+
+
+def _around_resume(one: Conduct) -> tuple[float, float]:
+    """The rate as it was read back, and that of the first step after it; 0 where it is not known."""
+    loaded = as_list(one.raw.get("loaded_rate"))
+    if len(loaded) != 2:
+        return 0.0, 0.0
+    later = [rates for step, rates in sorted(one.rates.items()) if step > natural(loaded[0])]
+    return next(iter(floats(loaded[1])), 0.0), next(iter(later[0]), 0.0) if later else 0.0
 
 
 def written_by_several(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

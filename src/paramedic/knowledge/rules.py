@@ -20,6 +20,8 @@ from paramedic.knowledge.schema import problems
 from paramedic.knowledge.taxonomy import Taxonomy
 from paramedic.model import Consequence, Fix, Severity, Symptom
 
+OF_CONDUCT = frozenset({"replicas", "orders", "feeding", "restoring"})
+"""Rooms of detectors over what a watched program did."""
 BEFORE = frozenset(
     (
         "configs",
@@ -118,6 +120,11 @@ class Rule:
     def before(self) -> bool:
         """Judged by `check`, before anything is started; all others speak of what happened."""
         return bool(self.when) or self.detector.partition(".")[0] in BEFORE
+
+    @property
+    def of_conduct(self) -> bool:
+        """Judges what agents saw a program do, which shows its cause itself."""
+        return self.detector.partition(".")[0] in OF_CONDUCT
 
     @cached_property
     def patterns(self) -> tuple[re.Pattern[str], ...]:
@@ -229,10 +236,6 @@ def _fix(data: Mapping[str, Any]) -> Fix:
     )
 
 
-_SAYS_ITS_CAUSE = ("code_", "replicas.", "orders.", "feeding.", "restoring.")
-"""Rooms of detectors over what a program has, or was seen to do: it shows its cause itself."""
-
-
 def _meaning(front: Mapping[str, Any], path: str, taxonomy: Taxonomy) -> Iterator[str]:
     """What a schema cannot say."""
     if not path.startswith(f"{front['id']}-{front.get('name')}"):
@@ -240,7 +243,8 @@ def _meaning(front: Mapping[str, Any], path: str, taxonomy: Taxonomy) -> Iterato
     symptom = taxonomy.symptoms.get(front.get("symptom", ""))
     if symptom is None:
         yield f"symptom {front.get('symptom')!r} is not of the taxonomy"
-    own = str(front.get("detector", "")).startswith(_SAYS_ITS_CAUSE)
+    room = str(front.get("detector", "")).partition(".")[0]
+    own = room.startswith("code_") or room in OF_CONDUCT  # what a program has, or does, says its cause itself
     for cause in front.get("causes", ()):
         if own and cause in taxonomy.causes:
             continue

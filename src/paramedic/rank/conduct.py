@@ -56,7 +56,7 @@ class Conduct:
         self.said: dict[str, Any] = {
             "orders": {}, "calls": [], "replicas": [], "loaders": [], "models": [], "fed": [], "optimizers": [],
             "loads": [], "saves": [], "states": {}, "matched": [], "factors": [], "groups": [], "groups_made": 0,
-            "random": [], "sharded_units": 0, "left_over": 0, "places": {}, "sums": [], "buckets": [],
+            "sharded_units": 0, "left_over": 0, "places": {}, "sums": [], "buckets": [],
         }  # fmt: skip
         agent.conduct = self.said
 
@@ -175,15 +175,13 @@ class Conduct:
         return found[number] if number is not None else {"rates": [], "due": 1 << 62}
 
     def _look(self, one: dict[str, Any], optimizer: Any, step: int) -> None:
-        """What replicas have in common if they are replicas: parameters, gradients; and what they draw."""
+        """What replicas have in common if they are replicas: parameters, gradients."""
         torch = sys.modules["torch"]
         if torch.cuda.is_available() and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
             return
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         whole = [p for p in parameters if _is_whole(p) and local(p) is not None and local(p).numel()]
         one["sharded"] = sum(not _is_whole(p) for p in parameters)
-        if step <= LOOKS[1]:
-            self.said["random"].append([step, zlib.crc32(torch.random.get_rng_state().numpy().tobytes())])
         if not whole or len({p.device for p in whole}) > 1:
             return
         shapes = zlib.crc32(repr([tuple(p.shape) for p in whole]).encode())
@@ -376,8 +374,6 @@ class Conduct:
                 value = getattr(sampler, attribute, None)
                 if isinstance(value, int):
                     known[name] = value
-            known["rows"] = _length(getattr(loader, "dataset", None))
-            known["own"] = _length(sampler)
             self.of_loader[loader] = known
             self.said["loaders"].append(known)
         if len(known["epochs"]) < _EPOCHS:
@@ -616,10 +612,3 @@ def _described(model: Any) -> dict[str, Any]:
         "parameters": sum(1 for _ in model.parameters()),
         "elements": sum(one.numel() for one in model.parameters()),
     }
-
-
-def _length(value: Any) -> int | None:
-    try:
-        return len(value)
-    except (TypeError, NotImplementedError):
-        return None

@@ -25,9 +25,7 @@ class Sentinels:
         self.agent = agent
         self.due: dict[str, float] = {}
         self.waiting: dict[str, tuple[int, Any, Any]] = {}
-        self.series: dict[str, deque[list[Any]]] = {
-            name: deque(maxlen=_KEPT) for name in ("loss", "gradient_norm", "clipped_norm")
-        }
+        self.series: dict[str, deque[list[Any]]] = {name: deque(maxlen=_KEPT) for name in _SERIES}
         self.models: list[Any] = []
         self.uses: dict[str, Any] = {}
 
