@@ -21,11 +21,12 @@ from paramedic.pipeline import Options, compile_prefilter, examine, read
 from paramedic.rank import hooks
 
 PROGRAM = Path(__file__).parent / "conduct" / "silent_job.py"
+PAIR = PROGRAM.with_name("silent_pair.py")
 KNOWLEDGE = load()
 PREFILTER = compile_prefilter(KNOWLEDGE)
 
 
-def watched(folder: Path, fault: str = "", ranks: int = 2) -> Path:
+def watched(folder: Path, fault: str = "", ranks: int = 2, program: Path = PROGRAM) -> Path:
     """The job under `paramedic run`, ended; its folder."""
     target = folder / f"watched-{fault or 'healthy'}".replace(" ", "-")
     launch = [
@@ -35,7 +36,7 @@ def watched(folder: Path, fault: str = "", ranks: int = 2) -> Path:
         "--standalone",
         "--nproc-per-node",
         str(ranks),
-        str(PROGRAM),
+        str(program),
     ]
     command = [sys.executable, "-m", "paramedic", "run", "--quiet", "--no-live", "--dir", str(target), "--", *launch]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "FAULT": fault}
@@ -87,10 +88,36 @@ def test_a_healthy_job_is_seen_whole_and_nothing_is_found(healthy: Path) -> None
         pytest.param("dropout", "NUM416", marks=pytest.mark.slow),
         pytest.param("no sampler", "DATA410", marks=pytest.mark.slow),
         pytest.param("no epoch", "DATA411", marks=pytest.mark.slow),
+        pytest.param("own part", "NUM430", marks=pytest.mark.slow),
     ],
 )
 def test_a_job_that_goes_wrong_without_a_word_is_found(fault: str, rule: str, tmp_path: Path) -> None:
     assert rule in findings(watched(tmp_path, fault))
+
+
+def test_a_healthy_job_of_two_models_is_seen_whole_and_nothing_is_found(tmp_path: Path) -> None:
+    folder = watched(tmp_path, program=PAIR)
+    assert state(folder)["off"] == {}
+    assert [one["type"] for one in state(folder)["conduct"]["optimizers"]] == ["SGD", "Adam"]
+    assert findings(folder) == set()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "rule"),
+    [
+        ("critic alone", "NUM400"),
+        ("same rows", "DATA415"),
+        ("first batch", "DATA416"),
+        ("warm-up", "NUM419"),
+        ("cut off", "NUM421"),
+        ("best", "CKPT415"),
+        ("anomaly", "PERF412"),
+        ("again", "PERF414"),
+    ],
+)
+def test_a_job_of_two_models_that_goes_wrong_without_a_word_is_found(fault: str, rule: str, tmp_path: Path) -> None:
+    assert rule in findings(watched(tmp_path, fault, program=PAIR))
 
 
 @pytest.mark.slow

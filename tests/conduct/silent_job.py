@@ -61,6 +61,8 @@ for epoch in range(2):
     with torch.no_grad():
         for x, y in loader:
             loss = nn.functional.mse_loss(model(x.to(device)), y.to(device))
+        if fault != "own part":
+            dist.all_reduce(loss)
 if rank == 0:
     states = {"net": net.state_dict(), "optimizer": optimizer.state_dict(), "schedule": schedule.state_dict()}
     torch.save(states, last)

@@ -38,8 +38,8 @@ def fingerprints(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
                 runs[int(one["rank"])] = " ".join(one[part] for part in ("op", "shape", "dtype") if one[part])
         odd, usual = _minority(runs)
         fields = {"odd": " and ".join(sorted({runs[r] for r in odd})), "usual": usual} if odd else {}
-        unlike = "uneven-work-across-ranks" if len(ops) == 1 else "collective-order-divergence"
-        yield replace(on_events(rule, events, odd, fields), weights={unlike: 8.0})
+        weights = {"collective-order-divergence": 8.0} if len(ops) > 1 else {}
+        yield replace(on_events(rule, events, odd, fields), weights=weights)
 
 
 def unlike_models(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

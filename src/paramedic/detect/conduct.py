@@ -29,6 +29,9 @@ class Look:
     gradients: int | None
     each_parameters: tuple[int, ...]
     each_gradients: tuple[int, ...]
+    elements: int
+    """That ask for gradients."""
+    without_gradient: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,23 @@ class Loader:
     """Of the first batches of each epoch."""
     workers: int
     batch_size: int
+    begun: int
+    """How often it was gone through, or begun to be."""
+    rows: tuple[int, ...]
+    """Digests of the first rows of the first epoch."""
+    passed: tuple[int, ...]
+    """How many rows came in each epoch."""
+    evaluations: tuple[Evaluation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """A pass through a loader without a backward pass."""
+
+    step: int
+    batches: int
+    calls: int
+    """Collectives from its begin to the next training step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +157,7 @@ def _read(seen: Seen, steps: int, raw: Mapping[str, Any]) -> Conduct:
         },
         sharded=natural(first.get("sharded")),
         rates={natural(step): floats(values) for step, values in rates},
-        loaders=tuple(map(_loader, items(raw.get("loaders")))),
+        loaders=tuple(_loader(one, natural(raw.get("called"))) for one in items(raw.get("loaders"))),
         fed=numbers(raw.get("fed")),
         models=tuple(map(_model, items(raw.get("models")))),
         factors=tuple(floats(one) for one in as_list(raw.get("factors"))),
@@ -153,10 +173,16 @@ def _look(one: Mapping[str, Any]) -> Look:
         _optional(one.get("gradients")),
         numbers(one.get("each parameters")),
         numbers(one.get("each gradients")),
+        natural(one.get("elements")),
+        natural(one.get("without_gradient")),
     )
 
 
-def _loader(one: Mapping[str, Any]) -> Loader:
+def _loader(one: Mapping[str, Any], called: int) -> Loader:
+    evaluations = [
+        (natural(row.get("step")), natural(row.get("batches")), row.get("from"), row.get("to", called))
+        for row in items(one.get("evaluations"))
+    ]
     return Loader(
         place=str(one.get("place") or ""),
         sampler=str(one.get("sampler") or ""),
@@ -168,6 +194,14 @@ def _loader(one: Mapping[str, Any]) -> Loader:
         prints=tuple(numbers(epoch) for epoch in as_list(one.get("prints"))),
         workers=natural(one.get("workers")),
         batch_size=natural(one.get("batch_size")),
+        begun=natural(one.get("begun")),
+        rows=numbers(one.get("rows")),
+        passed=numbers(one.get("passed")),
+        evaluations=tuple(
+            Evaluation(step, batches, max(0, natural(after) - natural(before)))
+            for step, batches, before, after in evaluations
+            if batches
+        ),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
 
 from paramedic.detect.conduct import (
     Conduct,
@@ -22,6 +23,10 @@ from paramedic.model import Finding, Run
 
 _SAME = 3
 """Batches that must be alike before it is no chance."""
+_ROWS = 24  # of a rank, at least, are held against another's
+_CHANCE = 0.3
+"""Of the rows that two ranks would have in common if both took theirs from the same ones."""
+_EVERY_STEP, _STEPS = 0.8, 10
 
 
 def _batches(one: Conduct) -> str:
@@ -56,6 +61,92 @@ def fed_alike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
             "place": loader.place if loader else "",
         }
         yield finding(rule, ranks, [], fields, _batches)
+
+
+def rows_shared(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Replicas go through the same rows, each in an order of its own."""
+    ranks = conducts(run)
+    loaders = [one.training[0] for one in ranks.values() if one.training]
+    if len(loaders) < len(ranks) or len({loader.place for loader in loaders}) > 1 or not _all_hold_all(run):
+        return
+    passed = {loader.passed[:1] for loader in loaders}
+    if len(passed) > 1 or any(len(one.rows) < _ROWS or len(set(one.rows)) < len(one.rows) for one in loaders):
+        return  # rows that are alike in one rank's part say nothing about another's
+    first, second = loaders[:2]
+    (count,) = passed.pop()
+    common = len(set(first.rows) & set(second.rows))
+    expected = len(first.rows) * len(second.rows) / max(count, len(first.rows))
+    if common >= max(_SAME + len(ranks), _CHANCE * expected) and first.prints[:1] != second.prints[:1]:
+        fields = {
+            "common": str(common), "of": str(len(first.rows)), "count": str(count),
+            "sampler": first.sampler, "place": first.place,
+        }  # fmt: skip
+        yield finding(rule, ranks, [], fields, _shared)
+
+
+def _shared(one: Conduct) -> str:
+    loader = one.training[0]
+    return f"{loader.sampler}, {loader.passed[0]} rows in the first epoch, which begins with " + ", ".join(
+        f"{value & 0xFFFFFFFF:08x}" for value in loader.rows[:4]
+    )
+
+
+def first_batch_only(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Every step begins a new pass through the loader, and so gets its first batch again."""
+    begun = _begun_anew(run)
+    firsts = [{prints[0] for prints in loader.prints if prints} for loader in begun.values()]
+    if begun and all(len(one) == 1 for one in firsts):
+        loader = begun[min(begun)]
+        fields = {"count": str(loader.begun), "place": loader.place}
+        yield finding(rule, conducts(run), [], fields, _epochs)
+
+
+def workers_begin_anew(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Every step begins a new pass through the loader, which starts its workers again."""
+    begun = _begun_anew(run)
+    if begun and all(loader.workers for loader in begun.values()):
+        loader = begun[min(begun)]
+        fields = {"count": str(loader.begun), "workers": str(loader.workers), "place": loader.place}
+        yield finding(rule, conducts(run), [], fields, _epochs)
+
+
+def _begun_anew(run: Run) -> Mapping[int, Loader]:
+    """The loader of each rank, where all of them begin a pass for nearly every step."""
+    found = {}
+    for rank, one in conducts(run).items():
+        for loader in one.training:
+            if one.steps >= _STEPS and loader.begun >= _EVERY_STEP * one.steps and loader.prints:
+                found[rank] = loader
+                break
+        else:
+            return {}
+    return found
+
+
+def never_combined(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Each rank evaluates rows of its own, and nothing brings the ranks' results together."""
+    ranks = conducts(run)
+    loaders = {rank: [one for one in conduct.loaders if one.evaluations] for rank, conduct in ranks.items()}
+    if not ranks or not all(loaders.values()):
+        return
+    places = set.intersection(*({one.place for one in each} for each in loaders.values()))
+    for place in sorted(places):
+        each = {rank: next(one for one in found if one.place == place) for rank, found in loaders.items()}
+        alone = all(not done.calls for one in each.values() for done in one.evaluations)
+        rows = [set(one.rows) for one in each.values()]
+        apart = all(rows) and all(not (one & other) for one, other in combinations(rows, 2))
+        if alone and apart:
+            one = each[min(each)]
+            yield finding(rule, ranks, [], {"count": str(len(one.evaluations)), "place": place}, _evaluated)
+            return
+
+
+def _evaluated(one: Conduct) -> str:
+    rows = [(loader, done) for loader in one.loaders for done in loader.evaluations][:3]
+    return "; ".join(
+        f"after step {done.step} {done.batches} batches of {loader.sampler}, {done.calls} collectives before training"
+        for loader, done in rows
+    )
 
 
 def _all_hold_all(run: Run) -> bool:

@@ -35,6 +35,7 @@ _MANY_CALLS = 8
 _UNITS = 4
 _OFTEN_DIVIDED_BY = 2
 """Many a loss has a factor of one half."""
+_AS_MUCH = 0.9
 _COSTS = 0.25
 """Of the time of a step."""
 
@@ -116,6 +117,21 @@ def one_call_each(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
         share = min(map(_share_of_collectives, ranks.values()))
         fields = {"calls": str(min(calls)), "tensors": str(min(tensors)), "share": f"{share:.0%}"}
         one = finding(rule, ranks, [], {**fields, "place": ranks[min(ranks)].place("r")}, _order)
+        yield one if share >= _COSTS else replace(one, severity="warning")
+
+
+def moved_again(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """DDP averages the gradients, and the program sends as much once more in every step."""
+    ranks = conducts(run)
+    if not all(any(model.forwards for model in one.models) for one in ranks.values()):
+        return
+    elements = {rank: max((look.elements for look in one.looks.values()), default=0) for rank, one in ranks.items()}
+    moved = {rank: min(numbers(one.raw.get("moved"))[1:], default=0) for rank, one in ranks.items()}
+    if ranks and all(elements[rank] and moved[rank] >= _AS_MUCH * elements[rank] for rank in ranks):
+        share = min(map(_share_of_collectives, ranks.values()))
+        times = f"{min(moved[rank] / elements[rank] for rank in ranks):.1f}"
+        fields = {"times": times, "share": f"{share:.0%}", "place": ranks[min(ranks)].place("r")}
+        one = finding(rule, ranks, [], fields, _order)
         yield one if share >= _COSTS else replace(one, severity="warning")
 
 

@@ -17,7 +17,7 @@ _WEIGHTS: Mapping[str, Mapping[str, float]] = {
     "type": {"collective-order-divergence": 6.0},
     "groups": {"collective-order-divergence": 6.0},
     "ahead": {"collective-order-divergence": 2.0},
-    "shape": {"uneven-work-across-ranks": 4.0},
+    "shape": {"uneven-work-across-ranks": 2.0},
 }
 
 

@@ -19,6 +19,7 @@ from paramedic.detect.conduct import (
     items,
 )
 from paramedic.detect.hang import listed
+from paramedic.detect.learning import rates_shown
 from paramedic.detect.once import once
 from paramedic.detect.recordings import odd_ones
 from paramedic.detect.sentinels import values_of
@@ -27,7 +28,6 @@ from paramedic.model import Finding, Run
 
 _PERSISTS = 2
 _ROUNDING, _TINY = 0.02, 1e-7  # a hook may round what it sends; sum and mean are far apart
-_NOTHING, _LONG_ENOUGH = 1e-6, 20
 _LARGEST_SPREAD = 1.01
 """Of the same norm, between ranks: sums in another order differ far less."""
 
@@ -50,12 +50,20 @@ class _Step:
 
 @once
 def _steps(run: Run) -> list[_Step]:
-    """Of the first optimizer, where all ranks hold tensors of the same shapes and were looked at."""
+    """Of an optimizer, where all ranks hold tensors of the same shapes and were looked at; of the first but for where
+    only another shows that they have parted."""
     ranks = conducts(run)
+    optimizers = sorted({optimizer for one in ranks.values() for optimizer, _ in one.looks})
+    each = [_steps_of(ranks, optimizer) for optimizer in optimizers]
+    apart = [steps for steps in each if any(not (one.parameters_agree and one.gradients_agree) for one in steps)]
+    return (apart or each or [[]])[0]
+
+
+def _steps_of(ranks: Mapping[int, Conduct], number: int) -> list[_Step]:
     at: dict[int, dict[int, Look]] = defaultdict(dict)
     for rank, one in ranks.items():
         for (optimizer, step), look in one.looks.items():
-            if optimizer == 0 and look.parameters is not None and look.gradients is not None:
+            if optimizer == number and look.parameters is not None and look.gradients is not None:
                 at[step][rank] = look
     whole = [_Step(step, looks) for step, looks in sorted(at.items()) if len(looks) == len(ranks)]
     return [one for one in whole if len({look.shapes for look in one.looks.values()}) == 1]
@@ -230,19 +238,6 @@ def _reduced(ranks: Mapping[int, Conduct]) -> str:
     return next((one.place("r") for one in ranks.values() if one.place("r")), "")
 
 
-def rate_ran_out(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
-    """For half of the steps or more, the learning rate is next to nothing."""
-    ranks = conducts(run)
-    for one in ranks.values():
-        rates = [(step, max(values)) for step, values in sorted(one.rates.items()) if values]
-        highest = max((rate for _, rate in rates), default=0.0)
-        over = next((step for step, _ in rates if all(r <= _NOTHING * highest for s, r in rates if s >= step)), None)
-        if not highest or over is None or over > one.steps / 2 or one.steps < _LONG_ENOUGH:
-            return
-    if ranks:
-        yield finding(rule, ranks, [], {"step": str(over), "steps": str(one.steps)}, _rates)
-
-
 def left_out_of_optimizer(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Parameters that ask for gradients, and that no optimizer has."""
     ranks = conducts(run)
@@ -260,12 +255,7 @@ def rates_unlike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
     if are_replicas(run) and all(rates.values()) and len(set(rates.values())) > 1:
         who = odd_ones(rates)
         shown = sorted({f"{values[0]:g}" for one in rates.values() for _, values in one[-1:] if values})
-        yield finding(rule, ranks, who, {"rates": " and ".join(shown[:3])}, _rates)
-
-
-def _rates(one: Conduct) -> str:
-    rows = [(step, values[0]) for step, values in sorted(one.rates.items()) if values]
-    return "learning rate " + ", ".join(f"{rate:g} at step {step}" for step, rate in [*rows[:2], *rows[2:][-2:]])
+        yield finding(rule, ranks, who, {"rates": " and ".join(shown[:3])}, rates_shown)
 
 
 def norms_unlike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

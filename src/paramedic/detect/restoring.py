@@ -74,6 +74,18 @@ def nothing_matched(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[
                 return
 
 
+def own_tensors_loaded(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """What was kept as the best weights are the model's own tensors, which training has changed since."""
+    ranks = conducts(run)
+    for rank, one in sorted(ranks.items()):
+        for match in items(one.raw.get("matched")):
+            given, own = natural(match.get("given")), natural(match.get("own"))
+            if given and own == given and natural(match.get("step")):
+                fields = {"given": str(given), "step": str(natural(match.get("step")))}
+                yield finding(rule, ranks, [] if len(ranks) > 1 else [rank], fields)
+                return
+
+
 def rate_scaled_again(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """After the optimizer's state was read back, its rate is multiplied by the number of ranks once more."""
     ranks = conducts(run)

@@ -104,7 +104,7 @@ def unlike_calls(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
     others = [e for e in run.events if e.kind == "calls" and e.rank not in chosen]
     one = on_events(rule, [*events[:3], *others[:1]], odd.ranks, {"odd": odd.odd, "usual": odd.usual})
     same_op = odd.odd.split(" ")[0] == odd.usual.split(" ")[0]
-    weights = {"uneven-work-across-ranks" if same_op else "collective-order-divergence": 8.0}
+    weights = {"uneven-work-across-ranks": 2.0} if same_op else {"collective-order-divergence": 8.0}
     yield replace(_accused(one), weights=weights)
 
 

@@ -17,6 +17,8 @@ class Priors:
     source: str
     source_sha256: str
     cluster_source: str
+    faults: Mapping[str, int]
+    """How many faults of the study had each symptom; those of the other study's systems are not among them."""
     fixes: Mapping[str, Mapping[str, int]]
     causes: Mapping[str, Mapping[str, Mapping[str, float]]]
 
@@ -28,4 +30,4 @@ class Priors:
 @cache
 def load_priors() -> Priors:
     data = json.loads(resources.files(__package__).joinpath("priors.json").read_text("utf-8"))
-    return Priors(data["source"], data["source_sha256"], data["cluster_source"], data["fixes"], data["causes"])
+    return Priors(**{name: data[name] for name in Priors.__slots__})

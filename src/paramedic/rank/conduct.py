@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 import sys
 import weakref
 import zlib
@@ -15,7 +14,9 @@ from typing import Any
 
 from .agent import Agent
 from .compiled import unless_compiling
+from .feeding import Feeding, printed
 from .hooks import own_place
+from .restoring import Restoring
 from .sentinels import Sentinels, bits, local
 
 LOOKS = (1, 2, 4, 8, 16, 64)
@@ -23,11 +24,9 @@ LOOKS = (1, 2, 4, 8, 16, 64)
 _SAMPLE = 4096  # elements of a tensor
 _TENSORS = 96  # that are told apart
 _ORDERS, _LETTERS, _CALLS = 12, 24, 24
-_LOADERS, _EPOCHS, _BATCHES, _FED = 6, 4, 4, 8
-_FILES = 8
+_MODELS, _FED = 6, 8
 _GROUPS = 32
 _EXTRA = 4  # looks where the program moved as much as it has parameters
-_SIBLINGS = 256  # files in a folder
 _DEPTH = 4
 
 
@@ -43,8 +42,7 @@ class Conduct:
         """Of optimizers, as they came."""
         self.models: list[tuple[Any, dict[str, Any]]] = []
         self.of_model: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
-        self.of_loader: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
-        """And of what goes through a loader."""
+        """And of schedules."""
         self.optimized: set[int] = set()
         self.parameter: Callable[[], Any] = lambda: None
         """The first that is optimized."""
@@ -56,9 +54,12 @@ class Conduct:
         self.said: dict[str, Any] = {
             "orders": {}, "calls": [], "replicas": [], "loaders": [], "models": [], "fed": [], "optimizers": [],
             "loads": [], "saves": [], "states": {}, "matched": [], "factors": [], "groups": [], "groups_made": 0,
-            "sharded_units": 0, "left_over": 0, "places": {}, "sums": [], "buckets": [],
+            "sharded_units": 0, "left_over": 0, "places": {}, "sums": [], "buckets": [], "called": 0, "moved": [],
+            "schedules": [], "scaler_updates": 0,
         }  # fmt: skip
         agent.conduct = self.said
+        self.feeding = Feeding(agent, self.said, is_on)
+        self.restoring = Restoring(agent, self.said, is_on)
 
     def patches(self) -> dict[str, Callable[[Any], None]]:
         return {
@@ -67,9 +68,9 @@ class Conduct:
             "torch.nn.modules.module": self.modules,
             "torch.nn.utils.clip_grad": self.clipping,
             "torch.amp.grad_scaler": self.scalers,
-            "torch.utils.data.dataloader": self.loaders,
+            "torch.utils.data.dataloader": self.feeding.watch,
             "torch.autograd": self.backwards,
-            "torch.serialization": self.files,
+            "torch.serialization": self.restoring.files,
             "torch.nn.parallel.distributed": self.replicas,
             "torch.distributed.fsdp.fully_sharded_data_parallel": self.shards,
             "torch.distributed.fsdp._fully_shard._fully_shard": self.sharded,
@@ -89,9 +90,10 @@ class Conduct:
 
     def called(self, name: str, tensor: Any) -> None:
         """The program itself calls a collective."""
+        self.said["called"] += "barrier" not in name
         if name == "all_reduce":
             self.heard("r")
-        if tensor is not None and self.extra < _EXTRA:
+        if tensor is not None:
             self.moved += tensor.numel()
 
     def stepped(self) -> None:
@@ -99,10 +101,11 @@ class Conduct:
         orders, order = self.said["orders"], self.letters + "s"
         if order in orders or len(orders) < _ORDERS:
             orders[order] = orders.get(order, 0) + 1
-        self.letters, self.moved = "", 0
         count = self.agent.box.count if self.agent.box else 0
         if len(self.said["calls"]) < _CALLS:
             self.said["calls"].append(count - self.calls_before)
+            self.said["moved"].append(self.moved)
+        self.letters, self.moved = "", 0
         self.calls_before = count
 
     def grouped(self) -> None:
@@ -130,16 +133,7 @@ class Conduct:
         base = module.Optimizer
         base.zero_grad = self.tells("z", base.zero_grad)
         module.register_optimizer_step_pre_hook(self.before_step)
-        load = base.load_state_dict
-
-        @functools.wraps(load)
-        def load_state_dict(optimizer: Any, *arguments: Any, **named: Any) -> Any:
-            result = load(optimizer, *arguments, **named)
-            if self.is_on():
-                self.agent.guarded("conduct: states", self.restored, "optimizer", optimizer)
-            return result
-
-        base.load_state_dict = load_state_dict
+        self.restoring.of_optimizers(base, _rates)
 
     def before_step(self, optimizer: Any, *_: Any) -> None:
         if self.is_on():
@@ -151,13 +145,14 @@ class Conduct:
         if step >= one["due"]:
             one["due"] = step + 1 + step // 4
             one["rates"].append([step, _rates(optimizer)])
-        meets = bool(self.held) and 2 * self.moved >= self.held and step > LOOKS[1]
+        meets = bool(self.held) and 2 * self.moved >= self.held and step > LOOKS[1] and self.extra < _EXTRA
         if meets and step not in LOOKS:  # replicas that part may have met again
             self.extra += 1
         if step in LOOKS or meets:
             self._sum("at step")
             self._look(one, optimizer, step)
             self._modes()
+            self.said["aids"] = _aids(sys.modules["torch"])
         for reference, said in self.models:
             if (model := reference()) is not None and not model.training:
                 said["steps_in_eval"] += 1
@@ -170,7 +165,8 @@ class Conduct:
             self.numbers[id(optimizer)] = len(found)
             if not found and parameters:
                 self.parameter = weakref.ref(parameters[0])
-            found.append({"type": type(optimizer).__name__, "parameters": len(parameters), "rates": [], "due": 0})
+            said = {"type": type(optimizer).__name__, "parameters": len(parameters), "rates": [], "due": 0}
+            found.append(said | {"planned_rates": _rates(optimizer, "initial_lr")})
         number = self.numbers.get(id(optimizer))
         return found[number] if number is not None else {"rates": [], "due": 1 << 62}
 
@@ -197,18 +193,15 @@ class Conduct:
                     sums = torch.stack([_sampled(torch, t) for t in present])
                     self.sentinels.fetch(f"{what} {number} {step}", sums, functools.partial(_digested, row, what))
                 row["none" if what == "gradients" else "held"] = len(held) - len(present)
+        asked = [p for p in whole if p.requires_grad]
+        row["elements"] = sum(p.numel() for p in asked)
+        row["without_gradient"] = sum(p.numel() for p in asked if p.grad is None)
 
     def _modes(self) -> None:
         for reference, said in self.models:
             if (model := reference()) is not None and self.agent.steps + 1 >= LOOKS[2]:
                 trained = [p for p in model.parameters() if p.requires_grad]
                 said["in_no_optimizer"] = sum(id(p) not in self.optimized for p in trained)
-
-    def restored(self, what: str, one: Any) -> None:
-        states = self.said["states"]
-        states[what] = states.get(what, 0) + 1
-        if what == "optimizer":
-            self.said["loaded_rate"] = [self.agent.steps, _rates(one)]
 
     def schedulers(self, module: Any) -> None:
         begin = module.LRScheduler._initial_step
@@ -217,41 +210,30 @@ class Conduct:
         def initial(scheduler: Any, *arguments: Any) -> Any:
             before, result = self.letters, begin(scheduler, *arguments)
             self.letters = before
+            if self.is_on() and len(self.said["schedules"]) < _MODELS:
+                row = {"type": type(scheduler).__name__, "planned": _planned(scheduler), "calls": 0}
+                self.of_model[scheduler] = row
+                self.said["schedules"].append(row)
             return result
 
         module.LRScheduler._initial_step = initial
         kinds: list[Any] = [one for one in vars(module).values() if isinstance(one, type)]
         for kind in kinds:
             if "step" in vars(kind) and hasattr(kind, "get_last_lr"):
-                kind.step = self.tells("l", kind.step)
+                kind.step = self.tells("l", kind.step, self.scheduled)
             if "load_state_dict" in vars(kind) and hasattr(kind, "get_last_lr"):
                 kind.load_state_dict = self.tells(
-                    "", kind.load_state_dict, lambda one, *_: self.restored("scheduler", one)
+                    "", kind.load_state_dict, lambda *_: self.restoring.restored("scheduler")
                 )
+
+    def scheduled(self, scheduler: Any, *_: Any) -> None:
+        if (row := self.of_model.get(scheduler)) is not None:
+            row["calls"] += 1
 
     def modules(self, module: Any) -> None:
         base = module.Module
         base.zero_grad = self.tells("z", base.zero_grad)
-        load = base.load_state_dict
-
-        @functools.wraps(load)
-        def load_state_dict(model: Any, *arguments: Any, **named: Any) -> Any:
-            result = load(model, *arguments, **named)
-            if self.is_on():
-                given = arguments[0] if arguments else named.get("state_dict")
-                self.agent.guarded("conduct: models", self.matched, model, given, result)
-            return result
-
-        base.load_state_dict = load_state_dict
-
-    def matched(self, model: Any, given: Any, result: Any) -> None:
-        if len(self.said["matched"]) < _FILES and hasattr(result, "missing_keys"):
-            self.said["matched"].append({
-                "model": type(model).__name__, "step": self.agent.steps, "given": len(given),
-                "missing": len(result.missing_keys), "unexpected": len(result.unexpected_keys),
-                "one": str(next(iter(result.unexpected_keys), ""))[:80],
-                "other": str(next(iter(result.missing_keys), ""))[:80],
-            })  # fmt: skip
+        self.restoring.of_modules(base)
 
     def clipping(self, module: Any) -> None:
         clip = module.clip_grad_norm_
@@ -261,6 +243,9 @@ class Conduct:
             if self.is_on():
                 self.heard("x" if self.scaled else "c")
                 self.agent.guarded("conduct: clipping", self.sentinels.clipped, norm)
+                limit = named.get("max_norm", arguments[1] if len(arguments) > 1 else None)
+                if isinstance(limit, (int, float)):
+                    self.said["clipped_at"] = float(limit)
             return norm
 
         module.clip_grad_norm_ = unless_compiling(clip, clip_grad_norm_)
@@ -274,10 +259,14 @@ class Conduct:
         def unscaled(*_: Any) -> None:
             self.scaled = False
 
+        def updated(scaler: Any, *_: Any) -> None:
+            self.scaled = False
+            self.said["scaler_updates"] += bool(scaler.is_enabled())
+
         kind.scale = self.tells("", kind.scale, scaled)
         kind.unscale_ = self.tells("u", kind.unscale_, unscaled)
-        kind.update = self.tells("", kind.update, unscaled)
-        kind.load_state_dict = self.tells("", kind.load_state_dict, lambda one, *_: self.restored("scaler", one))
+        kind.update = self.tells("", kind.update, updated)
+        kind.load_state_dict = self.tells("", kind.load_state_dict, lambda *_: self.restoring.restored("scaler"))
 
     def backwards(self, autograd: Any) -> None:
         backward = autograd.backward
@@ -339,57 +328,7 @@ class Conduct:
             if factors and len(self.said["factors"]) < _FED:
                 self.said["factors"].append(factors)
         self.heard("b")
-
-    # -- data --------------------------------------------------------------------------------------------------------
-
-    def loaders(self, module: Any) -> None:
-        begin, following = module.DataLoader.__iter__, module._BaseDataLoaderIter.__next__
-
-        @functools.wraps(begin)
-        def __iter__(loader: Any) -> Any:  # noqa: N807
-            batches = begin(loader)
-            if self.is_on():
-                self.agent.guarded("conduct: data", self._epoch, loader, batches)
-            return batches
-
-        @functools.wraps(following)
-        def __next__(batches: Any) -> Any:  # noqa: N807
-            batch = following(batches)
-            said = self.of_loader.get(batches) if self.is_on() else None
-            if said is not None:
-                self.agent.guarded("conduct: data", self._batch, said, batch)
-            return batch
-
-        module.DataLoader.__iter__, module._BaseDataLoaderIter.__next__ = __iter__, __next__
-
-    def _epoch(self, loader: Any, batches: Any) -> None:
-        known = self.of_loader.get(loader)
-        if known is None:
-            if len(self.said["loaders"]) >= _LOADERS:
-                return
-            sampler = getattr(loader, "sampler", None)
-            known = {"place": own_place(sys._getframe(3)), "sampler": type(sampler).__name__, "epochs": [], "steps": []}
-            known |= {"prints": [], "counts": [], "batch_size": loader.batch_size, "workers": loader.num_workers}
-            for name, attribute in (("replicas", "num_replicas"), ("rank", "rank"), ("shuffle", "shuffle")):
-                value = getattr(sampler, attribute, None)
-                if isinstance(value, int):
-                    known[name] = value
-            self.of_loader[loader] = known
-            self.said["loaders"].append(known)
-        if len(known["epochs"]) < _EPOCHS:
-            epoch = getattr(getattr(loader, "sampler", None), "epoch", None)
-            known["epochs"].append(epoch if isinstance(epoch, int) else None)
-            known["steps"].append(self.agent.steps)
-            known["prints"].append([])
-            known["counts"].append(0)
-            self.of_loader[batches] = known
-        else:
-            self.of_loader.pop(batches, None)
-
-    def _batch(self, said: dict[str, Any], batch: Any) -> None:
-        said["counts"][-1] += 1
-        if len(said["prints"][-1]) < _BATCHES:
-            said["prints"][-1].append(_print(batch))
+        self.feeding.backward()
 
     # -- models ------------------------------------------------------------------------------------------------------
 
@@ -444,7 +383,7 @@ class Conduct:
         if kind == "fsdp":
             self.said["sharded_units"] += 1
             self.said["sharded_last"] = described
-        if len(self.models) >= _LOADERS or kind == "fsdp":
+        if len(self.models) >= _MODELS or kind == "fsdp":
             return
         group = getattr(model, "process_group", None)
         said = {"kind": kind, "ranks": group.size() if group is not None else 0, "steps_in_eval": 0, "forwards": 0}
@@ -466,45 +405,33 @@ class Conduct:
         said["forwards"] = said.get("forwards", 0) + 1
         said["not_averaged"] = said.get("not_averaged", 0) + (not averages)
         if len(self.said["fed"]) < _FED:
-            self.said["fed"].append(_print((arguments, named)))
-
-    # -- files -------------------------------------------------------------------------------------------------------
-
-    def files(self, serialization: Any) -> None:
-        load = serialization.load
-
-        @functools.wraps(load)
-        def loaded(*arguments: Any, **named: Any) -> Any:
-            result = load(*arguments, **named)
-            if self.is_on():
-                self.agent.guarded("conduct: files", self._file, "loads", arguments[:1] or (named.get("f"),), result)
-            return result
-
-        serialization.load = loaded
-        save = serialization.save
-
-        @functools.wraps(save)
-        def saved(*arguments: Any, **named: Any) -> Any:
-            if self.is_on():
-                what, file = (*arguments, *([None] * 2))[:2]
-                self.agent.guarded(
-                    "conduct: files", self._file, "saves", (named.get("f", file),), named.get("obj", what)
-                )
-            return save(*arguments, **named)
-
-        serialization.save = saved
-
-    def _file(self, way: str, file: tuple[Any, ...], content: Any) -> None:
-        path = os.path.abspath(os.fspath(file[0])) if isinstance(file[0], (str, os.PathLike)) else ""
-        if len(self.said[way]) < _FILES:
-            said = {"path": str(path)[-160:], "step": self.agent.steps, "holds": sorted(set(_states(content)))}
-            if way == "loads" and path and not self.agent.steps:
-                said["newer"] = _newer(str(path))
-            self.said[way].append(said)
+            self.said["fed"].append(printed((arguments, named)))
 
 
-def _rates(optimizer: Any) -> list[float]:
-    return [float(group["lr"]) for group in optimizer.param_groups[:4] if "lr" in group]
+def _rates(optimizer: Any, name: str = "lr") -> list[float]:
+    return [float(group[name]) for group in optimizer.param_groups[:4] if name in group]
+
+
+def _planned(scheduler: Any) -> int:
+    """How many steps a schedule was made for, if it says so."""
+    for name in ("T_max", "total_steps", "total_iters"):
+        if isinstance(value := getattr(scheduler, name, None), int):
+            return value
+    for function in getattr(scheduler, "lr_lambdas", ()):
+        if isinstance(value := (getattr(function, "keywords", None) or {}).get("num_training_steps"), int):
+            return value
+    return 0
+
+
+def _aids(torch: Any) -> dict[str, Any]:
+    """What helps to find errors, and costs time; and how many threads there are to how many cores."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 0
+    return {
+        "anomaly": bool(torch.is_anomaly_enabled()),
+        "profiler": bool(torch.autograd._profiler_enabled()),
+        "threads": int(torch.get_num_threads()),
+        "cores": cores,
+    }
 
 
 def _factors(node: Any) -> Iterator[float]:
@@ -550,53 +477,6 @@ def _sum_of(tensor: Any) -> float | None:
 def _came_out(row: dict[str, Any], done: Any) -> None:
     result = done.value()
     row["after"] = _sum_of(result[0] if isinstance(result, (list, tuple)) else result)
-
-
-def _print(value: Any) -> int | None:
-    """Of the first tensors that a batch holds; of those on a GPU nothing, which would wait for it."""
-    said = [
-        (tuple(one.shape), one.reshape(-1)[:32].tolist(), one.reshape(-1)[-32:].tolist()) for one in _held(value, 0)
-    ]
-    return zlib.crc32(repr(said[:4]).encode()) if said else None
-
-
-def _held(value: Any, depth: int) -> Iterator[Any]:
-    if hasattr(value, "untyped_storage"):
-        if value.device.type == "cpu" and value.numel() and not hasattr(value, "_local_tensor"):
-            yield value.detach()
-    elif depth < _DEPTH:
-        inner = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
-        for one in list(inner)[:8]:
-            yield from _held(one, depth + 1)
-
-
-def _states(content: Any, depth: int = 0) -> Iterator[str]:
-    """Which kinds of state a file holds, by what such states always have."""
-    if not isinstance(content, dict) or depth > 2:
-        return
-    names = content.keys()
-    if {"state", "param_groups"} <= names:
-        yield "optimizer"
-    elif {"last_epoch", "_step_count"} <= names:
-        yield "scheduler"
-    elif {"scale", "growth_factor"} <= names:
-        yield "scaler"
-    elif content and all(hasattr(one, "untyped_storage") for one in list(content.values())[:4]):
-        yield "tensors"
-    else:
-        for one in list(content.values())[:32]:
-            yield from _states(one, depth + 1)
-
-
-def _newer(path: str) -> str:
-    """A file beside it that is called the same but for its number, and was written later."""
-    folder, name = os.path.split(path)
-    alike, latest, found = re.sub(r"\d+", "#", name), os.stat(path).st_mtime + 0.01, ""
-    with os.scandir(folder) as files:
-        for file, _ in zip(files, range(_SIBLINGS), strict=False):
-            if re.sub(r"\d+", "#", file.name) == alike and file.is_file() and file.stat().st_mtime > latest:
-                latest, found = file.stat().st_mtime, file.name
-    return found
 
 
 def _described(model: Any) -> dict[str, Any]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from paramedic.knowledge.priors import load_priors
 from paramedic.ward.score import Figures, Score, Scored
 from paramedic.ward.systems import SYSTEMS
 from paramedic.ward.tables import COLUMNS, cells, left_out, pairs
@@ -66,6 +67,9 @@ def _split(score: Score) -> Iterable[str]:
     yield _figures("system", [(SYSTEMS[name], one) for name, one in score.by_system.items()])
     yield "### By stage"
     yield _figures("stage", score.by_stage.items())
+    yield "### By how the job ended"
+    yield _figures("the job", score.by_end.items())
+    yield _weighted(score.weighted)
     if score.given == "log":
         yield from _in_depth(score)
     yield "### Misses"
@@ -87,6 +91,13 @@ what the agents in the ranks saw. Of what cannot run where the recordings are ma
 forms) the log and the program are all there is, as above.""",
     ),
 }
+
+
+def _weighted(shares: Mapping[str, float]) -> str:
+    if not shares:
+        return ""
+    said = ", ".join(f"{_WORDS[name]} {share:.2f}" for name, share in shares.items())
+    return f"With each symptom as frequent as among the {sum(load_priors().faults.values())} faults of study 1: {said}."
 
 
 def _in_depth(score: Score) -> Iterable[str]:

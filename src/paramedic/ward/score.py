@@ -15,6 +15,7 @@ from typing import Any
 
 from paramedic.collect.beside import read_beside
 from paramedic.knowledge import Knowledge, load
+from paramedic.knowledge.priors import load_priors
 from paramedic.knowledge.taxonomy import load_taxonomy
 from paramedic.model import Run
 from paramedic.pipeline import Options, compile_prefilter, examine, read
@@ -27,6 +28,7 @@ from paramedic.ward.lab import furnish
 from paramedic.ward.systems import RULES_OF, SYSTEMS
 
 _LAUNCHERS = ("torchrun", "deepspeed", "accelerate", "colossalai", "mpirun", "horovodrun")
+_ENDS = {"failure": "fails", "hang": "hangs", "success": "ends well, or goes on", "": "documented form"}
 BINS = 10
 NO_VERDICT = "no verdict"
 
@@ -126,6 +128,9 @@ class Score:
     baselines: dict[str, Figures]
     by_system: dict[str, Figures]
     by_stage: dict[str, Figures]
+    by_end: dict[str, Figures]
+    weighted: dict[str, float]
+    """Shares, were each symptom as frequent as in study 1."""
     by_layout: dict[str, Figures]
     without_own_rules: dict[str, tuple[Figures, Figures]]
     """Leave one system out: with all rules, and without those that only it has."""
@@ -222,6 +227,8 @@ def score(
         },
         by_system=_by(first, lambda one: one.recording.case.system, SYSTEMS),
         by_stage=_by(first, lambda one: one.recording.case.stage, load_taxonomy().stages),
+        by_end=_by(first, lambda one: _end(one.recording.case), _ENDS.values()),
+        weighted=_weighted(first),
         by_layout=_by(real, lambda one: str(one.recording.made.get("layout", "-")), None),
         without_own_rules=_left_out(first, program),
         confusion=dict(Counter((_true(one), one.answer.symptom or NO_VERDICT) for one in first)),
@@ -254,6 +261,25 @@ def _by(scored: list[Scored], key: Callable[[Scored], str], order: Iterable[str]
     for one in scored:
         groups.setdefault(key(one), []).append(one)
     return {name: figures(groups[name]) for name in (order or sorted(groups)) if name in groups}
+
+
+def _end(case: Case) -> str:
+    return _ENDS["" if case.synthetic else case.expect.exit]
+
+
+def _weighted(scored: Sequence[Scored]) -> dict[str, float]:
+    """Over the symptoms that both the study and these cases have."""
+    faults = load_priors().faults
+    groups = _by(
+        [one for one in scored if one.recording.truth], lambda one: str(one.recording.case.truth.symptom), None
+    )
+    of = sum(faults.get(symptom, 0) for symptom in groups)
+    names = ("symptom", "cause_1", "cause_3", "ranks")
+    return {
+        name: sum(faults.get(s, 0) * (getattr(one, name) or 0) / one.n for s, one in groups.items()) / of
+        for name in names
+        if of
+    }
 
 
 def _left_out(scored: list[Scored], program: bool) -> dict[str, tuple[Figures, Figures]]:
@@ -312,6 +338,8 @@ def document(score: Score) -> dict[str, Any]:
         "baselines": {name: asdict(done) for name, done in score.baselines.items()},
         "by_system": {name: asdict(done) for name, done in score.by_system.items()},
         "by_stage": {name: asdict(done) for name, done in score.by_stage.items()},
+        "by_end": {name: asdict(done) for name, done in score.by_end.items()},
+        "weighted": score.weighted,
         "by_layout": {name: asdict(done) for name, done in score.by_layout.items()},
         "without_own_rules": {
             name: {"with": asdict(before), "without": asdict(after)}

@@ -1,0 +1,150 @@
+"""How far a watched program moves its parameters: rates, schedules, clipping, loss scale, gradients that never come."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from statistics import median
+
+from paramedic.detect.conduct import Conduct, as_dict, by_engine, conducts, finding, floats, items, natural
+from paramedic.detect.sentinels import values_of
+from paramedic.knowledge import Rule
+from paramedic.model import Finding, Run
+
+_NOTHING, _LONG_ENOUGH = 1e-6, 20
+_SELDOM, _STILL_LOW = 0.25, 0.2
+"""Of the steps a schedule was advanced; of the planned rate that was reached."""
+_AGAIN = 1.8
+"""Times its planned length."""
+_SKIPPED, _UPDATES = 0.4, 10
+_NEVER, _LOOKS = 0.2, 3
+"""Of the elements; looks that must show it."""
+_HARD = 100.0
+"""Times the limit."""
+_PLAIN = ("SGD", "RMSprop", "Rprop", "ASGD")
+"""Optimizers whose step grows with the gradient: Adam's does not."""
+_TURNING = ("CosineAnnealingLR",)
+
+
+def rates_shown(one: Conduct) -> str:
+    rows = [(step, values[0]) for step, values in sorted(one.rates.items()) if values]
+    return "learning rate " + ", ".join(f"{rate:g} at step {step}" for step, rate in [*rows[:2], *rows[2:][-2:]])
+
+
+def rate_ran_out(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """For half of the steps or more, the learning rate is next to nothing."""
+    ranks = conducts(run)
+    for one in ranks.values():
+        rates = [(step, max(values)) for step, values in sorted(one.rates.items()) if values]
+        highest = max((rate for _, rate in rates), default=0.0)
+        over = next((step for step, _ in rates if all(r <= _NOTHING * highest for s, r in rates if s >= step)), None)
+        if not highest or over is None or over > one.steps / 2 or one.steps < _LONG_ENOUGH:
+            return
+    if ranks:
+        yield finding(rule, ranks, [], {"step": str(over), "steps": str(one.steps)}, rates_shown)
+
+
+def schedule_misses(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """A schedule that was made for another number of steps than it is advanced by."""
+    ranks = conducts(run)
+    how = {rank: _misses(one) for rank, one in ranks.items()}
+    if ranks and all(how.values()):
+        yield finding(rule, ranks, [], {"how": how[min(how)]}, rates_shown)
+
+
+def _misses(one: Conduct) -> str:
+    first = next(iter(items(one.raw.get("optimizers"))), {})
+    planned_rate = max(floats(first.get("planned_rates")), default=0.0)
+    reached = max((max(values) for values in one.rates.values() if values), default=0.0)
+    for schedule in items(one.raw.get("schedules")):
+        planned, calls = natural(schedule.get("planned")), natural(schedule.get("calls"))
+        if one.steps < _LONG_ENOUGH or not calls:
+            continue
+        if calls <= _SELDOM * one.steps and 0 < reached <= _STILL_LOW * planned_rate:
+            return (
+                f"it was advanced {calls} times in {one.steps} steps, and its rate never came above {reached:g} "
+                f"of {planned_rate:g}"
+            )
+        if schedule.get("type") in _TURNING and planned and calls >= _AGAIN * planned and calls >= one.steps // 2:
+            return f"it was made for {planned} steps and advanced {calls} times, so that the rate rises again"
+    return ""
+
+
+def steps_skipped(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """The loss scale is updated far more often than a step is made: gradients overflow."""
+    ranks = conducts(run)
+    updates = {rank: natural(one.raw.get("scaler_updates")) for rank, one in ranks.items()}
+    if ranks and all(
+        count >= _UPDATES and count - ranks[rank].steps >= _SKIPPED * count for rank, count in updates.items()
+    ):
+        first = min(ranks)
+        skipped = updates[first] - ranks[first].steps
+        yield finding(rule, ranks, [], {"skipped": str(skipped), "of": str(updates[first])})
+
+
+def gets_no_gradient(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """A good part of what the optimizer holds, and what asks for gradients, never gets one."""
+    ranks = conducts(run)
+    shares = []
+    for one in ranks.values():
+        looks = [look for (optimizer, _), look in sorted(one.looks.items()) if not optimizer and look.elements]
+        never = min((look.without_gradient / look.elements for look in looks), default=0.0)
+        if by_engine(ranks) or len(looks) < _LOOKS or never < _NEVER or never == 1:
+            return
+        shares.append(never)
+    if shares:
+        yield finding(rule, ranks, [], {"share": f"{min(shares):.0%}"})
+
+
+def accumulated_undivided(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Gradients of several batches are added up, and neither the loss nor they are divided."""
+    ranks = conducts(run)
+    orders = {one.usual_order() for one in ranks.values()}
+    order = orders.pop() if len(orders) == 1 else ""
+    parts = len(re.findall(r"[fn]b", order))
+    first = [next(iter(items(one.raw.get("optimizers"))), {}) for one in ranks.values()]
+    if parts < 2 or by_engine(ranks) or any(one.factors for one in ranks.values()) or set("cxu") & set(order):
+        return
+    if any(natural(row.get("scaled")) for row in first) or any(
+        len(items(one.raw.get("optimizers"))) > 1 for one in ranks.values()
+    ):
+        return
+    one = finding(rule, ranks, [], {"parts": str(parts), "place": ranks[min(ranks)].place("b")})
+    yield one if all(row.get("type") in _PLAIN for row in first) else replace(one, severity="warning")
+
+
+def clipped_hard(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Every gradient is far above the limit: what is left of it is its direction."""
+    ranks = conducts(run)
+    for one in ranks.values():
+        limit = one.raw.get("clipped_at")
+        norms = [value for _, value in values_of(one.event, "clipped_norm") if isinstance(value, float)]
+        plain = [row.get("type") in _PLAIN for row in items(one.raw.get("optimizers"))]
+        if not isinstance(limit, float) or len(norms) < _LOOKS or not limit > 0:
+            return
+        if min(norms) < _HARD * limit or not all(plain):
+            return
+    if ranks:
+        fields = {"limit": f"{limit:g}", "norm": f"{median(norms):g}", "place": one.place("c")}
+        yield finding(rule, ranks, [], fields)
+
+
+def debugging_aids(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """What helps to find errors is on in every step."""
+    ranks = conducts(run)
+    names = {"anomaly": "autograd's anomaly detection", "profiler": "the profiler"}
+    on = [[name for name in names if as_dict(one.raw.get("aids")).get(name) is True] for one in ranks.values()]
+    if ranks and all(on) and min(one.steps for one in ranks.values()) >= _LONG_ENOUGH:
+        yield finding(rule, ranks, [], {"what": " and ".join(names[name] for name in on[0])})
+
+
+def too_many_threads(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Each rank computes with more threads than there are cores for all of them."""
+    ranks = conducts(run)
+    aids = [as_dict(one.raw.get("aids")) for one in ranks.values()]
+    threads = [natural(one.get("threads")) for one in aids]
+    cores = [natural(one.get("cores")) for one in aids]
+    if ranks and all(have and used > have for used, have in zip(threads, cores, strict=True)):
+        fields = {"threads": str(min(threads)), "cores": str(max(cores)), "ranks": str(len(ranks))}
+        yield finding(rule, ranks, [], fields)

@@ -1,0 +1,130 @@
+"""What the program reads back and writes: files, the states in them, names that matched, tensors that are its own."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from .agent import Agent
+
+_FILES = 8
+_SIBLINGS = 256  # files in a folder
+
+
+class Restoring:
+    def __init__(self, agent: Agent, said: dict[str, Any], is_on: Callable[[], bool]) -> None:
+        self.agent, self.said, self.is_on = agent, said, is_on
+
+    def files(self, serialization: Any) -> None:
+        load = serialization.load
+
+        @functools.wraps(load)
+        def loaded(*arguments: Any, **named: Any) -> Any:
+            result = load(*arguments, **named)
+            if self.is_on():
+                self.agent.guarded("conduct: files", self._file, "loads", arguments[:1] or (named.get("f"),), result)
+            return result
+
+        serialization.load = loaded
+        save = serialization.save
+
+        @functools.wraps(save)
+        def saved(*arguments: Any, **named: Any) -> Any:
+            if self.is_on():
+                what, file = (*arguments, *([None] * 2))[:2]
+                self.agent.guarded(
+                    "conduct: files", self._file, "saves", (named.get("f", file),), named.get("obj", what)
+                )
+            return save(*arguments, **named)
+
+        serialization.save = saved
+
+    def _file(self, way: str, file: tuple[Any, ...], content: Any) -> None:
+        path = os.path.abspath(os.fspath(file[0])) if isinstance(file[0], (str, os.PathLike)) else ""
+        if len(self.said[way]) < _FILES:
+            said = {"path": str(path)[-160:], "step": self.agent.steps, "holds": sorted(set(_states(content)))}
+            if way == "loads" and path and not self.agent.steps:
+                said["newer"] = _newer(str(path))
+            self.said[way].append(said)
+
+    def of_modules(self, base: Any) -> None:
+        load = base.load_state_dict
+
+        @functools.wraps(load)
+        def load_state_dict(model: Any, *arguments: Any, **named: Any) -> Any:
+            given = arguments[0] if arguments else named.get("state_dict")
+            own = self.agent.guarded("conduct: models", _own, model, given) if self.is_on() else None
+            result = load(model, *arguments, **named)
+            if self.is_on():
+                self.agent.guarded("conduct: models", self._matched, model, given, own, result)
+            return result
+
+        base.load_state_dict = load_state_dict
+
+    def _matched(self, model: Any, given: Any, own: int | None, result: Any) -> None:
+        if len(self.said["matched"]) < _FILES and hasattr(result, "missing_keys"):
+            self.said["matched"].append({
+                "model": type(model).__name__, "step": self.agent.steps, "given": len(given), "own": own or 0,
+                "missing": len(result.missing_keys), "unexpected": len(result.unexpected_keys),
+                "one": str(next(iter(result.unexpected_keys), ""))[:80],
+                "other": str(next(iter(result.missing_keys), ""))[:80],
+            })  # fmt: skip
+
+    def of_optimizers(self, base: Any, rates: Callable[[Any], list[float]]) -> None:
+        load = base.load_state_dict
+
+        @functools.wraps(load)
+        def load_state_dict(optimizer: Any, *arguments: Any, **named: Any) -> Any:
+            result = load(optimizer, *arguments, **named)
+            if self.is_on():
+                self.restored("optimizer")
+                self.said["loaded_rate"] = [self.agent.steps, self.agent.guarded("conduct: states", rates, optimizer)]
+            return result
+
+        base.load_state_dict = load_state_dict
+
+    def restored(self, what: str) -> None:
+        states = self.said["states"]
+        states[what] = states.get(what, 0) + 1
+
+
+def _own(model: Any, given: Any) -> int:
+    """How many of the tensors are the model's own already: to load them changes nothing. What torch's distributed
+    checkpoints do is to read into them first."""
+    if "torch.distributed.checkpoint" in sys.modules:
+        return 0
+    mine = {tensor.data_ptr() for tensor in (*model.parameters(), *model.buffers()) if tensor.numel()}
+    return sum(getattr(one, "data_ptr", int)() in mine for one in given.values() if getattr(one, "numel", int)())
+
+
+def _states(content: Any, depth: int = 0) -> Iterator[str]:
+    """Which kinds of state a file holds, by what such states always have."""
+    if not isinstance(content, dict) or depth > 2:
+        return
+    names = content.keys()
+    if {"state", "param_groups"} <= names:
+        yield "optimizer"
+    elif {"last_epoch", "_step_count"} <= names:
+        yield "scheduler"
+    elif {"scale", "growth_factor"} <= names:
+        yield "scaler"
+    elif content and all(hasattr(one, "untyped_storage") for one in list(content.values())[:4]):
+        yield "tensors"
+    else:
+        for one in list(content.values())[:32]:
+            yield from _states(one, depth + 1)
+
+
+def _newer(path: str) -> str:
+    """A file beside it that is called the same but for its number, and was written later."""
+    folder, name = os.path.split(path)
+    alike, latest, found = re.sub(r"\d+", "#", name), os.stat(path).st_mtime + 0.01, ""
+    with os.scandir(folder) as files:
+        for file, _ in zip(files, range(_SIBLINGS), strict=False):
+            if re.sub(r"\d+", "#", file.name) == alike and file.is_file() and file.stat().st_mtime > latest:
+                latest, found = file.stat().st_mtime, file.name
+    return found
