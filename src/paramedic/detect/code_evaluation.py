@@ -132,6 +132,9 @@ def metric_of_one_shard(flow: Flow) -> Iterator[Hit]:
 
 def _from_training(flow: Flow, value: Value) -> bool:
     """The loss of the training step is usually told by one rank, and nobody minds."""
+    if value.kind == "text":
+        shown = [part for part in value.attrs.values() if part.has("output")]
+        return bool(shown) and all(_from_training(flow, part) for part in shown)
     made = value.made
     for _ in range(6):
         if made is None:

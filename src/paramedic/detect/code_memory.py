@@ -11,7 +11,7 @@ from paramedic.detect.flow import Flow
 from paramedic.detect.loops import backwards, hit, wrapped
 from paramedic.detect.program import Function, Module, text_of
 from paramedic.detect.setup import Hit
-from paramedic.detect.values import Op, Value
+from paramedic.detect.values import UNPACKED, Op, Value
 from paramedic.model import Event
 
 
@@ -48,7 +48,10 @@ def graph_kept(flow: Flow) -> Iterator[Hit]:
 
 
 def _has_graph(value: Value, trained: set[int]) -> bool:
-    """For sure: what the model that is trained gave, or a loss of it."""
+    """For sure: what the model that is trained gave, or a loss of it; not one of several things that a loss gives."""
+    made = value.made
+    if value.name == UNPACKED and (made is None or any(one.has("output") for one in made.args)):
+        return False
     return (
         id(value.root) in trained
         and value.has("graph")

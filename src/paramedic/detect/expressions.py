@@ -155,7 +155,8 @@ class Expressions(Libraries):
                 return self._comprehension(node, frame)
             case ast.JoinedStr():
                 parts = [self.value(one.value, frame) for one in node.values if isinstance(one, ast.FormattedValue)]
-                return Value("text", union(parts) - {"graph"})
+                held = {f"part {number}": part for number, part in enumerate(parts)}
+                return Value("text", union(parts) - {"graph"}, attrs=held)
             case ast.NamedExpr():
                 value = self.value(node.value, frame)
                 self._assign(node.target, value, frame, node)

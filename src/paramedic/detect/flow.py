@@ -18,6 +18,7 @@ from paramedic.detect.values import (
     MOST,
     NEVER,
     OPPOSITE,
+    UNPACKED,
     Context,
     Guard,
     Loop,
@@ -329,7 +330,7 @@ class Flow(Expressions):
                     elif value.items is None and value.element is not None:
                         self._assign(one, value.element, frame, node)
                     else:
-                        part = Value(tags=value.tags, made=value.made, root=value.root)
+                        part = Value(tags=value.tags, name=UNPACKED, made=value.made, root=value.root)
                         self._assign(one, part, frame, node)
             case ast.Attribute():
                 of = self.value(target.value, frame)

@@ -164,6 +164,10 @@ WRAPPERS = {
 }  # fmt: skip
 
 
+UNPACKED = "*"
+"""The name of one of several values that a call gave, where it is not known which."""
+
+
 @dataclass(eq=False, slots=True)
 class Value:
     """What is known of a value: its kind, what it depends on, and, for a model, what wraps it."""
