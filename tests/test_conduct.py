@@ -112,6 +112,7 @@ def test_a_healthy_job_of_two_models_is_seen_whole_and_nothing_is_found(tmp_path
         ("warm-up", "NUM419"),
         ("cut off", "NUM421"),
         ("best", "CKPT415"),
+        ("left over", "NUM424"),
         ("anomaly", "PERF412"),
         ("again", "PERF414"),
     ],

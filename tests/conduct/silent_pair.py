@@ -57,6 +57,10 @@ for epoch in range(steps // 8):
                 parameter.grad /= size
         optimizer.step()
         optimizer.zero_grad()
+        if fault == "left over":
+            judge(model(x)).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
         said = judge(out.detach()).mean()
         said.backward()
         of_critic.step()

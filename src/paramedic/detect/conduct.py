@@ -15,6 +15,7 @@ from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 
 ENOUGH_STEPS = 3
+_MOST_OF_IT = 0.9
 _ENGINES = ("deepspeed", "colossalai", "megatron.core")
 _BETWEEN_STAGES = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
 
@@ -228,7 +229,14 @@ def are_replicas(run: Run) -> bool:
         return False
     if all(any(model.ranks == world for model in one.models) for one in ranks.values()):
         return True
-    return _held_alike(ranks) and (fed_unlike(ranks) or all("r" in one.usual_order() for one in ranks.values()))
+    return _held_alike(ranks) and (fed_unlike(ranks) or all(_sends_its_model(one) for one in ranks.values()))
+
+
+def _sends_its_model(one: Conduct) -> bool:
+    """In every step by its own collectives, so that ranks may have it in common."""
+    elements = max((look.elements for (optimizer, _), look in one.looks.items() if not optimizer), default=0)
+    moved = numbers(one.raw.get("moved"))[:-1]
+    return "r" in one.usual_order() or bool(elements and moved and min(moved) >= _MOST_OF_IT * elements)
 
 
 def are_sharded(run: Run) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, permutations
 
 from paramedic.detect.conduct import (
     Conduct,
@@ -138,6 +138,26 @@ def never_combined(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[F
         if alone and apart:
             one = each[min(each)]
             yield finding(rule, ranks, [], {"count": str(len(one.evaluations)), "place": place}, _evaluated)
+            return
+
+
+def trained_on_held_out(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Rows that a rank keeps for its evaluation are trained on by another; not by itself, so it is not meant so."""
+    ranks = conducts(run)
+    trained = {rank: {row for loader in one.training for row in loader.rows} for rank, one in ranks.items()}
+    kept = {
+        rank: {
+            row for loader in one.loaders if loader.evaluations and loader not in one.training for row in loader.rows
+        }
+        for rank, one in ranks.items()
+    }
+    if not ranks or any(len(kept[rank]) < _ROWS or kept[rank] & trained[rank] for rank in ranks):
+        return
+    for rank, other in permutations(ranks, 2):
+        common = len(kept[rank] & trained[other])
+        if common >= _SAME:
+            fields = {"rank": str(rank), "other": str(other), "common": str(common), "of": str(len(kept[rank]))}
+            yield finding(rule, ranks, [], fields)
             return
 
 

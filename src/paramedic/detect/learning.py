@@ -148,3 +148,17 @@ def too_many_threads(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator
     if ranks and all(have and used > have for used, have in zip(threads, cores, strict=True)):
         fields = {"threads": str(min(threads)), "cores": str(max(cores)), "ranks": str(len(ranks))}
         yield finding(rule, ranks, [], fields)
+
+
+def foreign_gradients(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """An optimizer steps with gradients among which are those that another one's loss has left."""
+    ranks = conducts(run)
+    for one in ranks.values():
+        optimizers = items(one.raw.get("optimizers"))
+        counts = [natural(row.get("foreign")) for row in optimizers]
+        if not counts or max(counts) < _LOOKS or by_engine(ranks):
+            return
+    if ranks:
+        number = counts.index(max(counts))
+        fields = {"which": str(number + 1), "type": str(optimizers[number].get("type")), "count": str(counts[number])}
+        yield finding(rule, ranks, [], fields)

@@ -31,7 +31,8 @@ _WORDS = {
 }  # fmt: skip
 _OTHERS = ("horovod", "byteps", "mpi4py")
 """Ways to talk to each other that are not torch's."""
-_MANY_CALLS = 8
+_MANY_CALLS = 48
+_MANY_ELEMENTS = 1 << 20
 _UNITS = 4
 _OFTEN_DIVIDED_BY = 2
 """Many a loss has a factor of one half."""
@@ -133,6 +134,40 @@ def moved_again(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Find
         fields = {"times": times, "share": f"{share:.0%}", "place": ranks[min(ranks)].place("r")}
         one = finding(rule, ranks, [], fields, _order)
         yield one if share >= _COSTS else replace(one, severity="warning")
+
+
+def buffers_sent(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """DDP sends buffers that are larger than all parameters before each forward pass."""
+    ranks = conducts(run)
+    for one in ranks.values():
+        large = [
+            model
+            for model in items(one.raw.get("models"))
+            if model.get("sends_buffers") is True
+            and natural(model.get("forwards")) >= ENOUGH_STEPS
+            and natural(model.get("buffers")) > max(_MANY_ELEMENTS, natural(model.get("elements")))
+        ]
+        if not large:
+            return
+    if ranks:
+        buffers, elements = natural(large[0].get("buffers")), natural(large[0].get("elements"))
+        yield finding(rule, ranks, [], {"buffers": f"{buffers:,}", "elements": f"{elements:,}"})
+
+
+def plan_names_nothing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """A plan for tensor parallelism that matched no layer."""
+    yield from _named_nothing(run, rule, "parallelize_module")
+
+
+def recomputes_nothing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """A policy for recomputation that matched no layer."""
+    yield from _named_nothing(run, rule, "apply_activation_checkpointing")
+
+
+def _named_nothing(run: Run, rule: Rule, call: str) -> Iterator[Finding]:
+    ranks = conducts(run)
+    if ranks and all(as_dict(one.raw.get("plans")).get(call) is False for one in ranks.values()):
+        yield finding(rule, ranks, [], {"place": ranks[min(ranks)].place(call)})
 
 
 def _share_of_collectives(one: Conduct) -> float:

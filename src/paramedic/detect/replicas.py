@@ -249,10 +249,11 @@ def left_out_of_optimizer(run: Run, rule: Rule, found: Sequence[Finding]) -> Ite
 
 
 def rates_unlike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
-    """Replicas that step with different learning rates."""
+    """Replicas that step with different learning rates; so do parts of one model that began with the same one."""
     ranks = conducts(run)
     rates = {rank: tuple(sorted(one.rates.items())) for rank, one in ranks.items()}
-    if are_replicas(run) and all(rates.values()) and len(set(rates.values())) > 1:
+    began_alike = len({one[:1] for one in rates.values()}) == 1 and not by_engine(ranks)
+    if (are_replicas(run) or began_alike) and all(rates.values()) and len(set(rates.values())) > 1:
         who = odd_ones(rates)
         shown = sorted({f"{values[0]:g}" for one in rates.values() for _, values in one[-1:] if values})
         yield finding(rule, ranks, who, {"rates": " and ".join(shown[:3])}, rates_shown)

@@ -77,12 +77,16 @@ def nothing_matched(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[
 def own_tensors_loaded(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """What was kept as the best weights are the model's own tensors, which training has changed since."""
     ranks = conducts(run)
-    for rank, one in sorted(ranks.items()):
+    for one in ranks.values():
         for match in items(one.raw.get("matched")):
-            given, own = natural(match.get("given")), natural(match.get("own"))
-            if given and own == given and natural(match.get("step")):
-                fields = {"given": str(given), "step": str(natural(match.get("step")))}
-                yield finding(rule, ranks, [] if len(ranks) > 1 else [rank], fields)
+            if natural(match.get("given")) and match.get("own") == match.get("given") and natural(match.get("step")):
+                step = natural(match.get("step"))
+                yield finding(rule, ranks, [], {"how": f"after step {step} the model was given {match['own']} tensors"})
+                return
+        for file in items(one.raw.get("saves")):
+            if since := natural(file.get("kept_for")):
+                fields = {"how": f"after step {natural(file.get('step'))} a state taken {since} steps before was saved"}
+                yield finding(rule, ranks, [], fields, _files)
                 return
 
 

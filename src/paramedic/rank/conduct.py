@@ -9,7 +9,7 @@ import os
 import sys
 import weakref
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from .agent import Agent
@@ -33,13 +33,21 @@ _DEPTH = 4
 class Conduct:
     """One method for each place in torch; what is seen goes into `said`, which the agent writes."""
 
-    def __init__(self, agent: Agent, sentinels: Sentinels, is_on: Callable[[], bool]) -> None:
+    def __init__(
+        self, agent: Agent, sentinels: Sentinels, is_on: Callable[[], bool], stepping: Sequence[int] = ()
+    ) -> None:
         self.agent, self.sentinels, self.is_on = agent, sentinels, is_on
+        self.stepping = stepping
+        """Optimizers whose steps are under way, the outermost first."""
         self.letters = ""
         self.depth = 0
         self.scaled = False
         self.numbers: dict[int, int] = {}
         """Of optimizers, as they came."""
+        self.first_of: dict[int, Callable[[], Any]] = {}
+        """The first parameter of each."""
+        self.foreign: dict[int, str] = {}
+        """Optimizers among whose gradients are those of another one's loss."""
         self.models: list[tuple[Any, dict[str, Any]]] = []
         self.of_model: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
         """And of schedules."""
@@ -55,7 +63,7 @@ class Conduct:
             "orders": {}, "calls": [], "replicas": [], "loaders": [], "models": [], "fed": [], "optimizers": [],
             "loads": [], "saves": [], "states": {}, "matched": [], "factors": [], "groups": [], "groups_made": 0,
             "sharded_units": 0, "left_over": 0, "places": {}, "sums": [], "buckets": [], "called": 0, "moved": [],
-            "schedules": [], "scaler_updates": 0,
+            "schedules": [], "scaler_updates": 0, "plans": {},
         }  # fmt: skip
         agent.conduct = self.said
         self.feeding = Feeding(agent, self.said, is_on)
@@ -74,6 +82,8 @@ class Conduct:
             "torch.nn.parallel.distributed": self.replicas,
             "torch.distributed.fsdp.fully_sharded_data_parallel": self.shards,
             "torch.distributed.fsdp._fully_shard._fully_shard": self.sharded,
+            "torch.distributed.tensor.parallel.api": self.planned,
+            "torch.distributed.algorithms._checkpoint.checkpoint_wrapper": self.recomputed,
         }
 
     # -- the order of a step -----------------------------------------------------------------------------------------
@@ -131,13 +141,32 @@ class Conduct:
 
     def optimizers(self, module: Any) -> None:
         base = module.Optimizer
-        base.zero_grad = self.tells("z", base.zero_grad)
+        base.zero_grad = self.tells("z", base.zero_grad, self.cleared)
         module.register_optimizer_step_pre_hook(self.before_step)
+        module.register_optimizer_step_post_hook(self.after_step)
         self.restoring.of_optimizers(base, _rates)
 
     def before_step(self, optimizer: Any, *_: Any) -> None:
-        if self.is_on():
+        if self.is_on() and len(self.stepping) < 2:
             self.agent.guarded("conduct: replicas", self._before, optimizer)
+
+    def after_step(self, optimizer: Any, *_: Any) -> None:
+        """Where several optimizers are used, the gradients of one may hold what another one's loss has left there."""
+        if self.is_on() and len(self.numbers) > 1 and self.agent.steps <= LOOKS[-2]:
+            self.agent.guarded("conduct: foreign gradients", self._after, optimizer)
+
+    def _after(self, optimizer: Any) -> None:
+        if self.foreign.pop(id(optimizer), "") == "went backward":
+            one = self._optimizer(optimizer)
+            one["foreign"] = one.get("foreign", 0) + 1
+        for number, parameter in self.first_of.items():
+            grad = getattr(parameter(), "grad", None)
+            mine = local(grad) if number != id(optimizer) and grad is not None else None
+            if mine is not None and mine.device.type == "cpu" and mine.any():
+                self.foreign[number] = "left"
+
+    def cleared(self, optimizer: Any, *_: Any) -> None:
+        self.foreign.pop(id(optimizer), None)
 
     def _before(self, optimizer: Any) -> None:
         one = self._optimizer(optimizer)
@@ -163,6 +192,8 @@ class Conduct:
             parameters = [p for group in optimizer.param_groups for p in group["params"]]
             self.optimized.update(map(id, parameters))
             self.numbers[id(optimizer)] = len(found)
+            if parameters:
+                self.first_of[id(optimizer)] = weakref.ref(parameters[0])
             if not found and parameters:
                 self.parameter = weakref.ref(parameters[0])
             said = {"type": type(optimizer).__name__, "parameters": len(parameters), "rates": [], "due": 0}
@@ -232,7 +263,7 @@ class Conduct:
 
     def modules(self, module: Any) -> None:
         base = module.Module
-        base.zero_grad = self.tells("z", base.zero_grad)
+        base.zero_grad = self.tells("z", base.zero_grad, lambda *_: self.foreign.clear())
         self.restoring.of_modules(base)
 
     def clipping(self, module: Any) -> None:
@@ -327,6 +358,7 @@ class Conduct:
             factors = list(_factors(getattr(loss, "grad_fn", None)))
             if factors and len(self.said["factors"]) < _FED:
                 self.said["factors"].append(factors)
+        self.foreign = dict.fromkeys(self.foreign, "went backward")
         self.heard("b")
         self.feeding.backward()
 
@@ -350,6 +382,37 @@ class Conduct:
             return shard(*arguments, **named)
 
         module.fully_shard = fully_shard
+
+    def planned(self, module: Any) -> None:
+        """Tensor parallelism by a plan, of which no name may be one of the model's."""
+        parallelize = module.parallelize_module
+
+        @functools.wraps(parallelize)
+        def parallelize_module(*arguments: Any, **named: Any) -> Any:
+            result = parallelize(*arguments, **named)
+            if self.is_on():
+                self.agent.guarded("conduct: plans", self._plan, "parallelize_module", _has_parts(result))
+            return result
+
+        module.parallelize_module = parallelize_module
+
+    def recomputed(self, module: Any) -> None:
+        apply = module.apply_activation_checkpointing
+
+        @functools.wraps(apply)
+        def apply_activation_checkpointing(model: Any, *arguments: Any, **named: Any) -> Any:
+            result = apply(model, *arguments, **named)
+            if self.is_on():
+                found = any(isinstance(one, module.ActivationWrapper) for one in model.modules())
+                self.agent.guarded("conduct: plans", self._plan, "apply_activation_checkpointing", found)
+            return result
+
+        module.apply_activation_checkpointing = apply_activation_checkpointing
+
+    def _plan(self, what: str, found: bool) -> None:
+        plans = self.said["plans"]
+        plans[what] = bool(plans.get(what)) or found
+        self.said["places"].setdefault(what, own_place(sys._getframe(3)))
 
     def _unit(self, model: Any) -> None:
         for one in model if isinstance(model, (list, tuple)) else [model]:
@@ -388,6 +451,7 @@ class Conduct:
         group = getattr(model, "process_group", None)
         said = {"kind": kind, "ranks": group.size() if group is not None else 0, "steps_in_eval": 0, "forwards": 0}
         said |= {"not_averaged": 0, "without_gradients": 0, "of_them_in_training": 0, **described}
+        said["sends_buffers"] = bool(getattr(model, "broadcast_buffers", False))
         self.said["models"].append(said)
         self.models.append((weakref.ref(model), said))
         self.of_model[model] = said
@@ -450,6 +514,10 @@ def _factors(node: Any) -> Iterator[float]:
         yield 1 / value if name == "DivBackward0" else value
 
 
+def _has_parts(model: Any) -> bool:
+    return any(hasattr(one, "placements") for one in model.parameters())
+
+
 def _is_whole(parameter: Any) -> bool:
     placements = getattr(parameter, "placements", None)
     return placements is None or all(one.is_replicate() for one in placements)
@@ -491,4 +559,5 @@ def _described(model: Any) -> dict[str, Any]:
         "blocks": max(blocks, default=0),
         "parameters": sum(1 for _ in model.parameters()),
         "elements": sum(one.numel() for one in model.parameters()),
+        "buffers": sum(one.numel() for one in model.buffers()),
     }

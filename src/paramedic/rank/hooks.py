@@ -93,12 +93,14 @@ class _Torch:
         self.calls: dict[str, int] = {}
         self.inside = threading.local()
         self.of_optimizer: dict[int, int] = {}
+        self.stepping: list[int] = []
+        """Optimizers in whose step we are: one may hold another, and sends what that did when it is done."""
         self.counted_elsewhere = False
 
     def watch_conduct(self) -> None:
         from .conduct import Conduct
 
-        self.conduct = Conduct(self.agent, self.sentinels, self.on_main_thread)
+        self.conduct = Conduct(self.agent, self.sentinels, self.on_main_thread, self.stepping)
         look_at(self.conduct.patches(), self.agent.guarded)
 
     def on_main_thread(self) -> bool:
@@ -227,13 +229,17 @@ class _Torch:
 
     def before_step(self, optimizer: Any, *_: Any) -> None:
         if self.on_main_thread():
+            if id(optimizer) in self.stepping:  # its last step has failed
+                self.stepping.clear()
+            self.stepping.append(id(optimizer))
             self.agent.guarded("gradients", self.sentinels.gradients, optimizer)
             self.agent.clock.enter("optimizer")
 
     def after_step(self, optimizer: Any, *_: Any) -> None:
         if self.on_main_thread():
             self.agent.clock.leave()
-            self.agent.guarded("steps", self.count_step, optimizer)
+            if self.stepping and self.stepping.pop() == id(optimizer) and not self.stepping:
+                self.agent.guarded("steps", self.count_step, optimizer)
 
     def count_step(self, optimizer: Any) -> None:
         """Programs with two optimizers step once for both."""

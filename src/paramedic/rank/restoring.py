@@ -6,6 +6,7 @@ import functools
 import os
 import re
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,6 +19,8 @@ _SIBLINGS = 256  # files in a folder
 class Restoring:
     def __init__(self, agent: Agent, said: dict[str, Any], is_on: Callable[[], bool]) -> None:
         self.agent, self.said, self.is_on = agent, said, is_on
+        self.taken: dict[int, tuple[Any, int]] = {}
+        """States that modules gave, and after how many steps."""
 
     def files(self, serialization: Any) -> None:
         load = serialization.load
@@ -49,7 +52,20 @@ class Restoring:
             said = {"path": str(path)[-160:], "step": self.agent.steps, "holds": sorted(set(_states(content)))}
             if way == "loads" and path and not self.agent.steps:
                 said["newer"] = _newer(str(path))
+            if way == "saves" and (since := [self.agent.steps - step for step in self._kept(content)]):
+                said["kept_for"] = max(since)
             self.said[way].append(said)
+
+    def _kept(self, content: Any, depth: int = 0) -> Iterator[int]:
+        """After how many steps the states in it were taken whose tensors still are the model's own."""
+        if not isinstance(content, dict) or depth > 2:
+            return
+        state, step = self.taken.get(id(content), (None, 0))
+        if state is not None and state() is content:
+            yield step
+        else:
+            for one in list(content.values())[:32]:
+                yield from self._kept(one, depth + 1)
 
     def of_modules(self, base: Any) -> None:
         load = base.load_state_dict
@@ -64,6 +80,21 @@ class Restoring:
             return result
 
         base.load_state_dict = load_state_dict
+        give = base.state_dict
+
+        @functools.wraps(give)
+        def state_dict(model: Any, *arguments: Any, **named: Any) -> Any:
+            state = give(model, *arguments, **named)
+            if not arguments and not named and self.is_on():
+                self.agent.guarded("conduct: models", self._given, state)
+            return state
+
+        base.state_dict = state_dict
+
+    def _given(self, state: Any) -> None:
+        if "torch.distributed.checkpoint" not in sys.modules:
+            self.taken = dict(list(self.taken.items())[-_FILES:])
+            self.taken[id(state)] = weakref.ref(state), self.agent.steps
 
     def _matched(self, model: Any, given: Any, own: int | None, result: Any) -> None:
         if len(self.said["matched"]) < _FILES and hasattr(result, "missing_keys"):
