@@ -481,8 +481,10 @@ def _explained(place: _Place, one: Finding, knowledge: Knowledge, setting: Setti
     rule = knowledge.rules[one.rule]
     prior = knowledge.priors.cause(one.symptom, setting)
     weights = rule.causes if one.symptom == rule.symptom else {}
-    if rule.before or rule.of_conduct:  # what the program has, or does, says its cause itself
+    if rule.before:  # what the program has says its cause itself
         prior = {**dict.fromkeys(weights, _UNHEARD_OF), **prior}
+    if rule.of_conduct:  # and so does what it was seen doing, whatever is usual
+        prior = {**prior, **dict.fromkeys(weights, max(prior.values(), default=1.0))}
     some_only = bool(one.ranks) and place.ranks_seen > len(one.ranks)
     return replace(
         one,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +16,10 @@ from paramedic.model import Event, Finding, Run
 
 ENOUGH_STEPS = 3
 _MOST_OF_IT = 0.9
+_EVALUATIONS = 4
+"""Agents keep no more of a loader."""
+_OTHERS = ("horovod", "byteps", "mpi4py")
+"""Ways to talk to each other that are not torch's."""
 _ENGINES = ("deepspeed", "colossalai", "megatron.core")
 _BETWEEN_STAGES = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
 
@@ -56,6 +60,10 @@ class Loader:
     passed: tuple[int, ...]
     """How many rows came in each epoch."""
     evaluations: tuple[Evaluation, ...]
+
+    @property
+    def only_evaluates(self) -> bool:
+        return bool(self.evaluations) and len(self.evaluations) >= min(self.begun, _EVALUATIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +122,8 @@ class Conduct:
     @property
     def training(self) -> tuple[Loader, ...]:
         """Loaders during whose epochs steps were made."""
-        return tuple(one for one in self.loaders if one.steps and max((*one.steps[1:], self.steps)) > one.steps[0])
+        passed = (one for one in self.loaders if one.steps and max((*one.steps[1:], self.steps)) > one.steps[0])
+        return tuple(one for one in passed if not one.only_evaluates)
 
     @property
     def first_batches(self) -> tuple[int, ...]:
@@ -212,6 +221,14 @@ def _model(one: Mapping[str, Any]) -> Model:
 
 def world_size(ranks: Mapping[int, Conduct]) -> int:
     return max((natural(said_by(one.event).get("world_size")) for one in ranks.values()), default=0)
+
+
+def have_met(seen: Iterable[Event]) -> bool:
+    """Any of them has joined a process group, or might have met the others in another way."""
+    said = [said_by(one) for one in seen]
+    return any(items(one.get("groups")) for one in said) or any(
+        name in as_dict(one.get("versions")) for one in said for name in _OTHERS
+    )
 
 
 def by_engine(ranks: Mapping[int, Conduct]) -> bool:

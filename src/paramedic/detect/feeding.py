@@ -12,6 +12,7 @@ from paramedic.detect.conduct import (
     by_engine,
     conducts,
     finding,
+    have_met,
     items,
     numbers,
     world_size,
@@ -174,7 +175,10 @@ def _all_hold_all(run: Run) -> bool:
     if are_replicas(run):
         return True
     looks = [one.looks.get((0, 1)) for one in conducts(run).values()]
-    whole = not any(one.sharded for one in conducts(run).values()) and not by_engine(conducts(run))
+    ranks = conducts(run)
+    if not have_met(one.event for one in ranks.values()) and not any(one.models for one in ranks.values()):
+        return False  # each trains alone, which is another story
+    whole = not any(one.sharded for one in ranks.values()) and not by_engine(ranks)
     return whole and None not in looks and len({look.parameters for look in looks if look}) == 1
 
 

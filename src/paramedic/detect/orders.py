@@ -15,6 +15,7 @@ from paramedic.detect.conduct import (
     conducts,
     finding,
     floats,
+    have_met,
     items,
     natural,
     numbers,
@@ -29,8 +30,6 @@ _WORDS = {
     "f": "forward", "n": "forward (not averaged)", "b": "backward", "r": "all_reduce", "z": "zero_grad", "u": "unscale",
     "c": "clip", "x": "clip (of scaled gradients)", "s": "step", "l": "schedule", "e": "evaluation",
 }  # fmt: skip
-_OTHERS = ("horovod", "byteps", "mpi4py")
-"""Ways to talk to each other that are not torch's."""
 _MANY_CALLS = 48
 _MANY_ELEMENTS = 1 << 20
 _UNITS = 4
@@ -253,10 +252,7 @@ def trained_alone(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
         one for one in seen.values() if any(n.get("kind") == "twin" for n in items(said_by(one.event).get("notes")))
     ]
     size = max((natural(said_by(one.event).get("world_size")) for one in seen.values()), default=0)
-    joined = any(items(said_by(one.event).get("groups")) for one in seen.values())
-    joined = joined or any(
-        name in as_dict(said_by(one.event).get("versions")) for one in seen.values() for name in _OTHERS
-    )
+    joined = have_met(one.event for one in seen.values())
     if twins and size == 1:
         events = [one.event for one in twins]
         yield on_events(rule, events[:3], (), {"how": "several processes of this job are each rank 0 of 1"})

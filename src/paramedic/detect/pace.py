@@ -31,6 +31,7 @@ _REASONS: Mapping[str, Mapping[str, float]] = {
 }
 _AT_LEAST_MS, _WAITED, _TIMES, _WITH_BACKWARD = 2.0, 0.6, 1.7, 3.0
 _MOST_OF_IT, _LARGE_PART = 0.5, 0.3  # of a step
+_FIFTH = 0.2
 _SENT, _BUSY_US = 1 << 23, 100_000  # less tells nothing about a link
 _SLOWER = 8.0  # a crowded processor alone makes it four times
 _EDGE = ("port", "peer_port", "lately_sent", "lately_busy_us", "lately_by_peer_us")
@@ -90,16 +91,27 @@ def slow_rank(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
         "accused": ", ".join(str(one.rank) for one in slow),
     }
     events = [one.event for one in (*slow[:3], *others[:1])]
-    yield replace(on_events(rule, events, sorted(one.rank for one in slow), fields), weights=_REASONS[part])
+    found_one = replace(on_events(rule, events, sorted(one.rank for one in slow), fields), weights=_REASONS[part])
+    half_lost = _waited_for(all_paces, {one.rank for one in slow})
+    yield replace(found_one, severity="error") if half_lost else found_one
 
 
 def _stays(run: Run, ranks: set[int]) -> bool:
-    """In every window they need longest for themselves, and in most of them by far."""
-    windows = [paces(run, window) for window in range(_WINDOWS)]
+    """In every window they need longest for themselves, and in most of them by far; two windows will do where the
+    others do nothing but wait."""
+    windows = [there for window in range(_WINDOWS) if len(there := paces(run, window)) == len(paces(run))]
     far = sum({one.rank for one in _slow(there)} == ranks for there in windows)
-    return 2 * far > _WINDOWS and all(
+    if len(windows) < _WINDOWS and (far < len(windows) or far < 2 or not _waited_for(windows[0], ranks)):
+        return False
+    return 2 * far > len(windows) and all(
         {one.rank for one in sorted(there, key=lambda one: -one.own)[: len(ranks)]} == ranks for there in windows
     )
+
+
+def _waited_for(all_paces: Sequence[Pace], ranks: set[int]) -> bool:
+    own = min(one.own for one in all_paces if one.rank in ranks)
+    rest = [one for one in all_paces if one.rank not in ranks]
+    return all(one.own < _FIFTH * own and sum(one.parts.get(p, 0.0) for p in _WAITS) > 0.5 * one.total for one in rest)
 
 
 def _slow(all_paces: Sequence[Pace]) -> list[Pace]:

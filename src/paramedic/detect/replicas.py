@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from paramedic.detect.conduct import (
@@ -17,13 +17,14 @@ from paramedic.detect.conduct import (
     conducts,
     finding,
     items,
+    natural,
 )
 from paramedic.detect.hang import listed
 from paramedic.detect.learning import rates_shown
 from paramedic.detect.once import once
 from paramedic.detect.recordings import odd_ones
 from paramedic.detect.sentinels import values_of
-from paramedic.knowledge import Rule
+from paramedic.knowledge import Rule, load_taxonomy
 from paramedic.model import Finding, Run
 
 _PERSISTS = 2
@@ -253,10 +254,22 @@ def rates_unlike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
     ranks = conducts(run)
     rates = {rank: tuple(sorted(one.rates.items())) for rank, one in ranks.items()}
     began_alike = len({one[:1] for one in rates.values()}) == 1 and not by_engine(ranks)
-    if (are_replicas(run) or began_alike) and all(rates.values()) and len(set(rates.values())) > 1:
-        who = odd_ones(rates)
-        shown = sorted({f"{values[0]:g}" for one in rates.values() for _, values in one[-1:] if values})
-        yield finding(rule, ranks, who, {"rates": " and ".join(shown[:3])}, rates_shown)
+    alike = are_replicas(run)
+    if not (alike or began_alike) or not all(rates.values()) or len(set(rates.values())) == 1:
+        return
+    shown = sorted({f"{values[0]:g}" for one in rates.values() for _, values in one[-1:] if values})
+    one = finding(
+        rule, ranks, odd_ones(rates) or _never_advanced(ranks), {"rates": " and ".join(shown[:3])}, rates_shown
+    )
+    yield one if alike else replace(one, symptom=load_taxonomy().symptom("silent-wrong-result"))
+
+
+def _never_advanced(ranks: Mapping[int, Conduct]) -> list[int]:
+    """Whose schedule stands still while the others' goes on."""
+    calls = {
+        rank: sum(natural(row.get("calls")) for row in items(one.raw.get("schedules"))) for rank, one in ranks.items()
+    }
+    return sorted(rank for rank, count in calls.items() if not count) if any(calls.values()) else []
 
 
 def norms_unlike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
