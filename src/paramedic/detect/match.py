@@ -14,6 +14,8 @@ from paramedic.model import Event, Evidence, Finding, Run, is_own
 from paramedic.prefilter import Prefilter
 
 _RANKS = re.compile(r"(?<!\d)\d{1,7}(?!\d)")
+_TASKS = re.compile(r"/task:(\d{1,7})(?!\d)")
+"""How TensorFlow and JAX name a rank: `/job:worker/replica:0/task:3`."""
 MAX_MESSAGE = 1_200
 """So much of a message is read for what it says about the cause."""
 _PID = re.compile(r"\d{1,10}")
@@ -61,7 +63,9 @@ def finding(rule: Rule, event: Event, fields: Mapping[str, str], rank_of_pid: Ma
     """A finding on one event. The message itself may name the rank, its process, or the ranks that are missing."""
     ranks: tuple[int, ...] = () if event.rank is None else (event.rank,)
     if "accused" in fields:
-        ranks = tuple(sorted({int(r) for r in _RANKS.findall(fields["accused"])[:4096]}))
+        tasks = _TASKS.findall(fields["accused"])
+        ranks = tuple(sorted({int(r) for r in (tasks or _RANKS.findall(fields["accused"]))[:4096]}))
+        fields = {**fields, "accused": ", ".join(map(str, ranks))} if tasks else fields
     elif _RANKS.fullmatch(fields.get("rank", "")):
         ranks = (int(fields["rank"]),)
     elif not ranks:
