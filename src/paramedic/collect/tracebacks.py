@@ -81,6 +81,7 @@ class Traceback:
     child: int | None = None
     """The number of torch.multiprocessing's child that raised it."""
     _margin: str = ""
+    _indent: str = ""
     _path: str = ""
     _width: int = 0
     _graph: int = 0
@@ -102,6 +103,8 @@ class Traceback:
             self._take_escaped(text[at:])
         elif not self.group and at <= _WIDEST_PREFIX and text[:at].strip():
             self._margin = _shape(text[:at])
+        elif not self.group and 0 < at <= _WIDEST_PREFIX:
+            self._indent = text[:at]
         return self
 
     @classmethod
@@ -136,6 +139,8 @@ class Traceback:
         self.last_line = number
         if self._margin and _shape(text[: len(self._margin)]) == self._margin:
             text = text[len(self._margin) :]  # a logger has put its time and level before every line
+        if self._indent:
+            text = text.removeprefix(self._indent)  # pip and others indent what a process of theirs has said
         if self.group:
             return self._in_group(text, number)
         take: Callable[[str, int, bool], bool] = getattr(self, f"_in_{self._state}")

@@ -56,7 +56,7 @@ def crashed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]
     spoken = {r for one in found if one.severity == "error" and one.symptom != "native-crash" for r in one.ranks}
 
     def wanted(event: Event) -> bool:
-        return _signal(event) in _CRASHES and not (_signal(event) == signal.SIGABRT and event.rank in spoken)
+        return _signal(event) in _CRASHES and not (_signal(event) == signal.SIGABRT and _rank(event) in spoken)
 
     for one in _ended(run, rule, wanted):
         full = one.fields["ending"] == "SIGBUS"  # a mapped page that could not be had: mostly /dev/shm

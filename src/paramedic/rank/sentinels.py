@@ -17,6 +17,7 @@ _SHARE = 0.002  # of the time, for each sentinel
 _AT_LEAST = 0.2  # seconds between two looks
 _KEPT = 64
 _SERIES = ("loss", "gradient_norm", "clipped_norm")
+_EVERY, _EARLY = 16, (1, 2, 4, 8)  # steps at which agreement is looked for
 _PARAMETERS_A_STEP = 1 << 15  # on average, looked at for agreement
 
 
@@ -65,14 +66,16 @@ class Sentinels:
         """A sum of all bits of the parameters, at steps that are the same on every rank."""
         self.take("agreement", self._digested)
         step = self.agent.steps
+        if step % _EVERY and step not in _EARLY:
+            return
         for number, reference in enumerate(self.models):
             model = reference()
             parameters = [p for p in map(local, model.parameters()) if p is not None] if model is not None else []
             size = sum(p.numel() for p in parameters)
-            every = 16
+            every = _EVERY
             while every * _PARAMETERS_A_STEP < size:
                 every *= 2
-            if parameters and (step % every == 0 or step in (1, 2, 4, 8)):
+            if parameters and (step % every == 0 or step in _EARLY):
                 torch = sys.modules["torch"]
                 with torch.no_grad():
                     sums = torch.stack([bits(torch, p).sum(dtype=torch.int64) for p in parameters])
