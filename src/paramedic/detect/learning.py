@@ -103,15 +103,13 @@ def accumulated_undivided(run: Run, rule: Rule, found: Sequence[Finding]) -> Ite
     orders = {one.usual_order() for one in ranks.values()}
     order = orders.pop() if len(orders) == 1 else ""
     parts = len(re.findall(r"[fn]b", order))
-    first = [next(iter(items(one.raw.get("optimizers"))), {}) for one in ranks.values()]
+    used = [items(one.raw.get("optimizers")) for one in ranks.values()]
     if parts < 2 or by_engine(ranks) or any(one.factors for one in ranks.values()) or set("cxu") & set(order):
         return
-    if any(natural(row.get("scaled")) for row in first) or any(
-        len(items(one.raw.get("optimizers"))) > 1 for one in ranks.values()
-    ):
+    if any(len(optimizers) != 1 for optimizers in used):
         return
     one = finding(rule, ranks, [], {"parts": str(parts), "place": ranks[min(ranks)].place("b")})
-    yield one if all(row.get("type") in _PLAIN for row in first) else replace(one, severity="warning")
+    yield one if all(optimizers[0].get("type") in _PLAIN for optimizers in used) else replace(one, severity="warning")
 
 
 def clipped_hard(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

@@ -181,7 +181,7 @@ class Conduct:
             self._sum("at step")
             self._look(one, optimizer, step)
             self._modes()
-            self.said["aids"] = _aids(sys.modules["torch"])
+            self.said["aids"] = _aids(sys.modules["torch"], self.said.get("aids", {}))
         for reference, said in self.models:
             if (model := reference()) is not None and not model.training:
                 said["steps_in_eval"] += 1
@@ -487,12 +487,12 @@ def _planned(scheduler: Any) -> int:
     return 0
 
 
-def _aids(torch: Any) -> dict[str, Any]:
-    """What helps to find errors, and costs time; and how many threads there are to how many cores."""
+def _aids(torch: Any, before: dict[str, Any]) -> dict[str, Any]:
+    """What helps to find errors, and costs time, at every look; and how many threads there are to how many cores."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 0
     return {
-        "anomaly": bool(torch.is_anomaly_enabled()),
-        "profiler": bool(torch.autograd._profiler_enabled()),
+        "anomaly": before.get("anomaly", True) and bool(torch.is_anomaly_enabled()),
+        "profiler": before.get("profiler", True) and bool(torch.autograd._profiler_enabled()),
         "threads": int(torch.get_num_threads()),
         "cores": cores,
     }
