@@ -32,13 +32,17 @@ ANOTHER_FIX_FIRST = {
     "rendezvous-timeout": "whether the nodes reach each other is asked before whether all were started",
     "segfault-faulthandler": "most native crashes are binaries that do not fit; this one is a planted bug in own code",
     "gpu-illegal-access": "a kernel that writes out of bounds looks like a failing device; both are offered",
-    "missing-api": "another version is offered before another call",
+    "monitored-barrier": "equal calls are asked for before equal work",
+    "size-mismatch-abort": "equal calls are asked for before equal sizes",
     "unused-parameter": "using all parameters in the loss is offered before find_unused_parameters",
 }
 """Cases whose true fix is offered, but not as the first one, and why."""
 
 
-FIX_NOT_OFFERED = {"detail-ddp-crash": "that TORCH_DISTRIBUTED_DEBUG is what crashes is not known to any rule"}
+FIX_NOT_OFFERED = {
+    "detail-ddp-crash": "that TORCH_DISTRIBUTED_DEBUG is what crashes is not known to any rule",
+    "missing-api": "another version, or other code; that the call is one of a distributed library's is not told apart",
+}
 MISSED: dict[str, str] = {}
 """What is not recognised yet, and why."""
 
