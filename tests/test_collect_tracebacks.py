@@ -562,3 +562,10 @@ def test_the_frames_of_a_notebook(tracebacks: Tracebacks) -> None:
 def test_what_a_cut_off_traceback_was_about_to_raise(tracebacks: Tracebacks, last: str, said: str) -> None:
     (event,) = tracebacks("\n".join([*BODY[:4], last]))
     assert event.text == said
+
+
+def test_a_traceback_that_pip_has_indented_ends_with_its_own_exception(tracebacks: Tracebacks) -> None:
+    quoted = ["      " + line for line in trace("ModuleNotFoundError: No module named 'torch'")]
+    lines = ["  error: subprocess-exited-with-error", *quoted, "      [end of output]", "error: it failed"]
+    (one,) = tracebacks("\n".join(lines))
+    assert one.text == "ModuleNotFoundError: No module named 'torch'"

@@ -383,3 +383,31 @@ def test_a_model_that_differs_on_one_of_three_ranks_names_it(said: Said) -> None
 def test_of_two_unlike_models_nobody_knows_which_is_right(said: Said) -> None:
     unlike = "RuntimeError: [1]: params[0] in this process with sizes [7, 4] appears not to match sizes of the same param in process 0."
     assert said(of(1, trace(unlike)) + of(0, trace(CLOSED))).ranks == ()
+
+
+def test_a_log_that_is_called_by_a_number_is_nobodys_but_beside_others_that_count(tmp_path: Path) -> None:
+    (tmp_path / "013.log").write_text("RuntimeError: CUDA error: uncorrectable ECC error encountered\n")
+    alone = diagnose(tmp_path / "013.log").verdict
+    assert alone is not None
+    assert alone.ranks == ()
+    for rank in range(2):
+        text = "step 1\n" if rank == 0 else "RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
+        (tmp_path / "run").mkdir(exist_ok=True)
+        (tmp_path / "run" / f"{rank}.log").write_text(text)
+    counted = diagnose(tmp_path / "run").verdict
+    assert counted is not None
+    assert counted.ranks == (1,)
+
+
+def test_an_abort_after_the_watchdogs_timeout_is_no_crash_though_the_rank_is_only_named_in_its_group(
+    said: Said,
+) -> None:
+    words = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=412, OpType=ALLREDUCE, Timeout(ms)=600000)"
+    timeout = f"[E ProcessGroupNCCL.cpp:828] [Rank 1] {words} ran for 600031 milliseconds before timing out.\n"
+    end = "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -6) local_rank: 1 (pid: 70222) of binary: python\n"
+    assert said(timeout + end).symptom == "collective-hang"
+
+
+def test_an_ecc_error_without_a_rank_is_that_of_the_one_that_was_aborted(said: Said) -> None:
+    error = "[E ProcessGroupNCCL.cpp:916] [Rank 1] NCCL watchdog thread terminated with exception: CUDA error: uncorrectable ECC error encountered\n"
+    assert said(error + table((1, -6, 5121))).ranks == (1,)

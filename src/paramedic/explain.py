@@ -340,7 +340,8 @@ def _earliest(merged: Sequence[Finding]) -> Finding:
 def _with_rank_of_exit(first: Finding, errors: Sequence[Finding]) -> Finding:
     """A crash line without a rank, and exactly one rank that ended by a signal of its own: they belong together."""
     ends = {r for f in errors if f.evidence[0].event.kind == "exit" and f.consequence == "never" for r in f.ranks}
-    if first.symptom not in ("native-crash", "host-out-of-memory") or len(ends) != 1:
+    nobodys = first.symptom == "accelerator-fault" and not first.ranks
+    if len(ends) != 1 or not (nobodys or first.symptom in ("native-crash", "host-out-of-memory")):
         return first
     return replace(first, ranks=tuple(ends), scope="rank")
 

@@ -109,7 +109,7 @@ def _run(reads: Sequence[LogRead], skipped: list[Skipped]) -> Run:
 
 def _read(item: Input, shown: str, prefilter: Prefilter) -> Read:
     place = place_of(item.name)
-    source = Source(shown, "log", None if place.group else place.rank, place.host, place.attempt)
+    source = Source(shown, "log", None if place.group is not None else place.rank, place.host, place.attempt)
     try:
         head = head_of(item)
         if (other := _no_log(item, head, source, place)) is not None:

@@ -29,7 +29,7 @@ class Place:
     pod: str | None = None
     """The pod's role, `worker`: where there is a master, too, the master is rank 0."""
     group: str | None = None
-    """`slurm-4711_` before a number that is only a rank if others of this name count from 0."""
+    """`slurm-4711_`, or a folder, before a number that is only a rank if others of this name count from 0."""
 
 
 _PACKED = r"(?:\.(?:gz|zst|bz2|xz))?$"
@@ -43,8 +43,9 @@ _PATHS = (
     re.compile(r"(?:^|/)rank[._-]?(?P<rank>\d{1,6})/[^/]+$", re.I),
     re.compile(r"\.prterun-[\w.-]{1,80}@\d{1,5}\.(?P<rank>\d{1,6})\.(?:out|err)" + _PACKED),
     re.compile(r"(?:^|[/._-])(?P<pod>master|chief|worker)-(?P<rank>\d{1,5})(?:-[a-z0-9]{5})?" + _LOG),
-    # A bare number is a rank, but from four digits on rather a job's id (`sbatch --output=%j.out`).
-    re.compile(r"(?:^|/)(?:(?:task|proc|process|worker|log)[._-])?(?P<rank>0\d{1,4}|\d{1,3})" + _LOG),
+    re.compile(r"(?:^|/)(?:task|proc|process|worker|log)[._-](?P<rank>0\d{1,4}|\d{1,3})" + _LOG),
+    # A bare number may be a rank if others count with it; from four digits on it is rather a job's (sbatch's %j.out).
+    re.compile(r"(?P<group>^|^.*/)(?P<rank>0\d{1,4}|\d{1,3})" + _LOG),
     re.compile(r"(?P<group>(?:^|/)[A-Za-z][\w.]{0,60}?[-_.]\d{2,12}[-_.](?:task[-_.]?)?)(?P<rank>\d{1,4})" + _LOG),
     re.compile(
         r"(?:^|/)(?:[\w.]{1,60}[-_.]\d{2,12}[-_.])?(?P<host>(?:node|host|gpu|nid|cn|compute|ip)-?\d[\w-]{0,40})" + _LOG

@@ -53,10 +53,13 @@ def killed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
 
 def crashed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """An abort is also how a process ends on purpose when it has said what is wrong, as torch's watchdog does."""
-    spoken = {r for one in found if one.severity == "error" and one.symptom != "native-crash" for r in one.ranks}
+    other = [one for one in found if one.severity == "error" and one.symptom != "native-crash"]
+    spoken = {rank for one in other for rank in one.ranks}
+    nameless = {(one.evidence[0].event.source, one.attempt) for one in other if _is_timeout_of_anybody(one)}
 
     def wanted(event: Event) -> bool:
-        return _signal(event) in _CRASHES and not (_signal(event) == signal.SIGABRT and _rank(event) in spoken)
+        told = _rank(event) in spoken or (event.source, event.attempt) in nameless
+        return _signal(event) in _CRASHES and not (_signal(event) == signal.SIGABRT and told)
 
     for one in _ended(run, rule, wanted):
         full = one.fields["ending"] == "SIGBUS"  # a mapped page that could not be had: mostly /dev/shm
@@ -87,6 +90,11 @@ def wordless(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding
         missed = all(f.symptom in _VICTIMS and f.consequence == "possible" and f.ranks for f in errors)
         sure = bool(errors) and missed and bool(one.ranks)
         yield replace(one, confidence=_MISSED_BY_PEERS) if sure else one
+
+
+def _is_timeout_of_anybody(one: Finding) -> bool:
+    """The watchdog names the rank within its group, which may be another than the job's."""
+    return not one.ranks and one.symptom in ("collective-hang", "rendezvous-setup-hang") and bool(one.evidence)
 
 
 def _may_be_of_anybody(one: Finding) -> bool:
