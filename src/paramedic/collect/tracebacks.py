@@ -27,10 +27,11 @@ _ACTOR = re.compile(r"^\s*(pid|ip): ([\w.:-]{1,64})$", re.M)
 _GRAPH_END = re.compile(r"\[Op:\w{1,200}\]")
 _GRAPH_LINES = 200
 _SAID_BELOW = re.compile(r"in user code:$|Exception encountered when calling .{1,200}$")
-_TASKS = re.compile(
+_MORE_OF_IT = re.compile(
     r"/job:\w{1,40}/replica:\d{1,7}/task:\d{1,7}\s*$|# of tasks that reached |The first task at the barrier: "
+    r"|The actor (?:is dead|died) because "
 )
-"""How the coordination service of TensorFlow and JAX goes on in a message of several lines."""
+"""How the coordination service of TensorFlow and JAX, and Ray, go on in a message of several lines."""
 _WIDEST_PREFIX = 200
 _BOX = re.compile(r"^\s*[╭+][─-]{2,} ?" + re.escape(START) + r" ?[─-]{2,}[╮+]\s*$")
 _BOX_FRAME = re.compile(r"^(\S.{0,500}?):(\d{1,9}) in (\S.{0,200})$")
@@ -229,7 +230,7 @@ class Traceback:
             self._chained(text)
         elif self._wrapped(text):
             self.exceptions[-1] += " " + text.strip()
-        elif text[0] in " \t" or (by_torch and _goes_on(text)) or _TASKS.match(text):
+        elif text[0] in " \t" or (by_torch and _goes_on(text)) or _MORE_OF_IT.match(text):
             if not self._frame(text):
                 self._add(text)
         else:
