@@ -110,6 +110,8 @@ class Peeled(NamedTuple):
 _TORCH = re.compile(r"\[rank(\d{1,6})\]:[ \t]?")
 _BURIED = 160  # so far behind other prefixes `[rankN]:` may stand
 _TEE = re.compile(r"\[(?:default|trainer|worker)(\d{1,5})\]:")
+_TORCHX = re.compile(r"([\w.]{1,60})/(\d{1,5}) (?=\[(?:default|trainer|worker)\d)")
+"""Role and node, as torchx writes them before what torchrun tees."""
 _MPIRUN = re.compile(
     r"(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d [\d:]{8} \d{4} ?)?"
     r"\[(?:[\w.-]{1,100}@)?(?:\d{1,9},)?(?:rank )?(\d{1,6})\](?:\[([\w.-]{1,80}):\d{1,9}\])?<std(?:out|err|diag)>: ?"
@@ -213,6 +215,8 @@ class Prefixes:
         head = line[:_BURIED]
         if "<std" in head and (found := _MPIRUN.match(line)):
             rank, by, stream, line = int(found[1]), "launcher", found[2] or stream, line[found.end() :]
+        if "/" in head and (found := _TORCHX.match(line)):
+            stream, line = f"{found[1]}-{found[2]}", line[found.end() :]
         if line.startswith("[") and (found := _TEE.match(line)):
             rank, by, line = int(found[1]), "tee", line[found.end() :]
             if len(self._local) < _MANY:
