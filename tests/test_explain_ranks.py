@@ -386,13 +386,13 @@ def test_of_two_unlike_models_nobody_knows_which_is_right(said: Said) -> None:
 
 
 def test_a_log_that_is_called_by_a_number_is_nobodys_but_beside_others_that_count(tmp_path: Path) -> None:
-    (tmp_path / "013.log").write_text("RuntimeError: CUDA error: uncorrectable ECC error encountered\n")
+    error = "RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
+    (tmp_path / "013.log").write_text(error)
     alone = diagnose(tmp_path / "013.log").verdict
     assert alone is not None
     assert alone.ranks == ()
-    for rank in range(2):
-        text = "step 1\n" if rank == 0 else "RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
-        (tmp_path / "run").mkdir(exist_ok=True)
+    (tmp_path / "run").mkdir()
+    for rank, text in enumerate(("step 1\n", error)):
         (tmp_path / "run" / f"{rank}.log").write_text(text)
     counted = diagnose(tmp_path / "run").verdict
     assert counted is not None

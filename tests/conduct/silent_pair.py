@@ -29,8 +29,7 @@ class Net(nn.Module):
         return self.head(features.detach() if fault == "cut off" else features)
 
 
-unused = fault == "cut off"
-model = DistributedDataParallel(Net(), find_unused_parameters=unused)
+model = DistributedDataParallel(Net(), find_unused_parameters=fault == "cut off")
 critic = nn.Linear(2, 1)
 judge = critic if fault == "critic alone" else DistributedDataParallel(critic)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
@@ -42,7 +41,7 @@ own = torch.Generator().manual_seed(rank)
 shuffled = DataLoader(rows, 8, shuffle=True, generator=own)
 loader = shuffled if fault == "same rows" else DataLoader(rows, 8, sampler=sampler)
 torch.autograd.set_detect_anomaly(fault == "anomaly")
-done, best = 0, model.state_dict()
+best = model.state_dict()
 for epoch in range(steps // 8):
     sampler.set_epoch(epoch)
     batches = iter(loader)

@@ -215,7 +215,7 @@ class Prefixes:
         head = line[:_BURIED]
         if "<std" in head and (found := _MPIRUN.match(line)):
             rank, by, stream, line = int(found[1]), "launcher", found[2] or stream, line[found.end() :]
-        if "/" in head and (found := _TORCHX.match(line)):
+        if "/" in head and " [" in head and (found := _TORCHX.match(line)):
             stream, line = f"{found[1]}-{found[2]}", line[found.end() :]
         if line.startswith("[") and (found := _TEE.match(line)):
             rank, by, line = int(found[1]), "tee", line[found.end() :]

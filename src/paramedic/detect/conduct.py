@@ -189,10 +189,7 @@ def _look(one: Mapping[str, Any]) -> Look:
 
 
 def _loader(one: Mapping[str, Any], called: int) -> Loader:
-    evaluations = [
-        (natural(row.get("step")), natural(row.get("batches")), row.get("from"), row.get("to", called))
-        for row in items(one.get("evaluations"))
-    ]
+    evaluations = (_evaluation(row, called) for row in items(one.get("evaluations")))
     return Loader(
         place=str(one.get("place") or ""),
         sampler=str(one.get("sampler") or ""),
@@ -207,12 +204,14 @@ def _loader(one: Mapping[str, Any], called: int) -> Loader:
         begun=natural(one.get("begun")),
         rows=numbers(one.get("rows")),
         passed=numbers(one.get("passed")),
-        evaluations=tuple(
-            Evaluation(step, batches, max(0, natural(after) - natural(before)))
-            for step, batches, before, after in evaluations
-            if batches
-        ),
+        evaluations=tuple(done for done in evaluations if done.batches),
     )
+
+
+def _evaluation(row: Mapping[str, Any], called: int) -> Evaluation:
+    """One after which nothing was trained lasts until the end: so do its collectives."""
+    calls = natural(row.get("to", called)) - natural(row.get("from"))
+    return Evaluation(natural(row.get("step")), natural(row.get("batches")), max(0, calls))
 
 
 def _model(one: Mapping[str, Any]) -> Model:

@@ -267,18 +267,15 @@ def _end(case: Case) -> str:
     return _ENDS["" if case.synthetic else case.expect.exit]
 
 
-def _weighted(scored: Sequence[Scored]) -> dict[str, float]:
+def _weighted(scored: list[Scored]) -> dict[str, float]:
     """Over the symptoms that both the study and these cases have."""
     faults = load_priors().faults
-    groups = _by(
-        [one for one in scored if one.recording.truth], lambda one: str(one.recording.case.truth.symptom), None
-    )
-    of = sum(faults.get(symptom, 0) for symptom in groups)
-    names = ("symptom", "cause_1", "cause_3", "ranks")
+    groups = _by(scored, lambda one: str(one.recording.case.truth.symptom), faults)
+    of = sum(faults[symptom] for symptom in groups)
+    names = ("symptom", "cause_1", "cause_3", "ranks") if of else ()
     return {
-        name: sum(faults.get(s, 0) * (getattr(one, name) or 0) / one.n for s, one in groups.items()) / of
+        name: sum(faults[symptom] * (getattr(one, name) or 0) / one.n for symptom, one in groups.items()) / of
         for name in names
-        if of
     }
 
 
