@@ -449,9 +449,18 @@ def test_a_programs_own_tag_names_the_rank_but_stays_in_the_text(read: ReadLog, 
     assert (event.rank, event.text) == (3, line)
 
 
-def test_the_rank_within_a_process_group_is_another_number(read: ReadLog) -> None:
-    line = "[E ProcessGroupNCCL.cpp:458] [Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9, OpType=ALLREDUCE, Timeout(ms)=1800000) ran for 1800123 milliseconds before timing out."
-    assert Prefixes().peel(line).rank is None
+OLD_WATCHDOG = "[E ProcessGroupNCCL.cpp:458] [Rank {r}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={seq}, OpType=ALLREDUCE, Timeout(ms)=1800000) ran for 1800123 milliseconds before timing out.\n"
+
+
+def test_the_watchdogs_rank_is_the_jobs_where_each_is_named_once(read: ReadLog) -> None:
+    found = read("".join(OLD_WATCHDOG.format(r=rank, seq=9) for rank in (0, 3, 3)))
+    assert [e.rank for e in found.events if e.kind == "line"] == [0, 3, 3]
+
+
+def test_the_rank_within_one_of_several_process_groups_is_another_number(read: ReadLog) -> None:
+    twice = read("".join(OLD_WATCHDOG.format(r=3, seq=seq) for seq in (9, 11)))
+    parallel = read("> initializing tensor model parallel with size 2\n" + OLD_WATCHDOG.format(r=3, seq=9))
+    assert {e.rank for found in (twice, parallel) for e in found.events if e.kind == "line"} == {None}
 
 
 def test_two_messages_on_one_line_are_two(read: ReadLog) -> None:

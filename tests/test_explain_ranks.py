@@ -408,6 +408,18 @@ def test_an_abort_after_the_watchdogs_timeout_is_no_crash_though_the_rank_is_onl
     assert said(timeout + end).symptom == "collective-hang"
 
 
+def test_old_watchdogs_show_who_did_not_come_or_stands_elsewhere(said: Said) -> None:
+    words = "[E ProcessGroupNCCL.cpp:828] [Rank {r}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={seq}, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 60003{r} milliseconds before timing out.\n"
+    size = "| distributed init (rank 0): env://, world_size: 4\n"
+    absent = said(size + "".join(words.format(r=rank, seq=412) for rank in (0, 1, 3)))
+    behind = said(size + "".join(words.format(r=rank, seq=412 - (rank == 2)) for rank in range(4)))
+    assert absent.ranks == behind.ranks == (2,)
+
+
+def test_nobody_is_accused_where_one_of_an_unknown_number_waited(said: Said) -> None:
+    assert said(WATCHDOG.format(r=1)).ranks == ()
+
+
 def test_an_ecc_error_without_a_rank_is_that_of_the_one_that_was_aborted(said: Said) -> None:
     error = "[E ProcessGroupNCCL.cpp:916] [Rank 1] NCCL watchdog thread terminated with exception: CUDA error: uncorrectable ECC error encountered\n"
     assert said(error + table((1, -6, 5121))).ranks == (1,)

@@ -85,7 +85,7 @@ def ranks_of_places(places: Sequence[Place]) -> list[int | None]:
 
 # -- lines ---------------------------------------------------------------------------------------------------------
 
-By = Literal["torch", "tee", "launcher", "process", "host", "said", "echo", ""]
+By = Literal["torch", "tee", "launcher", "process", "host", "said", "group", "echo", ""]
 Who = tuple[By, int | None, str]
 """What tells the speakers of a file apart: the kind of prefix, its number, and the host, pod or process beside it."""
 
@@ -102,7 +102,7 @@ class Peeled(NamedTuple):
     @property
     def who(self) -> Who:
         """Lines of one speaker have the same. What a program says of itself within a line is no prefix."""
-        if self.by == "said":
+        if self.by in ("said", "group"):
             return ("host" if self.stream else ""), None, self.stream
         return self.by, self.rank, self.stream
 
@@ -134,6 +134,9 @@ _SAID = re.compile(
     r"^[\d:.,TZ+/ -]{0,40}(?:\[[^\]\n]{1,80}\][ :]{0,2}|[A-Z]{4,8}[ :]{1,2}){0,4}"
     r"\[(?:[Rr]ank|RANK|process|proc)[ :=#]{0,2}(\d{1,6})\]"
 )
+_IN_GROUP = re.compile(r"\[Rank (\d{1,6})\] (?=(?:NCCL )?[Ww]atchdog )(.{0,400})")
+"""Torch before 2.2 wrote no `[rank3]:`; its watchdog names the rank in its process group, as all such jobs with one."""
+_MANY_GROUPS = re.compile(r"megatron|(?:model|tensor|pipeline|sequence|expert)[-_ ]?(?:model[-_ ])?parallel", re.I)
 _SRUN = re.compile(r"[ \t]{0,6}(\d{1,6}):(?: |$)")
 _OUTER = {
     "srun": _SRUN,
@@ -177,12 +180,16 @@ class Prefixes:
     _snippet: dict[str, int] = field(default_factory=dict)
     _local: dict[str, int] = field(default_factory=dict)
     _first_on: dict[str, int] = field(default_factory=dict)
+    _in_group: dict[int, str] = field(default_factory=dict)
+    _groups: bool = False
+    """Ranks in process groups are those of the job no longer: there are several groups."""
 
     @classmethod
     def of(cls, sample: Sequence[str]) -> Prefixes:
         """What labels every line. Numbered text looks like `srun -l`, but its numbers only ever grow."""
         lines = [line for raw in sample if (line := bare(plain(raw))).strip() and not line.startswith(_LAUNCHERS_OWN)]
-        return cls(next((kind for kind in _OUTER if len(lines) >= 3 and _labels(kind, lines)), ""))
+        outer = next((kind for kind in _OUTER if len(lines) >= 3 and _labels(kind, lines)), "")
+        return cls(outer, _groups=any(_MANY_GROUPS.search(line[:500]) for line in lines))
 
     @property
     def srun(self) -> bool:
@@ -228,6 +235,10 @@ class Prefixes:
             rank, by, line = int(found[1]), "torch", line[found.end() :]
         elif by in ("", "host") and (said := _said(head)) is not None:
             rank, by = said, "said"
+        elif by in ("", "host") and "[Rank " in head and (found := _IN_GROUP.search(line)):
+            rank, by = int(found[1]), "group"
+            if len(self._in_group) < _MANY and self._in_group.setdefault(rank, found[2]) != found[2]:
+                self._groups = True
         return rank, by, stream, line
 
     def _of_actor(self, found: re.Match[str], text: str) -> Peeled:
@@ -287,11 +298,11 @@ class Prefixes:
                 known.add(offset)
 
     def _seen(self, rank: int | None, by: By, stream: str) -> None:
-        if rank is not None and by not in ("", "said") and len(self.ranks) < _ENOUGH:
+        if rank is not None and by not in ("", "said", "group") and len(self.ranks) < _ENOUGH:
             self.ranks.add(rank)
             if by == "torch":
                 self.torch_ranks.add(rank)
-        if stream and by in ("torch", "tee", "host", "said") and len(self._in_stream) < _MANY:
+        if stream and by in ("torch", "tee", "host", "said", "group") and len(self._in_stream) < _MANY:
             spoken = self._in_stream.setdefault(stream, set())
             if by == "torch" and rank is not None and len(spoken) < _ENOUGH:
                 spoken.add(rank)
@@ -305,8 +316,8 @@ class Prefixes:
         by, rank, stream = who
         if by == "":
             return of_file
-        if by == "said":
-            return rank if of_file is None else of_file
+        if by in ("said", "group"):
+            return of_file if of_file is not None or (by == "group" and self._groups) else rank
         if by == "process":
             return rank if rank is not None else self.rank_of_process(stream)
         if by == "host":

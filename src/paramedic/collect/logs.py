@@ -458,7 +458,7 @@ class _Scan:
                 progress.setdefault(rank if named is None else named, []).append(item)
         for rank, found in progress.items():
             number, raw, peeled = found[0]
-            prefixed = peeled.by not in ("", "said")
+            prefixed = peeled.by not in ("", "said", "group")
             whose = peeled if prefixed or rank is None else Peeled(rank, "said", peeled.text)
             self._event(
                 "progress", whose, number, raw,

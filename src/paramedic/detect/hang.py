@@ -60,7 +60,7 @@ def rank_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
             continue
         waits = _waits([*victims, *_of(errors, "communication-runtime-error")])
         missing = _few_of(expected, {one.rank for one in waits if one.rank in waiting or one.place}, waiting)
-        if few(missing, waiting):
+        if few(missing, waiting) and (run.world_size or len(waiting) > 1 or missing <= {*run.ranks_seen}):
             yield _accusation(run, rule, events, missing, waiting)
         elif odd := _elsewhere(waits):
             theirs = [one.event for one in waits if one.rank in odd]
