@@ -420,6 +420,59 @@ def test_nobody_is_accused_where_one_of_an_unknown_number_waited(said: Said) -> 
     assert said(WATCHDOG.format(r=1)).ranks == ()
 
 
+def test_a_rank_that_says_it_never_came_to_the_call_is_the_one_awaited(said: Said) -> None:
+    told = "[rank0]:[E214 06:31:13.002401090 ProcessGroupNCCL.cpp:1743] [PG ID 0 PG GUID 0(default_pg) Rank 0] Received a dump signal due to a collective timeout from rank 3 and we will try our best to dump the debug info. Last enqueued NCCL work: {}, last completed NCCL work: 23.\n"
+    waiting = "".join(WATCHDOG.format(r=rank) for rank in range(1, 4))
+    assert said(waiting + told.format(23)).ranks == (0,)
+
+
+def test_a_traceback_without_a_name_is_of_the_one_rank_that_ended_before_the_others_were_closed(said: Said) -> None:
+    end = "[2024-06-12 09:18:45,218] torch.distributed.elastic.multiprocessing.api: [ERROR] failed (exitcode: 1) local_rank: 1 (pid: 9120) of binary: /opt/bin/python\n"
+    found = said(steps(0, 1) + trace("OSError: [Errno 28] No space left on device") + closing(9121, 9122) + end)
+    assert found.ranks == (1,)
+
+
+def test_a_local_rank_is_no_rank_where_there_are_several_nodes(said: Said) -> None:
+    end = "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -9) local_rank: 2 (pid: 4711) of binary: /usr/bin/python\n"
+    assert said(steps(0) + end).ranks == (2,)
+    assert said("torchrun --nnodes=2 --node-rank=1 train.py\n" + steps(0) + end).ranks == ()
+
+
+def test_sruns_tasks_are_launchers_where_torchrun_tells_of_its_ranks(said: Said) -> None:
+    rows = table((3, -9, 71606))
+    killed = "slurmstepd: error: Detected 1 oom_kill event in StepId=88410.0. Some of the step tasks have been OOM Killed.\nsrun: error: node-01: task 1: Out Of Memory\n"
+    assert said(rows + killed).ranks == (3,)
+    assert said(killed).ranks == (1,)
+
+
+def test_an_abort_after_the_watchdogs_words_is_its_echo_under_deepspeed_too(said: Said) -> None:
+    end = "[2024-09-23 14:40:52,540] [ERROR] [launch.py:325:sigkill_handler] ['/usr/bin/python3', '-u', 'train.py', '--local_rank=3'] exits with return code = -6\n"
+    everybody = "".join(WATCHDOG.format(r=rank) for rank in range(4))
+    assert said(everybody + end).symptom == "collective-hang"
+    assert said(steps(0) + end).symptom == "native-crash"
+
+
+def test_nccls_processes_are_known_by_what_they_send_and_by_their_devices(said: Said) -> None:
+    sends = "".join(
+        f"n1:{4000 + r}:90 [{r}] NCCL INFO Channel 22/0 : {r}[{r}] -> {r + 1}[{r + 1}] via P2P/CUMEM/read\n"
+        for r in range(3)
+    )
+    full = "n1:4003:91 [3] include/alloc.h:178 NCCL WARN Cuda failure 'out of memory'\n"
+    assert said(sends + full).ranks == (3,)
+    other_group = "n1:4001:90 [1] NCCL INFO Channel 00/0 : 0[1] -> 1[3] via P2P/CUMEM/read\n"
+    assert said(sends + other_group + full).ranks == ()
+
+
+def test_who_is_counted_and_never_heard_is_the_one_that_did_not_join(said: Said) -> None:
+    joined = "Initializing distributed: GLOBAL_RANK: 0, MEMBER: 1/2\n"
+    assert said(
+        joined
+        + trace(
+            "torch.distributed.DistStoreError: Timed out after 1801 seconds waiting for clients. 1/2 clients joined."
+        )
+    ).ranks == (1,)
+
+
 def test_an_ecc_error_without_a_rank_is_that_of_the_one_that_was_aborted(said: Said) -> None:
     error = "[E ProcessGroupNCCL.cpp:916] [Rank 1] NCCL watchdog thread terminated with exception: CUDA error: uncorrectable ECC error encountered\n"
     assert said(error + table((1, -6, 5121))).ranks == (1,)

@@ -69,6 +69,8 @@ class Failure:
     traceback_line: int = 0
     first_observed: bool = False
     line: int = 0
+    by_srun: bool = False
+    """The number is that of a task: of a rank, or of a launcher."""
 
 
 def starts_table(text: str) -> bool:
@@ -180,7 +182,7 @@ def other_ends(text: str, number: int) -> list[Failure]:
         return [Failure(int(found[1]), int(found[1]), int(found[2]), -1 - int(found[1]), line=number)]
     if "srun: error: " in text and (found := _SRUN.search(text)) is not None:
         code = _SIGNALS[found[3]]
-        return [Failure(rank, 0, code, -1 - rank, found[1], line=number) for rank in _tasks(found[2])]
+        return [Failure(task, 0, code, -1 - task, found[1], line=number, by_srun=True) for task in _tasks(found[2])]
     return []
 
 

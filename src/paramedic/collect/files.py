@@ -94,7 +94,7 @@ def _run(reads: Sequence[LogRead], skipped: list[Skipped]) -> Run:
         skipped += [Skipped(read.source.id, "empty") for read in reads]
         reads = ()
     sources = tuple(read.source for read in reads)
-    events = _heard(with_years([event for read in reads for event in read.events]))
+    events = _ends(_heard(with_years([event for read in reads for event in read.events])))
     facts = tuple(fact for read in reads for fact in read.facts)
     return Run(
         id=_run_id(sources, events),
@@ -247,6 +247,13 @@ def _heard(events: Sequence[Event]) -> tuple[Event, ...]:
     """Without the tracebacks that torchrun's table quotes of ranks that were heard themselves."""
     own = {(e.attempt, e.rank) for e in events if e.kind == "traceback" and not e.fields.get("quoted")}
     return tuple(e for e in events if not e.fields.get("quoted") or (e.attempt, e.rank) not in own)
+
+
+def _ends(events: tuple[Event, ...]) -> tuple[Event, ...]:
+    """Where other launchers tell of their processes, srun's tasks are those launchers, one on each node, and no ranks."""
+    if not any(e.kind == "exit" and e.fields["pid"] > 0 for e in events):
+        return events
+    return tuple(replace(e, rank=None) if e.kind == "exit" and e.fields.get("by_srun") else e for e in events)
 
 
 def _run_id(sources: Iterable[Source], events: Sequence[Event]) -> str:

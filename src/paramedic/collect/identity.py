@@ -47,11 +47,20 @@ _WORLD = Guarded(
     ),
 )
 _RANK_STATED = Guarded(
-    ("global_rank: ", "process index: ", "process rank: ", "task_type = ", "to store for rank: ", "process_index"),
+    (
+        "global_rank: ",
+        "process index: ",
+        "process rank: ",
+        "task_type = ",
+        "to store for rank: ",
+        "process_index",
+        "init (rank ",
+    ),
     re.compile(
         r"\bGLOBAL_RANK: ([0-9]{1,6}), MEMBER:|^Process index: ([0-9]{1,6})$|\bProcess rank: ([0-9]{1,6}), device:"
         r"|\btask_type = '(?:chief|master)', task_id = ([0-9]{1,6})\b|\btask_type = 'worker', task_id = ([0-9]{1,6})\b"
         r"|\bto store for rank: ([0-9]{1,6})\b|\bprocess_index[=:] ?([0-9]{1,6})\b"
+        r"|\bdistributed init \(rank ([0-9]{1,6})\)"
     ),
 )
 _VERSIONED = (
@@ -90,14 +99,14 @@ def _stated(line: str) -> Iterator[tuple[str, int | str]]:
         yield f"version {_SAME.get(name, name)}", version["value"].rstrip(".-")
 
 
-def rank_stated(lines: Sequence[str]) -> int | None:
-    """The one rank that the programs in a log's first lines say they are: it counts where every file names its own."""
+def ranks_stated(lines: Sequence[str]) -> set[int]:
+    """The ranks that the programs in a log's first lines say they are."""
     named: set[int] = set()
     for line in lines:
         if (found := _RANK_STATED.search(line[:2_000])) is not None:
             beside_chief = found[5] is not None and ("'chief':" in line or "'master':" in line)
             named.add(int(next(part for part in found.groups() if part)) + beside_chief)
-    return named.pop() if len(named) == 1 else None
+    return named
 
 
 def frameworks_in(events: Iterable[Event], facts: Sequence[Fact]) -> tuple[str, ...]:

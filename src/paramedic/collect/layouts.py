@@ -128,7 +128,10 @@ _REPEATED = re.compile(r" \[repeated \d{1,9}x across cluster\]")
 _RAY_RANK = re.compile(r"\(.{0,120}?\bip=([\w.:-]{1,64}), pid=(\d{1,10})\) world_rank=(\d{1,6})\b")
 _RAY_SELF = re.compile(r"Setting up process group for: \S{1,200} \[rank=(\d{1,6}), world_size=")
 _SNIPPET = re.compile(r"\[Rank ([\d, ]{1,2000}) Error Snippet\]:")
-_NCCL = re.compile(r"(?:\[[^\]\n]{1,60}\] ?)?([\w.-]{1,100}):(\d{1,10}):\d{1,10} \[-?\d{1,3}\] ")
+_NCCL = re.compile(r"(?:\[[^\]\n]{1,60}\] ?)?([\w.-]{1,100}):(\d{1,10}):\d{1,10} \[(-?\d{1,3})\] ")
+_NCCL_SENDS = re.compile(
+    r"Channel \d{1,3}(?:/\d{1,3})? : (\d{1,6})\[\w{1,12}\] -> \d{1,6}\[\w{1,12}\](?: \[send\])? via "
+)
 _NCCL_RANK = re.compile(r"\brank (\d{1,6}) nranks (\d{1,6})\b")
 _SAID = re.compile(
     r"^[\d:.,TZ+/ -]{0,40}(?:\[[^\]\n]{1,80}\][ :]{0,2}|[A-Z]{4,8}[ :]{1,2}){0,4}"
@@ -137,6 +140,11 @@ _SAID = re.compile(
 _IN_GROUP = re.compile(r"\[Rank (\d{1,6})\] (?=(?:NCCL )?[Ww]atchdog )(.{0,400})")
 """Torch before 2.2 wrote no `[rank3]:`; its watchdog names the rank in its process group, as all such jobs with one."""
 _MANY_GROUPS = re.compile(r"megatron|(?:model|tensor|pipeline|sequence|expert)[-_ ]?(?:model[-_ ])?parallel", re.I)
+_SEVERAL_NODES = re.compile(
+    r"nnodes[ =:]+(?!1\b)|node[-_]rank[ =:]+(?!0\b)|(?:num_machines|num_nodes)[ =:]+(?!1\b)|machine_rank[ =:]+(?!0\b)"
+    r"|\b(?:pdsh|srun|slurmstepd|hostfile|mpirun|rdzv[-_]endpoint)\b|\bnode[ _-]?[1-9]\d?\b",
+    re.I,
+)
 _SRUN = re.compile(r"[ \t]{0,6}(\d{1,6}):(?: |$)")
 _OUTER = {
     "srun": _SRUN,
@@ -177,19 +185,29 @@ class Prefixes:
     _processes: dict[str, int] = field(default_factory=dict)
     _by_pid: dict[str, set[int]] = field(default_factory=dict)
     _communicator: int = 0
+    _devices: dict[str, int] = field(default_factory=dict)
     _snippet: dict[str, int] = field(default_factory=dict)
     _local: dict[str, int] = field(default_factory=dict)
     _first_on: dict[str, int] = field(default_factory=dict)
     _in_group: dict[int, str] = field(default_factory=dict)
     _groups: bool = False
     """Ranks in process groups are those of the job no longer: there are several groups."""
+    _nodes: bool = False
+    """Something speaks of several nodes, or may."""
 
     @classmethod
     def of(cls, sample: Sequence[str]) -> Prefixes:
         """What labels every line. Numbered text looks like `srun -l`, but its numbers only ever grow."""
         lines = [line for raw in sample if (line := bare(plain(raw))).strip() and not line.startswith(_LAUNCHERS_OWN)]
         outer = next((kind for kind in _OUTER if len(lines) >= 3 and _labels(kind, lines)), "")
-        return cls(outer, _groups=any(_MANY_GROUPS.search(line[:500]) for line in lines))
+        groups = any(_MANY_GROUPS.search(line[:500]) for line in lines)
+        return cls(outer, _groups=groups, _nodes=any(_SEVERAL_NODES.search(line[:500]) for line in lines))
+
+    @property
+    def on_one_node(self) -> bool:
+        """Nothing shows that ranks of a node are others than those of the job."""
+        streams = [*self._in_stream, *self.hosts.values()]
+        return not (self._nodes or self._first_on or len(set(streams)) > 1 or any(map(any, self._offsets.values())))
 
     @property
     def srun(self) -> bool:
@@ -273,6 +291,8 @@ class Prefixes:
         if "NCCL " not in line or (found := _NCCL.match(line)) is None:
             return rank, by, stream
         process = f"{found[2]}@{found[1]}"
+        if len(self._devices) < _MANY:
+            self._devices[process] = int(found[3])
         if by == "torch" and rank is not None:
             self._know(process, rank, found[1], int(found[2]))
         elif (stated := _NCCL_RANK.search(line[:1_000])) and int(stated[2]) >= self._communicator:
@@ -281,7 +301,18 @@ class Prefixes:
                 self._processes.clear()
                 self._by_pid.clear()
             self._know(process, int(stated[1]), found[1], int(found[2]))
+        elif not self._communicator and (sends := _NCCL_SENDS.search(line[:500])):
+            self._know_sender(process, int(sends[1]), found[1], int(found[2]))
         return (rank, by, stream) if by not in ("", "host") else (None, "process", process)
+
+    def _know_sender(self, process: str, rank: int, host: str, pid: int) -> None:
+        """Where no communicator was heard to be made: as it names itself, as long as that is always the same."""
+        if self._processes.get(process, rank) == rank:
+            self._know(process, rank, host, pid)
+        else:
+            self._communicator = 1  # there are several, and from now on only the largest counts
+            for known in (self._processes, self._by_pid, self.pids, self.hosts):
+                known.clear()
 
     def _know(self, process: str, rank: int, host: str, pid: int) -> None:
         if len(self._processes) < _MANY:
@@ -310,6 +341,18 @@ class Prefixes:
                     self.hosts[rank] = stream
 
     # -- who it was, once everything is read -----------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Ranks of a node have its devices in their order: who is unknown stands beside processes that are known."""
+        offsets: dict[str, list[int]] = {}
+        for process, rank in self._processes.items():
+            if process in self._devices:
+                offsets.setdefault(process.rpartition("@")[2], []).append(rank - self._devices[process])
+        for process, device in self._devices.items():
+            pid, _, host = process.partition("@")
+            beside = offsets.get(host, [])
+            if process not in self._processes and len(beside) > 1 and len(set(beside)) == 1:
+                self._know(process, max(device + beside[0], 0), host, int(pid))
 
     def whose(self, who: Who, of_file: int | None) -> int | None:
         """`[default3]:` counts ranks of one node, `srun -l torchrun` counts nodes: believed as far as torch agrees."""

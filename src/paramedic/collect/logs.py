@@ -13,7 +13,7 @@ from paramedic.collect import elastic, stacks, tracebacks
 from paramedic.collect.activity import complains, finished, shows_progress
 from paramedic.collect.blocks import MAX_LINE, NEWLINE, Block, blocks, context, line_before, piece_end, piece_start
 from paramedic.collect.clocks import Stamp, find_stamp
-from paramedic.collect.identity import facts_in, rank_stated
+from paramedic.collect.identity import facts_in, ranks_stated
 from paramedic.collect.layouts import LITERALS as WHO_LITERALS
 from paramedic.collect.layouts import Peeled, Prefixes, Who, glued, may_be_wrapped, plain, snippet_ranks, unwrapped
 from paramedic.collect.metrics import Meter
@@ -32,6 +32,7 @@ MAX_EXITS = 16_384
 MAX_KEPT = 8 << 20
 """Of the text of one source's lines: beyond it only the last ones are kept, as much again at most."""
 HEAD = 64 << 10
+_WELL_BEFORE = 5_000_000_000
 TAIL = 64 << 10
 LITERALS = (*tracebacks.LITERALS, *elastic.LITERALS, *stacks.LITERALS, *WHO_LITERALS)
 
@@ -140,7 +141,7 @@ class _Scan:
         for line in lines:
             self.prefixes.peel(plain(line))
         self.facts = list(facts_in(lines, source))
-        self.stated = rank_stated(lines)
+        self.stated = ranks_stated(lines)
         self.meter = Meter(source.rank is not None, self.prefixes.peel)
 
     # -- reading ---------------------------------------------------------------------------------------------------
@@ -386,7 +387,7 @@ class _Scan:
             "exit", peeled, failure.line, failure.time,
             exitcode=failure.exitcode, pid=failure.pid, local_rank=failure.local_rank,
             host=clipped(failure.host, MAX_HOST), first_observed=failure.first_observed,
-            traceback=clipped(failure.traceback, MAX_TRACE),
+            traceback=clipped(failure.traceback, MAX_TRACE), **({"by_srun": True} if failure.by_srun else {}),
         )  # fmt: skip
         if failure.traceback.startswith(tracebacks.START) and rank not in self.traced:
             self._recorded(failure)
@@ -516,8 +517,11 @@ class _Scan:
 
     def _placed(self) -> LogRead:
         """Only now it is known whose lines the prefixes and the path meant."""
+        self.prefixes.settle()
         rank = self.prefixes.rank_of_file(self.source.rank)
-        events = _with_rank_of_end(self._events(rank), self.source.rank)
+        events = self._events(rank)
+        if self.source.rank is None:
+            events = _with_rank_of_end(_with_local_ranks(events) if self.prefixes.on_one_node else events)
         source = replace(self.source, rank=rank, lines=self._line_count(), bytes=self.bytes)
         skipped = []
         if self.cut_lines:
@@ -531,7 +535,8 @@ class _Scan:
             skipped.append(Skipped(self.source.id, why))
         facts = [*(replace(fact, rank=rank) for fact in self.facts), *self._where()]
         sure = len(self.prefixes.torch_ranks) == 1
-        stated = None if self.prefixes.ranks else self.stated
+        facts += [Fact("member", member, self.source.id, None, member) for member in sorted(self.stated)[:MAX_EXITS]]
+        stated = next(iter(self.stated)) if len(self.stated) == 1 and not self.prefixes.ranks else None
         return LogRead(source, sorted(events, key=lambda event: event.seq), skipped, facts, sure, stated)
 
 
@@ -540,22 +545,39 @@ def _speaker(peeled: Peeled) -> Who:
     return peeled.by, peeled.rank, peeled.stream
 
 
-def _with_rank_of_end(events: list[Event], of_file: int | None) -> list[Event]:
+def _with_local_ranks(events: list[Event]) -> list[Event]:
+    """An agent's line names the local rank only; on a single node it is the job's, too."""
+    exits = [event for event in events if event.kind == "exit"]
+    if any(event.rank not in (None, event.fields["local_rank"]) for event in exits):
+        return events
+    return [replace(e, rank=e.fields["local_rank"]) if e.kind == "exit" and e.rank is None else e for e in events]
+
+
+def _with_rank_of_end(events: list[Event]) -> list[Event]:
     """One traceback that names nobody, and one rank of several that ended with an error code unheard: it is his."""
     attempts: dict[int, list[Event]] = defaultdict(list)
-    for event in events if of_file is None else ():
-        if event.kind in ("traceback", "exit"):
+    for event in events:
+        if event.kind in ("traceback", "exit") or "closing signal" in event.text:
             attempts[event.attempt].append(event)
     for own in attempts.values():
         raised = [event for event in own if event.kind == "traceback" and not _of_launcher(event)]
         nameless = [event for event in raised if event.rank is None]
         exits = {event.rank: event for event in own if event.kind == "exit" and event.rank is not None}
-        ended = [event for event in exits.values() if 0 < event.fields["exitcode"] < 128]
-        if len(exits) > 1 and len(nameless) == len(ended) == 1 and all(e.rank != ended[0].rank for e in raised):
+        ended = _earliest([event for event in exits.values() if 0 < event.fields["exitcode"] < 128])
+        others = len(exits) > 1 or any(event.kind == "line" for event in own)
+        if others and len(nameless) == len(ended) == 1 and all(e.rank != ended[0].rank for e in raised):
             host = ended[0].host or ended[0].fields["host"] or None
             at = next(at for at, event in enumerate(events) if event is nameless[0])
             events[at] = replace(nameless[0], rank=ended[0].rank, host=host)
     return events
+
+
+def _earliest(ends: list[Event]) -> list[Event]:
+    """The one that ended well before all others, where launchers tell the time."""
+    times = sorted(event.utc_ns for event in ends if event.utc_ns is not None)
+    if len(ends) < 2 or len(times) < len(ends) or times[1] - times[0] < _WELL_BEFORE:
+        return ends
+    return [event for event in ends if event.utc_ns == times[0]]
 
 
 def kept_parts(trace: Traceback) -> tuple[list[str], list[str], list[str]]:

@@ -61,6 +61,8 @@ EVENT_DETECTORS: dict[str, Detector] = {
     "memory.limited": memory.limited,
     "collectives.fingerprints": collectives.fingerprints,
     "collectives.unlike_models": collectives.unlike_models,
+    "collectives.stalled": collectives.stalled,
+    "collectives.shared_gpus": collectives.shared_gpus,
     "exits.killed": exits.killed,
     "exits.crashed": exits.crashed,
     "exits.terminated": exits.terminated,

@@ -26,6 +26,11 @@ _SIZES = re.compile(
     r"(?P<size>\[[\d, ]{0,200}\]) appears not to match \w{1,20} of the same param in process 0"
 )
 
+_READY = re.compile(r"([\w./:-]{1,400}) \[ready ranks: ?(\d{1,6}(?:, ?\d{1,6}){0,4095})\]")
+_SAME_GPU = re.compile(
+    r"Duplicate GPU detected ?: rank (?P<first>\d{1,6}) and rank (?P<second>\d{1,6}) both on CUDA device (?P<gpu>[0-9a-fA-F]+)"
+)
+
 
 def fingerprints(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Each rank says what it runs and what another one runs; whoever runs what the fewest run is named."""
@@ -55,6 +60,30 @@ def unlike_models(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
         models |= dict.fromkeys(_past_the_check(run, events[0].attempt) - models.keys(), "process 0")
         odd, _ = _minority(models)
         yield on_events(rule, events, odd, {"accused": ", ".join(map(str, odd))} if odd else {})
+
+
+def stalled(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Horovod lists who is ready for each tensor: the few that are ready for other ones than most, or for none."""
+    for events in _by_attempt(run, lambda text: "[ready ranks:" in text):
+        ready: dict[int, str] = {}
+        for event in events:
+            for name, ranks in _READY.findall(event.text):
+                ready |= {int(rank): ranks for rank in ranks.split(",")}
+        odd, _ = _minority(ready)
+        odd = odd or sorted(run.expected_ranks - ready.keys())
+        if 0 < len(odd) < len(ready) + (len(odd) == len(ready) == 1):
+            waiting = ", ".join(str(rank) for rank in sorted(ready.keys() - {*odd}))
+            yield on_events(rule, events[:4], odd, {"accused": ", ".join(map(str, odd)), "waiting": waiting})
+
+
+def shared_gpus(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Each rank names one other that has its GPU, too. Where most are named, it is the whole job's doing."""
+    for events in _by_attempt(run, lambda text: "Duplicate GPU detected" in text):
+        pairs = [said for event in events for said in _SAME_GPU.finditer(event.text)]
+        ranks = sorted({int(said[end]) for said in pairs for end in ("first", "second")})
+        size = max([len(run.expected_ranks), *(rank + 1 for rank in ranks)])
+        if pairs:
+            yield on_events(rule, events[:4], ranks if 2 * len(ranks) <= size else (), pairs[0].groupdict())
 
 
 def _past_the_check(run: Run, attempt: int) -> set[int]:

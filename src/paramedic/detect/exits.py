@@ -26,7 +26,7 @@ _FROM_OUTSIDE = {
 _CLOSED = re.compile(r"Sending process (\d{1,10}) closing signal |\bKilling subprocess (\d{1,10})\b")
 _FORCED = re.compile(r"Unable to shutdown process (\d{1,10}) via")
 _VICTIMS = ("communication-runtime-error", "collective-hang")
-_PAGE_NOT_THERE = 30.0
+_PAGE_NOT_THERE = 300.0
 _MISSED_BY_PEERS = 0.65
 """How sure an exit code alone is of a loss, where all that the others say is that a peer has gone."""
 
@@ -122,7 +122,8 @@ def _ended(run: Run, rule: Rule, wanted: Callable[[Event], bool]) -> Iterator[Fi
         if wanted(event):
             ending = signal_of(event.fields["exitcode"])
             name = ending.name if ending else f"exit code {event.fields['exitcode']}"
-            yield on_event(rule, event, {"ending": name, "pid": str(event.fields["pid"])})
+            pid = event.fields["pid"]  # below nought where the launcher has not said it
+            yield on_event(rule, event, {"ending": name, "pid": str(pid), "process": f", pid {pid}" if pid > 0 else ""})
 
 
 def _exits(run: Run) -> list[Event]:

@@ -30,6 +30,7 @@ _SETTING_UP = re.compile(
     r"|initiali[sz]ing (?:ddp|distributed): GLOBAL_RANK",
     re.I,
 )
+_ENQUEUED = re.compile(r"(?i)last enqueued (?:NCCL )?work: (\d{1,12})")
 _MOST_RANKS = 1 << 20
 _AGAIN = 3
 _LOCK = re.compile(r"(?i)\block(?:s|ed| ?file)?\b|\.lock\b")
@@ -59,7 +60,10 @@ def rank_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
         if not waiting or any(_SUBGROUP.search(event.text) for event in events):
             continue
         waits = _waits([*victims, *_of(errors, "communication-runtime-error")])
-        missing = _few_of(expected, {one.rank for one in waits if one.rank in waiting or one.place}, waiting)
+        missing = _behind(run, victims) or _few_of(
+            expected, {one.rank for one in waits if one.rank in waiting or one.place}, waiting
+        )
+        waiting -= missing
         if few(missing, waiting) and (run.world_size or len(waiting) > 1 or missing <= {*run.ranks_seen}):
             yield _accusation(run, rule, events, missing, waiting)
         elif odd := _elsewhere(waits):
@@ -134,6 +138,7 @@ def absent(run: Run, waiting: Sequence[Finding]) -> Set[int]:
     counts = [(_number(one.fields.get("expected")), _number(one.fields.get("joined"))) for one in waiting]
     size, joined = next(((size, joined) for size, joined in counts if size), (None, None))
     heard = {s.rank for s in run.sources if s.lines} | {e.rank for e in run.events if e.kind != "metric"}
+    heard |= {fact.rank for fact in run.facts if fact.name == "member"}
     missing = (frozenset(range(min(size, _MOST_RANKS))) if size else run.expected_ranks) - heard
     if size and joined is not None:
         return missing if len(missing) == size - joined else frozenset()
@@ -184,6 +189,16 @@ def undecided(found: Sequence[Finding]) -> Iterator[list[Finding]]:
     for _, errors in sorted(by_attempt.items()):
         if not any(one.consequence == "never" or "accused" in one.fields for one in errors):
             yield errors
+
+
+def _behind(run: Run, victims: Sequence[Finding]) -> Set[int]:
+    """Ranks that say themselves that they never came to the call in which the others waited."""
+    calls = Counter(int(one.fields["seq"]) for one in victims if one.fields.get("seq", "").isdigit())
+    if not calls:
+        return frozenset()
+    said = ((e.rank, _ENQUEUED.search(e.text)) for e in run.events if e.kind == "line" and not _SUBGROUP.search(e.text))
+    usual = calls.most_common(1)[0][0]
+    return frozenset(rank for rank, last in said if rank is not None and last and int(last[1]) < usual)
 
 
 def _of(errors: Sequence[Finding], symptom: str) -> list[Finding]:

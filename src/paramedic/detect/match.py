@@ -35,12 +35,15 @@ def match(run: Run, rules: Sequence[Rule], prefilter: Prefilter) -> list[Finding
         for keyword in present.intersection(rule.keywords):
             by_keyword[keyword].append(rule)
     rank_of_pid = places(run).rank_of_pid
+    launched = any(event.kind == "exit" and event.fields.get("pid", 0) > 0 for event in run.events)
     found = []
     for event, said in zip(events, literals, strict=True):
         candidates = {rule.id: rule for keyword in said for rule in by_keyword.get(keyword, ())}
         for rule in candidates.values():
             fields = fires(rule, event)
             if fields is not None:
+                if launched and "srun: error: " in event.text:  # its tasks are the launchers, one on each node
+                    fields.pop("accused", None)
                 found.append(finding(rule, event, fields, rank_of_pid))
     return found
 
