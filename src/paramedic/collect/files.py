@@ -250,7 +250,7 @@ def _heard(events: Sequence[Event]) -> tuple[Event, ...]:
 
 
 def _ends(events: tuple[Event, ...]) -> tuple[Event, ...]:
-    """Where other launchers tell of their processes, srun's tasks are those launchers, one on each node, and no ranks."""
+    """Where other launchers tell of their processes, srun's tasks are those launchers, one on each node."""
     if not any(e.kind == "exit" and e.fields["pid"] > 0 for e in events):
         return events
     return tuple(replace(e, rank=None) if e.kind == "exit" and e.fields.get("by_srun") else e for e in events)

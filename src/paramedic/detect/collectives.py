@@ -26,9 +26,10 @@ _SIZES = re.compile(
     r"(?P<size>\[[\d, ]{0,200}\]) appears not to match \w{1,20} of the same param in process 0"
 )
 
-_READY = re.compile(r"([\w./:-]{1,400}) \[ready ranks: ?(\d{1,6}(?:, ?\d{1,6}){0,4095})\]")
+_READY = re.compile(r"\[ready ranks: ?(\d{1,6}(?:, ?\d{1,6}){0,4095})\]")
 _SAME_GPU = re.compile(
-    r"Duplicate GPU detected ?: rank (?P<first>\d{1,6}) and rank (?P<second>\d{1,6}) both on CUDA device (?P<gpu>[0-9a-fA-F]+)"
+    r"Duplicate GPU detected ?: rank (?P<first>\d{1,6}) and rank (?P<second>\d{1,6}) "
+    r"both on CUDA device (?P<gpu>[0-9a-fA-F]{1,16})"
 )
 
 
@@ -67,7 +68,7 @@ def stalled(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]
     for events in _by_attempt(run, lambda text: "[ready ranks:" in text):
         ready: dict[int, str] = {}
         for event in events:
-            for name, ranks in _READY.findall(event.text):
+            for ranks in _READY.findall(event.text):
                 ready |= {int(rank): ranks for rank in ranks.split(",")}
         odd, _ = _minority(ready)
         odd = odd or sorted(run.expected_ranks - ready.keys())

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import median
+from typing import Any
 
 from paramedic.detect.conduct import Conduct, as_dict, by_engine, conducts, finding, floats, items, natural
 from paramedic.detect.sentinels import values_of
@@ -22,6 +23,7 @@ _NEVER, _LOOKS = 0.2, 3
 """Of the elements; looks that must show it."""
 _HARD = 100.0
 """Times the limit."""
+_CLEARLY_BELOW = 0.7
 _PLAIN = ("SGD", "RMSprop", "Rprop", "ASGD")
 """Optimizers whose step grows with the gradient: Adam's does not."""
 _TURNING = ("CosineAnnealingLR",)
@@ -121,11 +123,18 @@ def clipped_hard(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
         plain = [row.get("type") in _PLAIN for row in items(one.raw.get("optimizers"))]
         if not isinstance(limit, float) or len(norms) < _LOOKS or not limit > 0:
             return
-        if min(norms) < _HARD * limit or not all(plain):
+        if min(norms) < _HARD * limit or not all(plain) or _falls(values_of(one.event, "loss")):
             return
     if ranks:
         fields = {"limit": f"{limit:g}", "norm": f"{median(norms):g}", "place": one.place("c")}
         yield finding(rule, ranks, [], fields)
+
+
+def _falls(losses: Sequence[tuple[int, Any]]) -> bool:
+    """The loss of the last third lies clearly below that of the first."""
+    values = [value for _, value in losses if isinstance(value, float)]
+    third = len(values) // 3
+    return third > 1 and median(values[-third:]) < _CLEARLY_BELOW * median(values[:third])
 
 
 def debugging_aids(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -208,6 +209,33 @@ def reduces_by_hand(flow: Flow) -> bool:
     ) or flow.mentions(
         r"average_gradients|sync_grad|reduce_grad|allreduce_grad|_allreduce|grad\w*_all_?reduce|averager|LocalSGD"
     )
+
+
+_EACH_WEIGHT = re.compile(
+    r"for \w+(?:, ?\w+)? in [^\n:]{0,60}?\.(?:named_)?(?:parameters|buffers)\(|parameters_to_vector\("
+    r"|state_dict\(\)\.(?:items|values)|_flatten_dense_tensors\("
+)
+_SENDS = ("all_reduce", "broadcast", "all_gather", "gather", "scatter", "reduce_scatter", "send", "recv")
+
+
+@noted
+def exchanges_weights(flow: Flow) -> bool:
+    """Again and again a function goes through the weights and sends: ranks meet otherwise than by their gradients."""
+    for op in flow.calls(*_SENDS):
+        around = [loop for loop in op.loops if loop.over.kind != "params"]
+        if around and _EACH_WEIGHT.search(_function_around(op)):
+            return True
+    return False
+
+
+def _function_around(op: Op) -> str:
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    functions = [node for node in ast.walk(op.module.tree) if isinstance(node, kinds)]
+    around = [node for node in functions if node.lineno <= op.line <= (node.end_lineno or node.lineno)]
+    if not around:
+        return ""
+    node = max(around, key=lambda one: one.lineno)
+    return "\n".join(op.module.lines[node.lineno - 1 : node.end_lineno])
 
 
 def wrapped(flow: Flow, *kinds: str) -> list[Op]:

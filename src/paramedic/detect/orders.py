@@ -75,12 +75,10 @@ def cleared_before_step(run: Run, rule: Rule, found: Sequence[Finding]) -> Itera
 
 def never_cleared(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Backward passes add to what earlier steps have used already."""
-    ranks = conducts(run)
+    ranks, order = _usual(run)
     left = {rank: natural(one.raw.get("left_over")) for rank, one in ranks.items()}
-    if ranks and all(count >= ENOUGH_STEPS for count in left.values()) and not by_engine(ranks):
-        order = ranks[min(ranks)].usual_order()
-        if not re.search(r"z[^b]*b", order):
-            yield _found(rule, ranks, order, "b")
+    if order and all(count >= ENOUGH_STEPS for count in left.values()) and not re.search(r"z[^b]*b", order):
+        yield _found(rule, ranks, order, "b")
 
 
 def clipped_in_vain(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

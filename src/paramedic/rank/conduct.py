@@ -14,6 +14,7 @@ from typing import Any
 
 from .agent import Agent
 from .compiled import unless_compiling
+from .counting import Known
 from .feeding import Feeding, printed
 from .hooks import own_place
 from .restoring import Restoring
@@ -24,7 +25,7 @@ LOOKS = (1, 2, 4, 8, 16, 64)
 _SAMPLE = 4096  # elements of a tensor
 _TENSORS = 96  # that are told apart
 _ORDERS, _LETTERS, _CALLS = 12, 24, 24
-_MODELS, _FED = 6, 8
+_MODELS, _FED, _OPTIMIZERS = 6, 8, 4
 _GROUPS = 32
 _EXTRA = 4  # looks where the program moved as much as it has parameters
 _DEPTH = 4
@@ -42,8 +43,7 @@ class Conduct:
         self.letters = ""
         self.depth = 0
         self.scaled = False
-        self.numbers: dict[int, int] = {}
-        """Of optimizers, as they came."""
+        self.known = Known()
         self.first_of: dict[int, Callable[[], Any]] = {}
         """The first parameter of each."""
         self.foreign: dict[int, str] = {}
@@ -152,21 +152,22 @@ class Conduct:
 
     def after_step(self, optimizer: Any, *_: Any) -> None:
         """Where several optimizers are used, the gradients of one may hold what another one's loss has left there."""
-        if self.is_on() and len(self.numbers) > 1 and self.agent.steps <= LOOKS[-2]:
+        if self.is_on() and self.known.count > 1 and self.agent.steps <= LOOKS[-2]:
             self.agent.guarded("conduct: foreign gradients", self._after, optimizer)
 
     def _after(self, optimizer: Any) -> None:
-        if self.foreign.pop(id(optimizer), "") == "went backward":
+        own = self.known.number(optimizer)
+        if self.foreign.pop(own, "") == "went backward":
             one = self._optimizer(optimizer)
             one["foreign"] = one.get("foreign", 0) + 1
         for number, parameter in self.first_of.items():
             grad = getattr(parameter(), "grad", None)
-            mine = local(grad) if number != id(optimizer) and grad is not None else None
+            mine = local(grad) if number != own and grad is not None else None
             if mine is not None and mine.device.type == "cpu" and mine.any():
                 self.foreign[number] = "left"
 
     def cleared(self, optimizer: Any, *_: Any) -> None:
-        self.foreign.pop(id(optimizer), None)
+        self.foreign.pop(self.known.number(optimizer), None)
 
     def _before(self, optimizer: Any) -> None:
         one = self._optimizer(optimizer)
@@ -187,19 +188,21 @@ class Conduct:
                 said["steps_in_eval"] += 1
 
     def _optimizer(self, optimizer: Any) -> dict[str, Any]:
-        found = self.said["optimizers"]
-        if id(optimizer) not in self.numbers and len(found) < 4:
+        found, number = self.said["optimizers"], self.known.number(optimizer)
+        while number >= len(found) < _OPTIMIZERS:
+            found.append({"rates": [], "due": 0})
+        if number >= len(found):
+            return {"rates": [], "due": 1 << 62}
+        if "type" not in found[number]:
             parameters = [p for group in optimizer.param_groups for p in group["params"]]
             self.optimized.update(map(id, parameters))
-            self.numbers[id(optimizer)] = len(found)
             if parameters:
-                self.first_of[id(optimizer)] = weakref.ref(parameters[0])
-            if not found and parameters:
+                self.first_of[number] = weakref.ref(parameters[0])
+            if self.parameter() is None and parameters:
                 self.parameter = weakref.ref(parameters[0])
-            said = {"type": type(optimizer).__name__, "parameters": len(parameters), "rates": [], "due": 0}
-            found.append(said | {"planned_rates": _rates(optimizer, "initial_lr")})
-        number = self.numbers.get(id(optimizer))
-        return found[number] if number is not None else {"rates": [], "due": 1 << 62}
+            planned = _rates(optimizer, "initial_lr")
+            found[number] |= {"type": type(optimizer).__name__, "parameters": len(parameters), "planned_rates": planned}
+        return found[number]
 
     def _look(self, one: dict[str, Any], optimizer: Any, step: int) -> None:
         """What replicas have in common if they are replicas: parameters, gradients."""

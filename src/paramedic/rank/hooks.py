@@ -14,6 +14,7 @@ from typing import Any
 
 from .agent import Agent
 from .compiled import left_alone
+from .counting import Steps
 from .sentinels import Sentinels
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -92,7 +93,7 @@ class _Torch:
         self.main = threading.main_thread().ident
         self.calls: dict[str, int] = {}
         self.inside = threading.local()
-        self.of_optimizer: dict[int, int] = {}
+        self.steps = Steps()
         self.stepping: list[int] = []
         """Optimizers in whose step we are: one may hold another, and sends what that did when it is done."""
         self.counted_elsewhere = False
@@ -232,6 +233,7 @@ class _Torch:
             if id(optimizer) in self.stepping:  # its last step has failed
                 self.stepping.clear()
             self.stepping.append(id(optimizer))
+            self.agent.guarded("agreement", self.sentinels.agreement)
             self.agent.guarded("gradients", self.sentinels.gradients, optimizer)
             self.agent.clock.enter("optimizer")
 
@@ -242,16 +244,13 @@ class _Torch:
                 self.agent.guarded("steps", self.count_step, optimizer)
 
     def count_step(self, optimizer: Any) -> None:
-        """Programs with two optimizers step once for both."""
-        count = self.of_optimizer[id(optimizer)] = self.of_optimizer.get(id(optimizer), 0) + 1
-        if count > self.agent.steps and not self.counted_elsewhere:
+        if self.steps.is_new(optimizer, self.agent.steps) and not self.counted_elsewhere:
             self.stepped()
 
     def stepped(self) -> None:
         self.agent.guarded("conduct", self.conduct.stepped)
         self.agent.stepped()
         self.sentinels.take_waiting()
-        self.agent.guarded("agreement", self.sentinels.agreement)
 
     def loaders(self, module: Any) -> None:
         """The first batch of an epoch takes its time: workers are started for it."""

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from .counting import Steps
 from .hooks import after_engine_step
 
 _OBJECTS = (
@@ -52,7 +53,7 @@ class Program:
         self.state = state
         self.steps = 0
         self.inside = threading.local()
-        self.of_optimizer: dict[int, int] = {}
+        self.of_optimizers = Steps()
         self.counted_by_engine = False
 
     def patches(self) -> dict[str, Callable[[Any], None]]:
@@ -197,11 +198,10 @@ class Program:
             self.listener.gradients(optimizer)
 
     def after_step(self, optimizer: Any, arguments: Any = (), named: Any = None) -> None:
-        """Programs with two optimizers step once for both; an engine that has its own count knows better."""
+        """An engine that has its own count knows better."""
         if _has_closure(arguments, named):  # forward and backward passes were part of the step
             self.listener.gradients(optimizer)
-        count = self.of_optimizer[id(optimizer)] = self.of_optimizer.get(id(optimizer), 0) + 1
-        if count > self.steps and not self.counted_by_engine:
+        if self.of_optimizers.is_new(optimizer, self.steps) and not self.counted_by_engine:
             self.step()
 
     def step(self) -> None:
@@ -210,8 +210,7 @@ class Program:
 
     def jump(self, step: int) -> None:
         """The next step is the one after this."""
-        for one in self.of_optimizer:
-            self.of_optimizer[one] += step - self.steps
+        self.of_optimizers.jump(step - self.steps)
         self.steps = step
 
     def engine(self, module: Any) -> None:

@@ -27,7 +27,9 @@ class Sentinels:
         self.due: dict[str, float] = {}
         self.waiting: dict[str, tuple[int, Any, Any]] = {}
         self.series: dict[str, deque[list[Any]]] = {name: deque(maxlen=_KEPT) for name in _SERIES}
-        self.models: list[Any] = []
+        self.models: list[tuple[Any, str]] = []
+        """With the ranks among which each is replicated, where these are not all."""
+        self.looked_at = -1
         self.uses: dict[str, Any] = {}
 
     def loss(self, tensors: Any) -> None:
@@ -60,15 +62,17 @@ class Sentinels:
                 self.take("clipped_norm", self._seen)
 
     def replicated(self, model: Any) -> None:
-        self.models.append(weakref.ref(model))
+        self.models.append((weakref.ref(model), _among(getattr(model, "process_group", None))))
 
     def agreement(self) -> None:
-        """A sum of all bits of the parameters, at steps that are the same on every rank."""
+        """A sum of all bits of the parameters, at steps that are the same on every rank, and before the next one: what
+        some ranks have changed may be sent to the others in between."""
         self.take("agreement", self._digested)
         step = self.agent.steps
-        if step % _EVERY and step not in _EARLY:
+        if step == self.looked_at or (step % _EVERY and step not in _EARLY):
             return
-        for number, reference in enumerate(self.models):
+        self.looked_at = step
+        for number, (reference, among) in enumerate(self.models):
             model = reference()
             parameters = [p for p in map(local, model.parameters()) if p is not None] if model is not None else []
             size = sum(p.numel() for p in parameters)
@@ -79,7 +83,7 @@ class Sentinels:
                 torch = sys.modules["torch"]
                 with torch.no_grad():
                     sums = torch.stack([bits(torch, p).sum(dtype=torch.int64) for p in parameters])
-                name = "agreement" if number == 0 else f"agreement {number}"
+                name = " ".join(["agreement", *([str(number)] if number else []), *([among] if among else [])])
                 self.send(name, sums)
                 self.take(name, self._digested)
 
@@ -142,6 +146,12 @@ class Sentinels:
         sums = tensor.tolist()
         digest = zlib.crc32(repr(sums).encode())
         self.agent.digests.append({"what": what, "step": step, "digest": f"{digest:08x}", "of": len(sums)})
+
+
+def _among(group: Any) -> str:
+    distributed = sys.modules.get("torch.distributed")
+    ranks = distributed.get_process_group_ranks(group) if distributed and group is not None else []
+    return "among " + ",".join(map(str, ranks)) if distributed and 0 < len(ranks) < distributed.get_world_size() else ""
 
 
 def bits(torch: Any, tensor: Any) -> Any:

@@ -11,6 +11,7 @@ from paramedic.detect.flow import Flow
 from paramedic.detect.loops import (
     averages,
     backwards,
+    exchanges_weights,
     gradient_reductions,
     hit,
     model_parallel,
@@ -52,7 +53,7 @@ _INITS = re.compile(
 
 @every_distributed_program("step")
 def step_on_one_rank(flow: Flow) -> Iterator[Hit]:
-    if model_parallel(flow):
+    if model_parallel(flow) or exchanges_weights(flow):
         return
     broadcasts = [op for op in flow.calls("broadcast") if op.loops and any(v.kind == "params" for v in op.args)]
     all_of = steps(flow)
