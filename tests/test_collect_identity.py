@@ -8,7 +8,7 @@ import pytest
 
 from paramedic.collect import activity, identity
 from paramedic.collect.guarded import Guarded
-from paramedic.collect.identity import facts_in, frameworks_in, rank_stated
+from paramedic.collect.identity import facts_in, frameworks_in, ranks_stated
 from paramedic.model import Event, Source
 
 SOURCE = Source("x.log", "log")
@@ -63,21 +63,21 @@ def test_frameworks(text: str, framework: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "rank"),
+    ("lines", "ranks"),
     [
-        (["Initializing distributed: GLOBAL_RANK: 3, MEMBER: 4/8"], 3),
-        (["Distributed environment: MULTI_CPU  Backend: gloo", "Num processes: 8", "Process index: 3"], 3),
-        (["Process rank: 3, device: cuda:3, n_gpu: 1, distributed training: True"], 3),
-        (["Added key: store_based_barrier_key:1 to store for rank: 3"], 3),
-        (["cluster_spec = {'worker': ['a', 'b']}, task_type = 'worker', task_id = 1, num_workers = 2"], 1),
-        (["cluster_spec = {'chief': ['a'], 'worker': ['b']}, task_type = 'worker', task_id = 0, num_workers = 2"], 1),
-        (["cluster_spec = {'chief': ['a'], 'worker': ['b']}, task_type = 'chief', task_id = 0, num_workers = 2"], 0),
-        (["GLOBAL_RANK: 0, MEMBER: 1/2", "GLOBAL_RANK: 1, MEMBER: 2/2"], None),
-        (["lora rank: 16", "Process started"], None),
+        (["Initializing distributed: GLOBAL_RANK: 3, MEMBER: 4/8"], {3}),
+        (["Distributed environment: MULTI_CPU  Backend: gloo", "Num processes: 8", "Process index: 3"], {3}),
+        (["Process rank: 3, device: cuda:3, n_gpu: 1, distributed training: True"], {3}),
+        (["Added key: store_based_barrier_key:1 to store for rank: 3"], {3}),
+        (["cluster_spec = {'worker': ['a', 'b']}, task_type = 'worker', task_id = 1, num_workers = 2"], {1}),
+        (["cluster_spec = {'chief': ['a'], 'worker': ['b']}, task_type = 'worker', task_id = 0, num_workers = 2"], {1}),
+        (["cluster_spec = {'chief': ['a'], 'worker': ['b']}, task_type = 'chief', task_id = 0, num_workers = 2"], {0}),
+        (["GLOBAL_RANK: 0, MEMBER: 1/2", "GLOBAL_RANK: 1, MEMBER: 2/2"], {0, 1}),
+        (["lora rank: 16", "Process started"], set()),
     ],
 )
-def test_the_one_rank_that_a_program_says_it_is(lines: list[str], rank: int | None) -> None:
-    assert rank_stated(lines) == rank
+def test_the_ranks_that_programs_say_they_are(lines: list[str], ranks: set[int]) -> None:
+    assert ranks_stated(lines) == ranks
 
 
 GUARDED = [value for module in (activity, identity) for value in vars(module).values() if isinstance(value, Guarded)]

@@ -34,6 +34,8 @@ _DATA = (
     "toml ini cfg yaml yml csv tsv lock db sqlite tfevents arrow parquet npy npz pkl pickle bin pt pth ckpt safetensors"
 )
 _OTHER = "seg onnx png jpg jpeg gif svg pdf whl"
+_OWN_REPORT = "report.txt"
+"""As `paramedic run` leaves it beside what it recorded."""
 _NOT_LOGS = frozenset(f".{suffix}" for suffix in f"{_CODE} {_DATA} {_OTHER}".split())
 _METRICS = re.compile(r"(?:metrics|history|progress|results|train\w*[_-](?:log|loss|metrics|history)\w*)\.[ct]sv", re.I)
 """The tables that loggers of Lightning, Keras, RLlib, Ultralytics and DeepSpeed write beside or instead of lines."""
@@ -47,7 +49,12 @@ _JSON = re.compile(
 def is_log(name: str) -> bool:
     """By a file's name alone."""
     suffix = PurePosixPath(name).suffix.lower()
-    other = suffix in _NOT_LOGS or ".tfevents." in name or (suffix == ".json" and not _JSON.fullmatch(name))
+    other = (
+        suffix in _NOT_LOGS
+        or name == _OWN_REPORT
+        or ".tfevents." in name
+        or (suffix == ".json" and not _JSON.fullmatch(name))
+    )
     if other and _METRICS.fullmatch(name):
         return True
     return not other and not name.startswith(".")

@@ -223,8 +223,10 @@ def world_size(ranks: Mapping[int, Conduct]) -> int:
 
 
 def have_met(seen: Iterable[Event]) -> bool:
-    """Any of them has joined a process group, or might have met the others in another way."""
+    """Any of them has joined a process group of more than one, or might have met the others in another way."""
     said = [said_by(one) for one in seen]
+    if said and all(any(note.get("kind") == "alone" for note in items(one.get("notes"))) for one in said):
+        return False
     return any(items(one.get("groups")) for one in said) or any(
         name in as_dict(one.get("versions")) for one in said for name in _OTHERS
     )
@@ -325,3 +327,8 @@ def _optional(value: Any) -> int | None:
 
 def floats(value: Any) -> tuple[float, ...]:
     return tuple(float(x) for x in as_list(value) if isinstance(x, (int, float)) and not isinstance(x, bool))
+
+
+def dealt_out(ranks: Mapping[int, Conduct]) -> bool:
+    """Each rank's optimizer holds parameters of its own, as where optimizers are sharded by hand."""
+    return len({tuple(sorted({look.shapes for look in one.looks.values()})) for one in ranks.values()}) > 1

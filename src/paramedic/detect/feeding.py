@@ -28,6 +28,8 @@ _ROWS = 24  # of a rank, at least, are held against another's
 _CHANCE = 0.3
 """Of the rows that two ranks would have in common if both took theirs from the same ones."""
 _EVERY_STEP, _STEPS = 0.8, 10
+_POSITIONS, _FILLED = 4096, 0.25
+"""Of masks, at least; the share that is no padding."""
 
 
 def _batches(one: Conduct) -> str:
@@ -172,12 +174,12 @@ def _evaluated(one: Conduct) -> str:
 
 def _all_hold_all(run: Run) -> bool:
     """Replicas, or ranks that hold the same parameters and use the same gradients."""
+    ranks = conducts(run)
+    looks = [one.looks.get((0, 1)) for one in ranks.values()]
+    if not have_met(one.event for one in ranks.values()):
+        return False  # each trains alone, which is another story
     if are_replicas(run):
         return True
-    looks = [one.looks.get((0, 1)) for one in conducts(run).values()]
-    ranks = conducts(run)
-    if not have_met(one.event for one in ranks.values()) and not any(one.models for one in ranks.values()):
-        return False  # each trains alone, which is another story
     whole = not any(one.sharded for one in ranks.values()) and not by_engine(ranks)
     return whole and None not in looks and len({look.parameters for look in looks if look}) == 1
 
@@ -260,3 +262,18 @@ def _sharing(run: Run, ranks: Mapping[int, Conduct]) -> list[list[int]]:
                 if len(members) > 1 and members not in found:
                     found.append(members)
     return found
+
+
+def mostly_padding(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Of what the masks of the batches cover, most is padding."""
+    ranks = conducts(run)
+    filled, total = 0, 0
+    for one in ranks.values():
+        masks = [numbers(row.get("mask")) for row in items(one.raw.get("loaders"))]
+        masks = [mask for mask in masks if len(mask) == 2 and mask[1]]
+        if not masks:
+            return
+        filled, total = filled + int(masks[0][0]), total + int(masks[0][1])
+    if ranks and total >= _POSITIONS and filled < _FILLED * total:
+        place = ranks[min(ranks)].loaders[0].place
+        yield finding(rule, ranks, [], {"share": f"{1 - filled / total:.0%}", "place": place})

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
 from paramedic.detect.conduct import Conduct, as_dict, by_engine, conducts, finding, floats, items, natural
 from paramedic.detect.sentinels import values_of
+from paramedic.detect.watched import said_by, watcher_of
 from paramedic.knowledge import Rule
 from paramedic.model import Finding, Run
 
@@ -21,6 +23,8 @@ _AGAIN = 1.8
 _SKIPPED, _UPDATES = 0.4, 10
 _NEVER, _LOOKS = 0.2, 3
 """Of the elements; looks that must show it."""
+_WARM, _RISES, _FINDER = 40, 8, 1e3
+"""Steps; rates seen; a rate that grows by more is being looked for."""
 _HARD = 100.0
 """Times the limit."""
 _CLEARLY_BELOW = 0.7
@@ -45,6 +49,20 @@ def rate_ran_out(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
             return
     if ranks:
         yield finding(rule, ranks, [], {"step": str(over), "steps": str(one.steps)}, rates_shown)
+
+
+def rate_only_rises(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """The run has ended, and its learning rate was still being warmed up."""
+    ranks = conducts(run)
+    for one in ranks.values():
+        rates = [max(values) for _, values in sorted(one.rates.items()) if values]
+        if one.steps < _WARM or len(rates) < _RISES or not items(one.raw.get("schedules")):
+            return
+        if any(later <= rate for rate, later in pairwise(rates)) or rates[-1] > _FINDER * max(rates[0], 1e-12):
+            return
+    job = watcher_of(run)
+    if ranks and job is not None and said_by(job).get("exit") == 0:
+        yield finding(rule, ranks, [], {"last": f"{rates[-1]:g}", "steps": str(one.steps)}, rates_shown)
 
 
 def schedule_misses(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

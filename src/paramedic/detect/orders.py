@@ -13,6 +13,7 @@ from paramedic.detect.conduct import (
     as_list,
     by_engine,
     conducts,
+    dealt_out,
     finding,
     floats,
     have_met,
@@ -121,7 +122,7 @@ def one_call_each(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
 def moved_again(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """DDP averages the gradients, and the program sends as much once more in every step."""
     ranks = conducts(run)
-    if not all(any(model.forwards for model in one.models) for one in ranks.values()):
+    if not all(any(model.forwards for model in one.models) for one in ranks.values()) or dealt_out(ranks):
         return
     elements = {rank: max((look.elements for look in one.looks.values()), default=0) for rank, one in ranks.items()}
     moved = {rank: min(numbers(one.raw.get("moved"))[1:], default=0) for rank, one in ranks.items()}
@@ -241,6 +242,16 @@ def one_shard_unit(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[F
         yield finding(rule, ranks, [], {"blocks": str(ranks[min(ranks)].raw["sharded_last"]["blocks"])})
 
 
+def spread_over_one(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """What is to be sharded is spread over groups of one rank."""
+    ranks = conducts(run)
+    alone = [[what for what, size in as_dict(one.raw.get("spread")).items() if size == 1] for one in ranks.values()]
+    if ranks and all(alone) and world_size(ranks) > 1:
+        what = str(alone[0][0])
+        fields = {"what": what, "ranks": str(world_size(ranks)), "place": ranks[min(ranks)].place(what)}
+        yield finding(rule, ranks, [], fields)
+
+
 def trained_alone(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Ranks of one launch that train, and of which none ever joined a process group; or that all are rank 0 of 1."""
     seen = {
@@ -255,5 +266,5 @@ def trained_alone(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
         events = [one.event for one in twins]
         yield on_events(rule, events[:3], (), {"how": "several processes of this job are each rank 0 of 1"})
     elif size > 1 and len(seen) == size and not joined:
-        how = f"{size} ranks train, and none of them has joined a process group"
+        how = f"{size} ranks train, and none of them has joined a process group with another"
         yield on_events(rule, [one.event for one in seen.values()][:3], (), {"how": how})

@@ -15,6 +15,7 @@ from paramedic.detect.conduct import (
     are_sharded,
     by_engine,
     conducts,
+    dealt_out,
     finding,
     items,
     natural,
@@ -243,7 +244,7 @@ def left_out_of_optimizer(run: Run, rule: Rule, found: Sequence[Finding]) -> Ite
     """Parameters that ask for gradients, and that no optimizer has."""
     ranks = conducts(run)
     left = {rank: max((model.in_no_optimizer for model in one.models), default=0) for rank, one in ranks.items()}
-    if ranks and all(left.values()) and all(one.looks for one in ranks.values()):
+    if ranks and all(left.values()) and all(one.looks for one in ranks.values()) and not dealt_out(ranks):
         one = ranks[min(ranks)]
         model = max(one.models, key=lambda model: model.in_no_optimizer)
         yield finding(rule, ranks, [], {"count": str(model.in_no_optimizer), "of": str(model.parameters)})
@@ -252,6 +253,9 @@ def left_out_of_optimizer(run: Run, rule: Rule, found: Sequence[Finding]) -> Ite
 def rates_unlike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Replicas that step with different learning rates; so do parts of one model that began with the same one."""
     ranks = conducts(run)
+    steps = [one.steps for one in ranks.values()]
+    if steps and max(steps) - min(steps) > 1:
+        return  # each goes its own way
     rates = {rank: tuple(sorted(one.rates.items())) for rank, one in ranks.items()}
     began_alike = len({one[:1] for one in rates.values()}) == 1 and not by_engine(ranks)
     alike = are_replicas(run)
@@ -300,3 +304,17 @@ def _clipped(one: Conduct) -> str:
 
 def _norms(one: Conduct) -> list[tuple[int, float]]:
     return [(step, float(value)) for step, value in values_of(one.event, "clipped_norm") if isinstance(value, float)]
+
+
+def unlike_beside(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """A network that is used and not trained has other parameters on other ranks."""
+    ranks = conducts(run)
+    rows = {rank: items(one.raw.get("beside")) for rank, one in ranks.items()}
+    kinds = {tuple((row.get("type"), row.get("shapes")) for row in one) for one in rows.values()}
+    if len(ranks) < 2 or len(kinds) != 1 or not (are_replicas(run) or are_sharded(run)):
+        return
+    for number, (kind, _) in enumerate(kinds.pop()):
+        prints = {rank: one[number].get("print") for rank, one in rows.items()}
+        if len(set(prints.values())) > 1:
+            yield finding(rule, ranks, odd_ones(prints), {"type": str(kind)})
+            return

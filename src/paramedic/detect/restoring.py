@@ -7,12 +7,24 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from paramedic.detect.conduct import Conduct, as_dict, as_list, conducts, finding, floats, items, natural
+from paramedic.detect.conduct import (
+    Conduct,
+    are_replicas,
+    as_dict,
+    as_list,
+    conducts,
+    finding,
+    floats,
+    items,
+    natural,
+)
+from paramedic.detect.hang import listed
 from paramedic.detect.watched import said_by
 from paramedic.knowledge import Rule
 from paramedic.model import Finding, Run
 
 _STATES = ("optimizer", "scheduler", "scaler")
+_OFTEN = 3
 
 
 def _files(one: Conduct) -> str:
@@ -128,3 +140,55 @@ def written_by_several(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterat
         yield finding(
             rule, ranks, [] if len(who) == len(ranks) else who, {"path": path, "count": str(len(who))}, _files
         )
+
+
+def unlike_in_one_file(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Ranks of one node write what differs between them under the same name."""
+    ranks = conducts(run)
+    written: dict[tuple[str | None, str, int], dict[int, object]] = defaultdict(dict)
+    for rank, one in sorted(ranks.items()):
+        for file in items(one.raw.get("saves")):
+            if file.get("path") and "print" in file:
+                written[one.event.host, str(file["path"]), natural(file.get("step"))][rank] = file["print"]
+    unlike = [file for file, prints in written.items() if len(prints) == len(ranks) and _all_differ(prints)]
+    if unlike:
+        _, path, step = unlike[-1]
+        yield finding(rule, ranks, [], {"path": path, "step": str(step), "count": str(len(ranks))}, _files)
+
+
+def _all_differ(prints: Mapping[int, object]) -> bool:
+    return len(prints) > 1 and len(set(prints.values())) == len(prints)
+
+
+def restored_by_some(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Some ranks read a state back that the others, which have one as well, do not."""
+    ranks = conducts(run)
+    for what in _STATES[:2]:
+        times = {rank: natural(as_dict(one.raw.get("states")).get(what)) for rank, one in ranks.items()}
+        had = what == "optimizer" or all("l" in "".join(one.orders) for one in ranks.values())
+        if had and any(times.values()) and not all(times.values()) and are_replicas(run):
+            who = [rank for rank, count in times.items() if count]
+            others = [rank for rank, count in times.items() if not count]
+            fields = {"what": what, "others": listed(others), "count": str(len(who))}
+            yield finding(rule, ranks, who if len(who) <= len(others) else others, fields, _files)
+            return
+
+
+def changed_while_saved(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Another thread writes tensors that training changes under its hands."""
+    ranks = conducts(run)
+    paths = {rank: one.raw["changed_while_saved"] for rank, one in ranks.items() if one.raw.get("changed_while_saved")}
+    if paths:
+        who = sorted(paths) if len(paths) < len(ranks) else []
+        yield finding(rule, ranks, who, {"path": str(paths[min(paths)])}, _files)
+
+
+def saved_again_and_again(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """The same file is written several times between two steps of the optimizer, and then in later ones again."""
+    ranks = conducts(run)
+    for rank, one in sorted(ranks.items()):
+        rows = [row for row in items(one.raw.get("saves")) if natural(row.get("times")) >= _OFTEN]
+        if len(rows) >= _OFTEN - 1:
+            fields = {"path": str(rows[0].get("path")), "times": str(natural(rows[0].get("times")))}
+            yield finding(rule, ranks, [] if len(ranks) == 1 or not rank else [rank], fields, _files)
+            return

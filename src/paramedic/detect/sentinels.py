@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -16,9 +17,9 @@ from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 
 _PERSISTS = 2
-_POINTS = 12
-_GROWTH = 0.10
-"""Of what the rank began with."""
+_POINTS, _ENOUGH_POINTS = 5, 12
+_GROWTH, _CLEAR_GROWTH = 0.10, 0.20
+"""Of what the rank began with; of few points it takes more."""
 
 
 def replicas_differ(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -82,6 +83,7 @@ def memory_grows(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
 def _growth(points: Sequence[Any], column: int) -> tuple[float, int] | None:
     """Bytes a step, and bytes now, where each third of the run lies clearly above the one before it."""
     rows = [p for p in points if isinstance(p, list) and len(p) > column and all(isinstance(v, int) for v in p)]
+    rows = [row for before, row in pairwise([[-1], *rows]) if row[0] > before[0]]  # once for each step
     rows = rows[len(rows) // 4 :]  # the first steps allocate what is then kept
     third = len(rows) // 3
     if len(rows) < _POINTS or rows[-1][0] <= rows[0][0]:
@@ -91,6 +93,8 @@ def _growth(points: Sequence[Any], column: int) -> tuple[float, int] | None:
     )
     rise = (high - low) / max(low, 1)
     steady = middle - low > 0.25 * (high - low) and high - middle > 0.25 * (high - low)
+    if len(rows) < _ENOUGH_POINTS:
+        steady = steady and rise >= _CLEAR_GROWTH and all(a[column] < b[column] for a, b in pairwise(rows))
     if low <= 0 or rise < _GROWTH or not steady:
         return None
     slope = (rows[-1][column] - rows[0][column]) / (rows[-1][0] - rows[0][0])

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from .agent import Agent
+from .beside import Beside
 from .compiled import unless_compiling
 from .counting import Known
 from .feeding import Feeding, printed
@@ -63,11 +64,12 @@ class Conduct:
             "orders": {}, "calls": [], "replicas": [], "loaders": [], "models": [], "fed": [], "optimizers": [],
             "loads": [], "saves": [], "states": {}, "matched": [], "factors": [], "groups": [], "groups_made": 0,
             "sharded_units": 0, "left_over": 0, "places": {}, "sums": [], "buckets": [], "called": 0, "moved": [],
-            "schedules": [], "scaler_updates": 0, "plans": {},
+            "schedules": [], "scaler_updates": 0, "plans": {}, "spread": {},
         }  # fmt: skip
         agent.conduct = self.said
         self.feeding = Feeding(agent, self.said, is_on)
         self.restoring = Restoring(agent, self.said, is_on)
+        self.beside = Beside(agent, self.said, is_on)
 
     def patches(self) -> dict[str, Callable[[Any], None]]:
         return {
@@ -82,6 +84,7 @@ class Conduct:
             "torch.nn.parallel.distributed": self.replicas,
             "torch.distributed.fsdp.fully_sharded_data_parallel": self.shards,
             "torch.distributed.fsdp._fully_shard._fully_shard": self.sharded,
+            "torch.distributed.optim.zero_redundancy_optimizer": self.zero,
             "torch.distributed.tensor.parallel.api": self.planned,
             "torch.distributed.algorithms._checkpoint.checkpoint_wrapper": self.recomputed,
         }
@@ -117,6 +120,7 @@ class Conduct:
             self.said["moved"].append(self.moved)
         self.letters, self.moved = "", 0
         self.calls_before = count
+        self.beside.stepped(self.optimized)
 
     def grouped(self) -> None:
         """A process group was made."""
@@ -184,11 +188,13 @@ class Conduct:
             self._modes()
             self.said["aids"] = _aids(sys.modules["torch"], self.said.get("aids", {}))
         for reference, said in self.models:
-            if (model := reference()) is not None and not model.training:
+            model = reference()
+            if model is not None and not getattr(model, "module", model).training:  # some restore the inner one only
                 said["steps_in_eval"] += 1
 
     def _optimizer(self, optimizer: Any) -> dict[str, Any]:
-        found, number = self.said["optimizers"], self.known.number(optimizer)
+        found: list[dict[str, Any]] = self.said["optimizers"]
+        number = self.known.number(optimizer)
         while number >= len(found) < _OPTIMIZERS:
             found.append({"rates": [], "due": 0})
         if number >= len(found):
@@ -382,9 +388,27 @@ class Conduct:
         def fully_shard(*arguments: Any, **named: Any) -> Any:
             if self.is_on():
                 self.agent.guarded("conduct: models", self._unit, arguments[0] if arguments else named.get("module"))
+                if (mesh := named.get("mesh")) is not None:
+                    self.agent.guarded("conduct: models", self._spread, "fully_shard", mesh.size(mesh.ndim - 1))
             return shard(*arguments, **named)
 
         module.fully_shard = fully_shard
+
+    def zero(self, module: Any) -> None:
+        initialise = module.ZeroRedundancyOptimizer.__init__
+
+        @functools.wraps(initialise)
+        def __init__(optimizer: Any, *arguments: Any, **named: Any) -> None:  # noqa: N807
+            initialise(optimizer, *arguments, **named)
+            if self.is_on():
+                self.agent.guarded("conduct: models", self._spread, "ZeroRedundancyOptimizer", optimizer.world_size)
+
+        module.ZeroRedundancyOptimizer.__init__ = __init__
+
+    def _spread(self, what: str, ranks: int) -> None:
+        """Over how many ranks something is sharded."""
+        self.said["spread"][what] = max(self.said["spread"].get(what, 0), ranks)
+        self.said["places"].setdefault(what, own_place(sys._getframe(3)))
 
     def planned(self, module: Any) -> None:
         """Tensor parallelism by a plan, of which no name may be one of the model's."""
@@ -465,7 +489,8 @@ class Conduct:
         if not torch.is_grad_enabled():
             self.heard("e")
             said["without_gradients"] = said.get("without_gradients", 0) + 1
-            said["of_them_in_training"] = said.get("of_them_in_training", 0) + bool(model.training)
+            inner = getattr(model, "module", model)
+            said["of_them_in_training"] = said.get("of_them_in_training", 0) + bool(inner.training)
             return
         averages = getattr(model, "require_backward_grad_sync", True)
         self.heard("f" if averages else "n")

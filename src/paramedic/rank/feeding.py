@@ -14,7 +14,7 @@ from .hooks import own_place
 
 _LOADERS, _EPOCHS, _BATCHES = 6, 4, 4
 _ROWS, _COLUMNS = 256, 48
-_EVALUATIONS = 4
+_EVALUATIONS, _MASKS = 4, 64
 _DEPTH = 4
 
 
@@ -76,7 +76,7 @@ class Feeding:
         known: dict[str, Any] = {"place": own_place(sys._getframe(4)), "sampler": type(sampler).__name__}
         known |= {"epochs": [], "steps": []}
         known |= {"prints": [], "counts": [], "batch_size": loader.batch_size, "workers": loader.num_workers}
-        known |= {"begun": 0, "rows": [], "passed": [], "evaluations": []}
+        known |= {"begun": 0, "rows": [], "passed": [], "evaluations": [], "mask": [0, 0]}
         for name, attribute in (("replicas", "num_replicas"), ("rank", "rank"), ("shuffle", "shuffle")):
             value = getattr(sampler, attribute, None)
             if isinstance(value, int):
@@ -91,6 +91,9 @@ class Feeding:
         said["counts"][-1] += 1
         if len(said["prints"][-1]) < _BATCHES:
             said["prints"][-1].append(printed(batch))
+        mask: Any = batch.get("attention_mask") if hasattr(batch, "get") else None
+        if sum(said["counts"]) <= _MASKS and hasattr(mask, "untyped_storage") and mask.device.type == "cpu":
+            said["mask"] = [said["mask"][0] + int((mask != 0).sum()), said["mask"][1] + mask.numel()]
         held = max((t for t in _held(batch, 0) if t.dim()), key=lambda tensor: tensor.numel(), default=None)
         if held is not None:
             said["passed"][-1] += int(held.shape[0])

@@ -161,6 +161,8 @@ class _Torch:
         if self.agent.rank is None:
             os.environ[RANK_PID] = str(os.getpid())
             self.agent.begin(rank, size)
+        elif size == 1 < (self.agent.size or 0):
+            self.agent.note("alone")  # its launcher has started more, and it has met nobody
         elif (self.agent.rank, self.agent.size) != (rank, size):
             self.agent.rename(rank, size)
         self.agent.entered("running")

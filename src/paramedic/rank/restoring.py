@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import weakref
+import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ from .agent import Agent
 
 _FILES = 8
 _SIBLINGS = 256  # files in a folder
+_TENSORS, _DEPTH = 64, 5
 
 
 class Restoring:
@@ -37,21 +39,49 @@ class Restoring:
 
         @functools.wraps(save)
         def saved(*arguments: Any, **named: Any) -> Any:
+            what, file = (*arguments, *([None] * 2))[:2]
+            what, file = named.get("obj", what), named.get("f", file)
             if self.is_on():
-                what, file = (*arguments, *([None] * 2))[:2]
-                self.agent.guarded(
-                    "conduct: files", self._file, "saves", (named.get("f", file),), named.get("obj", what)
-                )
-            return save(*arguments, **named)
+                self.agent.guarded("conduct: files", self._file, "saves", (file,), what)
+                return save(*arguments, **named)
+            before = self.agent.guarded("conduct: files", _versions, what) if self.agent.is_watching else None
+            result = save(*arguments, **named)
+            if before and self.agent.guarded("conduct: files", _versions, what) != before:
+                self.said["changed_while_saved"] = str(file)[-160:]
+            return result
 
         serialization.save = saved
+        for name in ("replace", "rename"):
+            setattr(os, name, self.moves(getattr(os, name)))
+
+    def moves(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Who writes with care writes to another name first."""
+
+        @functools.wraps(function)
+        def moved(src: Any, dst: Any, **named: Any) -> None:
+            function(src, dst, **named)
+            if self.said["saves"] and self.is_on():
+                self.agent.guarded("conduct: files", self._moved, src, dst)
+
+        return moved
+
+    def _moved(self, source: Any, target: Any) -> None:
+        before, after = (str(os.path.abspath(os.fspath(path)))[-160:] for path in (source, target))
+        for row in self.said["saves"]:
+            if row["path"] == before:
+                row["path"] = after
 
     def _file(self, way: str, file: tuple[Any, ...], content: Any) -> None:
-        path = os.path.abspath(os.fspath(file[0])) if isinstance(file[0], (str, os.PathLike)) else ""
-        if len(self.said[way]) < _FILES:
-            said = {"path": str(path)[-160:], "step": self.agent.steps, "holds": sorted(set(_states(content)))}
+        path = str(os.path.abspath(os.fspath(file[0])))[-160:] if isinstance(file[0], (str, os.PathLike)) else ""
+        again = [row for row in self.said[way] if path and (row["path"], row["step"]) == (path, self.agent.steps)]
+        if again:
+            again[0]["times"] = again[0].get("times", 1) + 1
+        elif len(self.said[way]) < _FILES:
+            said = {"path": path, "step": self.agent.steps, "holds": sorted(set(_states(content)))}
             if way == "loads" and path and not self.agent.steps:
-                said["newer"] = _newer(str(path))
+                said["newer"] = _newer(path)
+            if way == "saves":
+                said["print"] = _print(content)
             if way == "saves" and (since := [self.agent.steps - step for step in self._kept(content)]):
                 said["kept_for"] = max(since)
             self.said[way].append(said)
@@ -148,6 +178,28 @@ def _states(content: Any, depth: int = 0) -> Iterator[str]:
     else:
         for one in list(content.values())[:32]:
             yield from _states(one, depth + 1)
+
+
+def _tensors(content: Any, depth: int = 0) -> Iterator[Any]:
+    if hasattr(content, "untyped_storage"):
+        yield content
+    elif isinstance(content, (dict, list, tuple)) and depth < _DEPTH:
+        for one in list(content.values() if isinstance(content, dict) else content)[:_TENSORS]:
+            yield from _tensors(one, depth + 1)
+
+
+def _versions(content: Any) -> list[int]:
+    """Each change in place counts."""
+    return [one._version for one in _tensors(content)]
+
+
+def _print(content: Any) -> int:
+    """What tells contents apart: shapes, and of what lies in main memory the first numbers."""
+    said = []
+    for one in _tensors(content):
+        plain = one.device.type == "cpu" and not hasattr(one, "_local_tensor")
+        said.append((tuple(one.shape), one.detach().reshape(-1)[:8].tolist() if plain and one.numel() else ()))
+    return zlib.crc32(repr(said[:_TENSORS]).encode())
 
 
 def _newer(path: str) -> str:
