@@ -225,11 +225,16 @@ def world_size(ranks: Mapping[int, Conduct]) -> int:
 def have_met(seen: Iterable[Event]) -> bool:
     """Any of them has joined a process group of more than one, or might have met the others in another way."""
     said = [said_by(one) for one in seen]
-    if said and all(any(note.get("kind") == "alone" for note in items(one.get("notes"))) for one in said):
+    if all(map(is_alone, said)):
         return False
     return any(items(one.get("groups")) for one in said) or any(
         name in as_dict(one.get("versions")) for one in said for name in _OTHERS
     )
+
+
+def is_alone(said: Mapping[str, Any]) -> bool:
+    """The only one of its process group, though its launcher has started more."""
+    return any(note.get("kind") == "alone" for note in items(said.get("notes")))
 
 
 def by_engine(ranks: Mapping[int, Conduct]) -> bool:

@@ -13,6 +13,7 @@ from paramedic.detect.conduct import (
     conducts,
     finding,
     have_met,
+    is_alone,
     items,
     numbers,
     world_size,
@@ -176,10 +177,12 @@ def _all_hold_all(run: Run) -> bool:
     """Replicas, or ranks that hold the same parameters and use the same gradients."""
     ranks = conducts(run)
     looks = [one.looks.get((0, 1)) for one in ranks.values()]
-    if not have_met(one.event for one in ranks.values()):
+    if any(is_alone(said_by(one.event)) for one in ranks.values()):
         return False  # each trains alone, which is another story
     if are_replicas(run):
         return True
+    if not have_met(one.event for one in ranks.values()) and not any(one.models for one in ranks.values()):
+        return False
     whole = not any(one.sharded for one in ranks.values()) and not by_engine(ranks)
     return whole and None not in looks and len({look.parameters for look in looks if look}) == 1
 

@@ -23,8 +23,8 @@ _AGAIN = 1.8
 _SKIPPED, _UPDATES = 0.4, 10
 _NEVER, _LOOKS = 0.2, 3
 """Of the elements; looks that must show it."""
-_WARM, _RISES, _FINDER = 40, 8, 1e3
-"""Steps; rates seen; a rate that grows by more is being looked for."""
+_WARM, _RISES, _FINDER, _NEARLY = 40, 8, 1e3, 0.9
+"""Steps; rates seen; a rate that grows by more is being looked for; of the planned rate."""
 _HARD = 100.0
 """Times the limit."""
 _CLEARLY_BELOW = 0.7
@@ -59,6 +59,9 @@ def rate_only_rises(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[
         if one.steps < _WARM or len(rates) < _RISES or not items(one.raw.get("schedules")):
             return
         if any(later <= rate for rate, later in pairwise(rates)) or rates[-1] > _FINDER * max(rates[0], 1e-12):
+            return
+        planned = [max(floats(row.get("planned_rates")), default=0.0) for row in items(one.raw.get("optimizers"))]
+        if rates[-1] > _NEARLY * planned[0]:
             return
     job = watcher_of(run)
     if ranks and job is not None and said_by(job).get("exit") == 0:

@@ -19,7 +19,7 @@ from paramedic.model import Event, Finding, Run
 _PERSISTS = 2
 _POINTS, _ENOUGH_POINTS = 5, 12
 _GROWTH, _CLEAR_GROWTH = 0.10, 0.20
-"""Of what the rank began with; of few points it takes more."""
+"""Of what the rank began with. What is clear is seen in few points, too, and is a verdict."""
 
 
 def replicas_differ(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -63,7 +63,7 @@ def memory_grows(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
     job = watcher_of(run)
     ranks = seen_ranks(run)
     told = said_by(job).get("memory") if job else None
-    growing: dict[str, list[tuple[int, float, int]]] = defaultdict(list)
+    growing: dict[str, list[tuple[int, float, int, float]]] = defaultdict(list)
     for rank, points in told.items() if isinstance(told, Mapping) else ():
         for place, column in (("host", 1), ("device", 2)):
             grown = _growth(_list(points), column)
@@ -71,17 +71,18 @@ def memory_grows(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
                 growing[place].append((number, *grown))
     for place, grown_ranks in growing.items():
         who = sorted(rank for rank, *_ in grown_ranks)
-        slope, now = max((slope, now) for _, slope, now in grown_ranks)
+        slope, now = max((slope, now) for _, slope, now, _ in grown_ranks)
         limit = _limit(run, place, who[0]) / (len(ranks) if place == "host" else 1)
         last = max(_int(said_by(ranks[rank].event).get("steps")) for rank in who)
         forecast = f"; at this rate it is full at step {last + int((limit - now) / slope):,}" if limit > now else ""
         fields = {"place": place, "slope": f"{slope / 1e6:.2f}", "now": f"{now / 1e9:.1f}", "forecast": forecast}
         events = [ranks[rank].event for rank in who[:3]]
-        yield replace(on_events(rule, events, who if len(who) < len(ranks) else (), fields), attempt=0)
+        one = replace(on_events(rule, events, who if len(who) < len(ranks) else (), fields), attempt=0)
+        yield replace(one, severity="error") if min(rise for *_, rise in grown_ranks) >= _CLEAR_GROWTH else one
 
 
-def _growth(points: Sequence[Any], column: int) -> tuple[float, int] | None:
-    """Bytes a step, and bytes now, where each third of the run lies clearly above the one before it."""
+def _growth(points: Sequence[Any], column: int) -> tuple[float, int, float] | None:
+    """Bytes a step, bytes now, and by what share it rose, where each third lies clearly above the one before it."""
     rows = [p for p in points if isinstance(p, list) and len(p) > column and all(isinstance(v, int) for v in p)]
     rows = [row for before, row in pairwise([[-1], *rows]) if row[0] > before[0]]  # once for each step
     rows = rows[len(rows) // 4 :]  # the first steps allocate what is then kept
@@ -98,7 +99,7 @@ def _growth(points: Sequence[Any], column: int) -> tuple[float, int] | None:
     if low <= 0 or rise < _GROWTH or not steady:
         return None
     slope = (rows[-1][column] - rows[0][column]) / (rows[-1][0] - rows[0][0])
-    return (slope, rows[-1][column]) if slope > 0 else None
+    return (slope, rows[-1][column], rise) if slope > 0 else None
 
 
 def _limit(run: Run, place: str, rank: int) -> float:
