@@ -168,3 +168,33 @@ def read_before_written(flow: Flow) -> Iterator[Hit]:
                 same = op.args[0] is save.args[1] or (op.args[0].known and op.args[0].const == save.args[1].const)
                 if same and op.loops == save.loops:
                     yield hit(op, save)
+
+
+_ALLOCATE = ("get_state_dict", "get_optimizer_state_dict", "_init_optim_state", "optim_state_dict", "init_optim_state")
+
+
+@every_program("load", "load_state_dict")
+def loaded_into_nothing(flow: Flow) -> Iterator[Hit]:
+    """What the dictionary does not name is not read, and an optimizer has no moments before its first step."""
+    if flow.has(*_ALLOCATE):
+        return
+    for op in flow.calls("load", "load_state_dict"):
+        given = op.argument("state_dict", 0)
+        if given is None or not op.name.startswith("torch.distributed.checkpoint."):
+            continue
+        for state in (given, *(given.attrs.values() if given.kind == "dict" else ())):
+            optimizer = state.attrs.get("of", Value()) if state.kind == "state" else state
+            made = optimizer.made
+            if optimizer.kind == "optimizer" and made is not None and not _has_state(flow, optimizer, op):
+                if not optimizer.wrap and _has_memory(made):
+                    yield hit(op, made, what=made.last)
+
+
+def _has_state(flow: Flow, optimizer: Value, load: Op) -> bool:
+    """It has stepped, or its state was filled by hand."""
+    for op in flow.ops[: load.index]:
+        if op.last == "step" and op.of is not None and op.of.made is optimizer.made:
+            return True
+        if op.kind == "setitem" and re.search(r"\.state\[", op.target):
+            return True
+    return optimizer.name == "parameter"

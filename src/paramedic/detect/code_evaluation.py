@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 
 from paramedic.detect.every import every_distributed_program, every_program
 from paramedic.detect.flow import Flow
 from paramedic.detect.loops import COLLECTIVES, backwards, forwards, hit
+from paramedic.detect.program import text_of
 from paramedic.detect.setup import Hit
-from paramedic.detect.values import Op, Value
+from paramedic.detect.values import UNPACKED, Op, Value
 
 _SHOWS = frozenset(
     [
@@ -69,7 +71,14 @@ def validated_in_training_mode(flow: Flow) -> Iterator[Hit]:
         if not before or before[-1][1] == "train":
             if any(mode[2].of is not None and mode[2].of.kind == "" for mode in before):
                 continue
+            if before and _is_meant(before[-1][2], op):
+                continue
             yield hit(op, name=_name(model))
+
+
+def _is_meant(mode: Op, op: Op) -> bool:
+    """`train()` where no gradients are asked for, in the function that computes: dropout as a sample of models."""
+    return mode.no_grad and mode.stack == op.stack and mode.module is op.module and mode.line < op.line
 
 
 def _name(model: Value) -> str:
@@ -192,3 +201,169 @@ def padded_evaluation(flow: Flow) -> Iterator[Hit]:
         after = [one for one in flow.calls("all_reduce", "all_gather", "all_gather_object") if one.index > op.index]
         if after and (drop is None or drop.const is not True) and not flow.mentions(r"len\(\w*sampler|\[: ?len\("):
             yield hit(sampler.made, after[0])
+
+
+_GATHERS = {
+    "all_gather": (0, 1), "all_gather_object": (0, 1), "all_gather_into_tensor": (0, 1), "gather": (1, 0),
+    "gather_object": (1, 0),
+}  # fmt: skip
+"""Where the parts of all ranks go, and what each gives."""
+_JOINS = ("cat", "concat", "concatenate", "vstack", "hstack", "chain", "from_iterable", "sum")
+_ROWS = frozenset(
+    ("cat", "concat", "concatenate", "to", "cpu", "cuda", "float", "double", "half", "long", "int", "bool", "tolist",
+     "numpy", "array", "asarray", "argmax", "max", "topk", "softmax", "log_softmax", "sigmoid", "round", "exp",
+     "squeeze", "detach", "clone", "contiguous", "enumerate", "zip", "list", "tqdm")
+)  # fmt: skip
+"""What keeps each row where it was."""
+_TOTALS = frozenset(("mean", "sum", "std", "numel", "size", "len", "any", "all", "unique", "bincount", "print"))
+_WRITES = frozenset(("writerow", "write", "writelines"))
+
+
+@every_distributed_program("DistributedSampler")
+def gathered_in_rank_order(flow: Flow) -> Iterator[Hit]:
+    """Rank r holds samples r, r + world, ...: its rows behind those of rank r - 1 are not in the data set's order."""
+    for op in flow.calls(*_GATHERS):
+        sampler = _dealt_by(flow, op)
+        if sampler is None or sampler.made is None:
+            continue
+        for joined in _joined_parts(flow, op):
+            if _used_in_order(flow, op, joined, sampler.made.argument("dataset", 0)):
+                yield hit(joined.made or op, sampler.made)
+                break
+
+
+def _dealt_by(flow: Flow, op: Op) -> Value | None:
+    """The sampler that deals out, unshuffled, what the gathered outputs were computed from."""
+    given = op.argument("", _GATHERS[op.last][1])
+    if given is None or not given.has("output") or op.of is None or op.name.startswith("."):
+        return None
+    before = [one for one in forwards(flow) if one.index < op.index and one.no_grad and one.loops]
+    over = before[-1].loops[-1].over if before else Value()
+    sampler = over.attrs.get("over", over).attrs.get("sampler")
+    if sampler is None or sampler.name != "DistributedSampler" or sampler.made is None:
+        return None
+    shuffle = sampler.made.argument("shuffle", 3)
+    return sampler if shuffle is not None and shuffle.const is False else None
+
+
+def _joined_parts(flow: Flow, op: Op) -> Iterator[Value]:
+    """The parts of all ranks, one behind the other."""
+    parts = op.argument("", _GATHERS[op.last][0])
+    if parts is None or not isinstance(op.node, ast.Call) or len(op.node.args) <= _GATHERS[op.last][0]:
+        return
+    if op.last == "all_gather_into_tensor":
+        yield parts
+    name = text_of(op.node.args[_GATHERS[op.last][0]])
+    for one in flow.calls(*_JOINS):
+        first = one.args[0] if one.index > op.index and one.args else None
+        dim = one.argument("dim", 1) or one.argument("axis")
+        if first is None or (one.last != "chain" and dim is not None and dim.number() not in (None, 0)):
+            continue
+        if first is parts or (one.stack == op.stack and _from_each(first.node, name)):
+            yield one.result
+    yield from (value for value in _listed(flow, op) if _from_each(value.node, name, 2))
+
+
+def _listed(flow: Flow, op: Op) -> Iterator[Value]:
+    """Lists that comprehensions make, as later calls get them."""
+    for one in flow.ops[op.index + 1 :]:
+        for value in (one.of, *one.args, *(loop.over for loop in one.loops)):
+            for found in _below(value) if value is not None else ():
+                if isinstance(found.node, ast.ListComp):
+                    yield found
+
+
+def _from_each(node: ast.AST | None, name: str, depth: int = 1) -> bool:
+    """`[part.cpu() for part in parts]`, or with two loops `[row for part in parts for row in part]`."""
+    return (
+        isinstance(node, ast.ListComp)
+        and len(node.generators) == depth
+        and text_of(node.generators[0].iter) == name
+        and (depth == 1 or text_of(node.generators[1].iter) == text_of(node.generators[0].target))
+    )
+
+
+def _below(value: Value, depth: int = 0) -> Iterator[Value]:
+    """The value and those whose rows it has, one by one."""
+    yield value
+    if depth > 9:
+        return
+    inner: list[Value] = []
+    if "sliced" in value.attrs:
+        by = value.attrs["by"]
+        if by.kind == "slice" or by.number() is not None or all(one.kind == "slice" for one in by.items or [by]):
+            inner = [value.attrs["sliced"]]
+    elif "left" in value.attrs:
+        inner = [value.attrs["left"], value.attrs["right"]]
+    elif value.made is not None and value.made.last in _ROWS:
+        inner = [*value.made.args]
+        if value.made.of is not None and value.made.name.startswith("."):
+            inner.append(value.made.of)
+    inner += value.items or []
+    for one in inner:
+        yield from _below(one, depth + 1)
+
+
+def _used_in_order(flow: Flow, op: Op, joined: Value, dataset: Value | None) -> bool:
+    others = [one for one in flow.calls(*_GATHERS) if one.stack == op.stack and not _outputs_alone(flow, one)]
+    for one in flow.ops[op.index + 1 :]:
+        given = [value for value in (one.of, *one.args, *one.keywords.values()) if value is not None]
+        if any(_is_looked_up(found, joined) for value in given for found in _below(value)):
+            return True
+        if others:
+            continue
+        if one.last not in _TOTALS and any(
+            _is_cut(found, joined, dataset) for value in given for found in _below(value)
+        ):
+            return True
+        overs = [loop.over for loop in one.loops if loop not in op.loops]
+        if one.last in _WRITES and any(_has_rows(over, joined) for over in overs):
+            return True
+        if one.last == "writerows" and any(_has_rows(value, joined) for value in one.args):
+            return True
+    return False
+
+
+def _has_rows(value: Value, joined: Value) -> bool:
+    return any(one is joined for one in _below(value))
+
+
+def _is_cut(value: Value, joined: Value, dataset: Value | None) -> bool:
+    """`[: len(dataset)]`."""
+    by = value.attrs.get("by")
+    if by is None or by.kind != "slice" or len(by.items or ()) != 1 or "sliced" not in value.attrs:
+        return False
+    length = (by.items or [Value()])[0]
+    counted = length.attrs.get("of", Value())
+    whole = length.has("len") and (counted is dataset or counted.kind == "dataset" or counted.name == ".dataset")
+    return whole and _has_rows(value.attrs["sliced"], joined)
+
+
+def _is_looked_up(value: Value, joined: Value) -> bool:
+    """A table whose rows are taken by what a loader gives."""
+    by = value.attrs.get("by")
+    if by is None or "sliced" not in value.attrs:
+        return False
+    while by.made is not None and by.made.last in ("to", "cuda", "cpu", "long") and by.made.of is not None:
+        by = by.made.of
+    given = by.has("data") and not by.has("output") and (by.name == UNPACKED or "loader" in by.attrs)
+    return given and _has_rows(value.attrs["sliced"], joined)
+
+
+def _outputs_alone(flow: Flow, op: Op) -> bool:
+    """Nothing that says which sample a row is of is gathered with them."""
+    given = op.argument("", _GATHERS[op.last][1])
+    if given is None or not given.has("output"):
+        return False
+    added = [one.args[0] for one in flow.calls("append", "extend") if one.of is given and one.args]
+    numbered = [one for one in flow.of_kind("setitem") if one.of is given]
+    return not numbered and all(_is_output(one) for one in (given, *added))
+
+
+def _is_output(value: Value, depth: int = 0) -> bool:
+    if value.made is not None and value.made.last in ("zip", "dict", "list"):
+        return all(_is_output(one, depth + 1) for one in value.made.args) if depth < 5 else False
+    inner = [*(value.items or ()), *([value.element] if value.element is not None else [])]
+    if value.kind == "dict":
+        inner += value.attrs.values()
+    return (value.has("output") or bool(inner)) and (depth > 4 or all(_is_output(one, depth + 1) for one in inner))

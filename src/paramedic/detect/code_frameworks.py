@@ -1,4 +1,4 @@
-"""The same mistakes in TensorFlow, Horovod and accelerate, and in how ranks are numbered."""
+"""The same mistakes in TensorFlow, Horovod, accelerate and transformers, and in how ranks are numbered."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from paramedic.detect.every import every_distributed_program, every_program
+from paramedic.detect.every import every_distributed_program, every_file, every_program
 from paramedic.detect.flow import Flow
-from paramedic.detect.loops import backwards, hit, model_parallel, steps, uses_horovod
-from paramedic.detect.program import Function, text_of
+from paramedic.detect.loops import at, backwards, hit, model_parallel, steps, uses_horovod
+from paramedic.detect.program import Function, Module, text_of
 from paramedic.detect.setup import Hit
 from paramedic.detect.values import Op, Value
 
@@ -219,3 +219,115 @@ def alone_in_its_world(flow: Flow) -> Iterator[Hit]:
         if op.target.startswith("os.environ") and not op.guards and len(op.args) == 2:
             if op.args[0].const == "WORLD_SIZE" and str(op.args[1].const) == "1":
                 yield hit(op)
+
+
+_SPLITS = re.compile(
+    r"\[[^\[\]\n]*(?:rank|RANK|process_index)\b[^\[\]\n]*:: ?\S"
+    r"|\b(?:islice|range)\([^\n]*(?:rank|process_index)\b[^\n]*,"
+    r"|% ?[\w.]+\)? ?[!=]= ?[\w.]*(?:rank|process_index)\b"
+)
+"""One of every so many, by the rank."""
+
+
+@every_program("prepare")
+def stream_split_twice(flow: Flow) -> Iterator[Hit]:
+    """The main process reads a stream for all, so what the stream leaves to other ranks is never read."""
+    if flow.mentions(r"dispatch_batches[\"']?\s*[=:]\s*(?!True|None)|device_placement\s*=\s*(?:False|\[)"):
+        return
+    for op in flow.calls("prepare"):
+        if op.of is None or op.of.kind != "accelerator":
+            continue
+        for loader in (*op.args, *op.keywords.values()):
+            dataset = loader.attrs.get("dataset", Value())
+            made = loader.made
+            if loader.kind == "loader" and "IterableDataset" in dataset.bases and made is not None:
+                if _splits_itself(flow, dataset) or _SPLITS.search(text_of(made.node)):
+                    yield hit(made, op, name=dataset.name)
+
+
+def _splits_itself(flow: Flow, dataset: Value) -> bool:
+    node = dataset.node
+    if not isinstance(node, ast.ClassDef) or dataset.module is None:
+        return False
+    if _SPLITS.search(text_of(node)):
+        return True
+    return any(
+        op.module is dataset.module
+        and node.lineno <= op.line <= (node.end_lineno or 0)
+        and op.args[0].kind == "slice"
+        and len(op.args[0].items or ()) > 1
+        and op.args[0].has("rank")
+        for op in flow.of_kind("slice")
+    )
+
+
+# -- transformers ---------------------------------------------------------------------------------------------------
+
+
+_RECOMPUTES_OTHERWISE = (
+    "gradient_checkpointing_enable", "_set_gradient_checkpointing", "HfArgumentParser", "TrlParser",
+    "checkpoint_wrapper", "apply_activation_checkpointing", "from_config", "prepare_model_for_kbit_training",
+)  # fmt: skip
+
+
+@every_program()
+def recomputation_asked_too_late(flow: Flow) -> Iterator[Hit]:
+    """transformers reads `config.gradient_checkpointing` once, when the model is made."""
+    asked = [
+        op
+        for op in flow.of_kind("setattr")
+        if op.name == "gradient_checkpointing" and op.args[0].const is True and ".config." in op.target
+    ]
+    if not asked or not flow.says("transformers") or flow.has(*_RECOMPUTES_OTHERWISE):
+        return
+    if flow.mentions(r"config\.gradient_checkpointing\b(?!\s*=[^=])|attr\([^)\n]*gradient_checkpointing"):
+        return
+    settings = [op.keywords["gradient_checkpointing"] for op in flow.ops if "gradient_checkpointing" in op.keywords]
+    others = [op for op in flow.of_kind("setattr") if op.name == "gradient_checkpointing" and op not in asked]
+    if others or any(value.const is not False for value in settings):
+        return
+    for op in asked:
+        holder = re.escape(op.target.removesuffix(".config.gradient_checkpointing"))
+        if holder != "self" and not flow.mentions(rf"\((?:config=)?{holder}\.config[,)]"):
+            yield hit(op)
+
+
+@every_program("train")
+def resumed_from_weights_alone(flow: Flow) -> Iterator[Hit]:
+    """`save_only_model` leaves out the optimizer, the schedule and the random numbers."""
+    settings = [op for op in flow.ops if op.kind == "call" and {"output_dir", "save_only_model"} & op.keywords.keys()]
+    alone = [op for op in settings if _is_true(op.keywords.get("save_only_model"))]
+    if not alone or len(alone) < len(settings):
+        return
+    for op in flow.calls("train"):
+        resumed = op.keywords.get("resume_from_checkpoint")
+        if resumed is not None and (not resumed.known or resumed.const):
+            yield hit(alone[0], op)
+
+
+def _is_true(value: Value | None) -> bool:
+    return value is not None and value.const is True
+
+
+@every_file("num_items_in_batch")
+def divided_by_tokens_of_all_ranks(flow: Flow, module: Module) -> Iterator[Hit]:
+    """num_items_in_batch counts the labels of all ranks, and the gradients are averaged over the ranks once more."""
+    if flow.mentions(r"average_tokens_across_devices\s*=\s*False") or not flow.says("transformers", "trl"):
+        return
+    for cls in module.classes.values():
+        if not any(base.endswith("Trainer") for base in flow.program.bases(module, cls)):
+            continue
+        if re.search(r"num_processes|world_size|n_gpu|all_reduce|gather|num_replicas|\breduce\(", text_of(cls)):
+            continue
+        for method in cls.body:
+            if isinstance(method, Function) and method.name == "compute_loss":
+                yield from (at(module, node) for node in ast.walk(method) if _divides_by_items(node))
+
+
+def _divides_by_items(node: ast.AST) -> bool:
+    divisor: ast.expr | None = None
+    if isinstance(node, ast.BinOp | ast.AugAssign) and isinstance(node.op, ast.Div):
+        divisor = node.right if isinstance(node, ast.BinOp) else node.value
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("div", "div_"):
+        divisor = node.args[0] if node.args else None
+    return bool(re.match(r"(?:max\()?num_items_in_batch\b", text_of(divisor)))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from paramedic.detect.every import every_file, every_program
 from paramedic.detect.flow import Flow
 from paramedic.detect.loops import backwards, hit, wrapped
-from paramedic.detect.program import Function, Module, text_of
+from paramedic.detect.program import Function, Module, dotted, text_of
 from paramedic.detect.setup import Hit
 from paramedic.detect.values import UNPACKED, Op, Value
 from paramedic.model import Event
@@ -172,17 +172,52 @@ def _kept(module: Module, cls: ast.ClassDef) -> Iterator[Hit]:
             name = text_of(node.func.value)
             if not name.startswith("self.") or not node.args:
                 continue
-            value = text_of(node.args[0])
-            if re.search(
-                r"detach|item\(|\.cpu\(\)\.numpy|float\(|\.data\b|shape|len\(|no_grad", value
-            ) or not re.search(r"[a-z]", value):
-                continue
-            if not _is_tensor(node.args[0], method, local) or _under_no_grad(method):
+            whole = method.name == "training_step" and _is_whole_batch(node.args[0], method, local)
+            whole = whole and not re.search(rf"(?<!self)\.{name[5:]}\b", module.text)
+            if not whole and not _is_kept_graph(node.args[0], method, local):
                 continue
             if _emptied(cls, name, module):
                 continue
             line = module.lines[node.lineno - 1].strip()[:200]
             yield Hit((Event(module.source, node.lineno, "code", line, node.lineno),), {"name": name})
+
+
+def _is_kept_graph(node: ast.expr, method: Function, local: set[str]) -> bool:
+    value = text_of(node)
+    if re.search(r"detach|item\(|\.cpu\(\)\.numpy|float\(|\.data\b|shape|len\(|no_grad", value):
+        return False
+    return bool(re.search(r"[a-z]", value)) and _is_tensor(node, method, local) and not _under_no_grad(method)
+
+
+_STILL_WHOLE = frozenset(("detach", "cpu", "clone", "to", "float", "half", "contiguous", "flatten"))
+
+
+def _is_whole_batch(node: ast.expr, method: Function, local: set[str]) -> bool:
+    """The batch or what a layer made of it, with or without its graph: not a mean of it."""
+    if isinstance(node, ast.Dict | ast.Tuple | ast.List):
+        held = node.values if isinstance(node, ast.Dict) else node.elts
+        return any(_is_whole_batch(one, method, local) for one in held)
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _STILL_WHOLE:
+        node = node.func.value
+    if isinstance(node, ast.Call):
+        return _is_layer_call(node)
+    if not isinstance(node, ast.Name):
+        return False
+    made = [part.value for part in ast.walk(method) if isinstance(part, ast.Assign) and _sets(part, node.id)]
+    if not made:
+        return node.id in local
+    return all(_is_layer_call(one) if isinstance(one, ast.Call) else dotted(one) in local for one in made)
+
+
+def _is_layer_call(node: ast.Call) -> bool:
+    """`self(x)` or `self.net(x)`; metrics take more."""
+    name = text_of(node.func)
+    layer = len(node.args) == 1 and re.fullmatch(r"self\.(?!\w*(?:loss|crit|metric|acc|log|step|norm))\w+", name)
+    return name in ("self", "self.forward") or bool(layer)
+
+
+def _sets(node: ast.Assign, name: str) -> bool:
+    return any(text_of(one) == name for target in node.targets for one in ast.walk(target))
 
 
 def _emptied(cls: ast.ClassDef, name: str, module: Module) -> bool:
@@ -191,7 +226,9 @@ def _emptied(cls: ast.ClassDef, name: str, module: Module) -> bool:
         if not isinstance(method, Function) or method.name == "__init__":
             continue
         for node in ast.walk(method):
-            if isinstance(node, ast.Assign) and any(text_of(target) == name for target in node.targets):
+            if isinstance(node, ast.Assign) and _sets(node, name):
+                return True
+            if isinstance(node, ast.AnnAssign) and text_of(node.target) == name:
                 return True
             if (
                 isinstance(node, ast.Call)
@@ -202,6 +239,8 @@ def _emptied(cls: ast.ClassDef, name: str, module: Module) -> bool:
             if isinstance(node, ast.Delete) and any(text_of(target).startswith(name) for target in node.targets):
                 return True
     last = name.removeprefix("self.")
+    if re.search(rf"\blen\({re.escape(name)}\)\s*[<>]", text_of(cls)):
+        return True
     return bool(re.search(rf"\.{re.escape(last)}\.(?:clear|pop)\(|(?<!self)\.{re.escape(last)}\s*=|deque", module.text))
 
 
@@ -316,3 +355,41 @@ def graph_retained(flow: Flow) -> Iterator[Hit]:
         if kept is not None and kept.const is True and one.op.loops:
             if sum(other.loop is one.loop for other in all_of) == 1:
                 yield hit(one.op)
+
+
+_RECOMPUTES = re.compile(r"(?i)checkpointing|(?:use|grad|act|activation)\w*_checkpoint|recomput|remat|^checkpoint$")
+
+
+@every_program("DistributedDataParallel", "FullyShardedDataParallel")
+def set_on_the_wrapper(flow: Flow) -> Iterator[Hit]:
+    """The wrapper keeps the attribute to itself; the module inside reads its own."""
+    given = [(op, op.name, op.of, op.args[0]) for op in flow.of_kind("setattr")]
+    given += [
+        (op, str(op.args[1].const), op.args[0], op.args[2])
+        for op in flow.calls("setattr")
+        if len(op.args) == 3 and isinstance(op.args[1].const, str)
+    ]
+    for op, name, of, value in given:
+        if of is None or of.kind != "model" or of.wrap not in ("ddp", "fsdp") or not _RECOMPUTES.search(name):
+            continue
+        inner = [one for one, same, model, _ in given if same == name and model is not None and not model.wrap]
+        later = [one for one in inner if one.index > op.index and one.of is not None and one.of.base is of.base]
+        if value.const is not False and not later and _is_own(flow, of, name):
+            yield hit(op, name=name, wrapper="DDP" if of.wrap == "ddp" else "FSDP")
+
+
+def _is_own(flow: Flow, model: Value, name: str) -> bool:
+    """The class of the module sets it, and reads it elsewhere."""
+    node, module = model.node, model.module
+    for _ in range(6):
+        if not isinstance(node, ast.ClassDef) or module is None:
+            return False
+        text = text_of(node)
+        own = re.search(rf"^    {name}\b.*=|\bself\.{name}\s*(?::[^=\n]*)?=(?!=)", text, re.M)
+        if own and re.search(rf"\bself\.{name}\b(?!\s*(?::[^=\n]*)?=(?!=))", text):
+            return True
+        above = next((one for base in node.bases if (one := flow.program.class_of(dotted(base), module))), None)
+        if above is None:
+            return False
+        module, node = above
+    return False

@@ -357,3 +357,16 @@ def work_of_one_rank(flow: Flow) -> Iterator[Hit]:
         free = [g for g in op.guards if not g.label and g.node is not None]
         if not free and len(op.loops) > 1 and steps(flow):
             yield hit(op)
+
+
+@every_program("fully_shard", "FullyShardedDataParallel")
+def sync_switched_off_in_vain(flow: Flow) -> Iterator[Hit]:
+    """`require_backward_grad_sync` is an attribute of DDP; sharded models do not read it."""
+    if flow.has("set_requires_gradient_sync", "no_sync") or wrapped(flow, "ddp"):
+        return
+    for op in flow.of_kind("setattr"):
+        of = op.of
+        if op.name != "require_backward_grad_sync" or of is None or of.kind != "model" or op.args[0].const is True:
+            continue
+        if of.wrap in ("fsdp", "fsdp2") or of.base.wrap == "fsdp2":
+            yield hit(op)

@@ -17,6 +17,8 @@ _TRAINS = re.compile(
     r"|optim\b(?<!\woptim)|clip_grad_norm_|opt\w*\.step\(|schedule\.step\("
 )
 """Every alternative begins with a letter of its own: so the search need not stop at every place."""
+_HANDS_OVER = re.compile(r"\b(?:transformers|trl)\b(?s:.*)Trainer[()]")
+"""The loop is in a library."""
 _MOST = 400_000
 """Characters: a longer file is no training program."""
 
@@ -63,7 +65,7 @@ class Program:
     @cached_property
     def trainers(self) -> list[Module]:
         """Files that train, those that nobody imports first."""
-        found = [self.module(source) for source, event in self.texts.items() if _TRAINS.search(event.fields["text"])]
+        found = [self.module(source) for source, event in self.texts.items() if _trains(event.fields["text"])]
         modules = [module for module in found if module is not None]
         imported = {other.source for module in modules for other in self.imported(module)}
         return sorted(modules, key=lambda module: module.source in imported)
@@ -123,6 +125,10 @@ class Program:
         if other is not None and last in other.classes:
             return other, other.classes[last]
         return None
+
+
+def _trains(text: str) -> bool:
+    return bool(_TRAINS.search(text) or ("Trainer" in text and _HANDS_OVER.search(text)))
 
 
 def _common(one: str, other: str) -> int:

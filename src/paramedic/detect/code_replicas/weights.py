@@ -49,6 +49,7 @@ _CHANGES = (*_IN_PLACE, "load_state_dict", "reset_parameters")
 _INITS = re.compile(
     r"^(?:xavier|kaiming|orthogonal|trunc_normal|normal|uniform|constant|zeros|ones|sparse|eye|dirac)\w*_$"
 )
+_CONSTANT = re.compile(r"^(?:constant|zeros|ones|eye|dirac)_$")
 
 
 @every_distributed_program("step")
@@ -190,6 +191,7 @@ def unlike_starts(flow: Flow) -> Iterator[Hit]:
     if not trained:
         return
     born = next((op for op in models if op.result in trained), reductions[0])
+    born = next(_drawn_anew(flow, trained), born)
     seeds = [
         op
         for op in flow.seeds
@@ -199,6 +201,17 @@ def unlike_starts(flow: Flow) -> Iterator[Hit]:
         yield hit(born, reductions[0], how="no seed is set")
     elif any(value.has("rank") for value in (*seeds[-1].args, *seeds[-1].keywords.values())):
         yield hit(seeds[-1], reductions[0], how="the seed differs between ranks")
+
+
+def _drawn_anew(flow: Flow, models: list[Value]) -> Iterator[Op]:
+    """Before training their weights are drawn, or set, once more."""
+    first = backwards(flow)[0].op.index
+    for op in flow.ops[:first]:
+        if op.kind != "call" or not (op.last == "copy_" or _INITS.match(op.last)) or _CONSTANT.match(op.last):
+            continue
+        drawn = op.args[0] if "init" in op.name and op.args else op.of
+        if drawn is not None and drawn.has("element") and any(drawn.root is model for model in models):
+            yield op
 
 
 @every_distributed_program("new_group")
