@@ -116,12 +116,10 @@ def test_absurd_numbers_in_a_row_are_no_row(read: ReadLog) -> None:
 def test_the_agents_line_counts_where_the_table_is_missing(read: ReadLog) -> None:
     text = "E0325 20:57:27.620000 2606 api.py:869] failed (exitcode: -9) local_rank: 2 (pid: 4711) of binary: python\n"
     (event,) = [event for event in read(text).events if event.kind == "exit"]
-    assert (event.rank, event.fields["local_rank"], event.fields["exitcode"], event.fields["pid"]) == (
-        None,
-        2,
-        -9,
-        4711,
-    )
+    fields = event.fields
+    assert (event.rank, fields["local_rank"], fields["exitcode"], fields["pid"]) == (2, 2, -9, 4711)
+    several = [event for event in read(f"torchrun --nnodes=2\n{text}").events if event.kind == "exit"]
+    assert [event.rank for event in several] == [None]
 
 
 @pytest.mark.parametrize(
@@ -222,7 +220,7 @@ def test_an_agent_that_prints_no_table_has_started_its_workers_again(read: ReadL
     text = f"[rank0]: {OOM}\n{failed(1, 0, 61)}[rank1]: {OOM}\n{failed(1, 1, 248)}{table(row(0, 1))}"
     found = read(text).events
     assert attempts(found) == [(0, 0), (1, 1)]
-    assert attempts(found, "exit") == [(None, 0), (None, 1), (1, 1)]
+    assert attempts(found, "exit") == [(0, 0), (1, 1), (1, 1)]
 
 
 def test_a_run_without_restart_has_one_attempt(read: ReadLog) -> None:
@@ -313,7 +311,8 @@ def test_deepspeeds_launcher_names_the_process_that_ended(read: ReadLog) -> None
     node = "[2026-11-15 06:24:39,854] [INFO] [launch.py:158:main] nnodes={n}, num_local_procs=4, node_rank={r}\n"
     assert exits(read(node.format(n=1, r=0) + DEEPSPEED).events) == [(1, -9)]
     assert exits(read(node.format(n=2, r=1) + DEEPSPEED).events) == [(5, -9)]
-    assert exits(read(DEEPSPEED).events) == [(None, -9)]
+    assert exits(read(DEEPSPEED).events) == [(1, -9)]
+    assert exits(read("Running on the following workers: a,b (hostfile)\n" + DEEPSPEED).events) == [(None, -9)]
 
 
 def test_deepspeed_on_several_nodes_is_told_apart_by_host(read: ReadLog) -> None:
@@ -335,27 +334,25 @@ def test_srun_names_the_tasks_that_a_signal_ended(read: ReadLog) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "rank", "local", "code"),
+    ("line", "rank", "code"),
     [
         (
             "subprocess.CalledProcessError: Command '['/usr/bin/python', '-u', 'train.py', '--local_rank=5', '--lr', '1']' "
             "returned non-zero exit status 1.",
-            None,
             5,
             1,
         ),
         (
             "subprocess.CalledProcessError: Command '['/usr/bin/python', 'train.py', '--local-rank=2']' "
             "died with <Signals.SIGKILL: 9>.",
-            None,
             2,
             -9,
         ),
-        ("ERROR:composer.cli.launcher:Rank 6 crashed with exit code -7.", 6, 6, -7),
-        ("ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -6) local_rank: 1", None, 1, -6),
+        ("ERROR:composer.cli.launcher:Rank 6 crashed with exit code -7.", 6, -7),
+        ("ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -6) local_rank: 1", 1, -6),
     ],
 )
-def test_other_launchers_say_who_ended(read: ReadLog, line: str, rank: int | None, local: int, code: int) -> None:
+def test_other_launchers_say_who_ended(read: ReadLog, line: str, rank: int, code: int) -> None:
     (end,) = [e for e in read(line + "\n").events if e.kind == "exit"]
-    assert (end.rank, end.fields["local_rank"], end.fields["exitcode"]) == (rank, local, code)
-    assert end.text.startswith(f"rank {rank}" if rank is not None else f"local rank {local}")
+    assert (end.rank, end.fields["local_rank"], end.fields["exitcode"]) == (rank, rank, code)
+    assert f"rank {rank} ended" in end.text
