@@ -22,6 +22,7 @@ from paramedic.rank import hooks
 
 PROGRAM = Path(__file__).parent / "conduct" / "silent_job.py"
 PAIR = PROGRAM.with_name("silent_pair.py")
+TARGET = PROGRAM.with_name("silent_target.py")
 KNOWLEDGE = load()
 PREFILTER = compile_prefilter(KNOWLEDGE)
 
@@ -93,6 +94,23 @@ def test_a_healthy_job_is_seen_whole_and_nothing_is_found(healthy: Path) -> None
 )
 def test_a_job_that_goes_wrong_without_a_word_is_found(fault: str, rule: str, tmp_path: Path) -> None:
     assert rule in findings(watched(tmp_path, fault))
+
+
+@pytest.mark.parametrize(
+    ("fault", "rules"),
+    [
+        ("", set()),
+        pytest.param("target", {"NUM407"}, marks=pytest.mark.slow),
+        pytest.param("some restore", {"CKPT416"}, marks=pytest.mark.slow),
+        pytest.param("live", {"CKPT417"}, marks=pytest.mark.slow),
+        pytest.param("one file", {"CKPT413", "CKPT418"}, marks=pytest.mark.slow),
+        pytest.param("alone", {"JOB410", "CKPT413"}, marks=pytest.mark.slow),
+    ],
+)
+def test_targets_files_and_threads_are_seen(fault: str, rules: set[str], tmp_path: Path) -> None:
+    folder = watched(tmp_path, fault, program=TARGET)
+    assert state(folder)["off"] == {}
+    assert findings(folder) == rules
 
 
 def test_a_healthy_job_of_two_models_is_seen_whole_and_nothing_is_found(tmp_path: Path) -> None:
