@@ -192,22 +192,23 @@ class Prefixes:
     _in_group: dict[int, str] = field(default_factory=dict)
     _groups: bool = False
     """Ranks in process groups are those of the job no longer: there are several groups."""
-    _nodes: bool = False
-    """Something speaks of several nodes, or may."""
+    _sample: Sequence[str] = ()
 
     @classmethod
     def of(cls, sample: Sequence[str]) -> Prefixes:
         """What labels every line. Numbered text looks like `srun -l`, but its numbers only ever grow."""
         lines = [line for raw in sample if (line := bare(plain(raw))).strip() and not line.startswith(_LAUNCHERS_OWN)]
         outer = next((kind for kind in _OUTER if len(lines) >= 3 and _labels(kind, lines)), "")
-        groups = any(_MANY_GROUPS.search(line[:500]) for line in lines)
-        return cls(outer, _groups=groups, _nodes=any(_SEVERAL_NODES.search(line[:500]) for line in lines))
+        return cls(outer, _sample=lines)
 
     @property
     def on_one_node(self) -> bool:
         """Nothing shows that ranks of a node are others than those of the job."""
-        streams = [*self._in_stream, *self.hosts.values()]
-        return not (self._nodes or self._first_on or len(set(streams)) > 1 or any(map(any, self._offsets.values())))
+        several = len({*self._in_stream, *self.hosts.values()}) > 1 or any(map(any, self._offsets.values()))
+        return not (several or self._first_on or self._speaks_of(_SEVERAL_NODES))
+
+    def _speaks_of(self, pattern: re.Pattern[str]) -> bool:
+        return any(pattern.search(line[:500]) for line in self._sample)
 
     @property
     def srun(self) -> bool:
@@ -360,7 +361,8 @@ class Prefixes:
         if by == "":
             return of_file
         if by in ("said", "group"):
-            return of_file if of_file is not None or (by == "group" and self._groups) else rank
+            unsure = by == "group" and of_file is None and (self._groups or self._speaks_of(_MANY_GROUPS))
+            return None if unsure else rank if of_file is None else of_file
         if by == "process":
             return rank if rank is not None else self.rank_of_process(stream)
         if by == "host":

@@ -521,7 +521,7 @@ class _Scan:
         rank = self.prefixes.rank_of_file(self.source.rank)
         events = self._events(rank)
         if self.source.rank is None:
-            events = _with_rank_of_end(_with_local_ranks(events) if self.prefixes.on_one_node else events)
+            events = _with_rank_of_end(_with_local_ranks(events, self.prefixes))
         source = replace(self.source, rank=rank, lines=self._line_count(), bytes=self.bytes)
         skipped = []
         if self.cut_lines:
@@ -545,10 +545,13 @@ def _speaker(peeled: Peeled) -> Who:
     return peeled.by, peeled.rank, peeled.stream
 
 
-def _with_local_ranks(events: list[Event]) -> list[Event]:
+def _with_local_ranks(events: list[Event], prefixes: Prefixes) -> list[Event]:
     """An agent's line names the local rank only; on a single node it is the job's, too."""
     exits = [event for event in events if event.kind == "exit"]
-    if any(event.rank not in (None, event.fields["local_rank"]) for event in exits):
+    nameless = any(event.rank is None for event in exits)
+    if not nameless or any(event.rank not in (None, event.fields["local_rank"]) for event in exits):
+        return events
+    if not prefixes.on_one_node:
         return events
     return [replace(e, rank=e.fields["local_rank"]) if e.kind == "exit" and e.rank is None else e for e in events]
 

@@ -16,6 +16,8 @@ from .agent import Agent
 _FILES = 8
 _SIBLINGS = 256  # files in a folder
 _TENSORS, _DEPTH = 64, 5
+_OF_EACH_RANK = re.compile(r"running_|num_batches|rng|random|generator")
+"""What replicas may well have of their own."""
 
 
 class Restoring:
@@ -184,8 +186,10 @@ def _tensors(content: Any, depth: int = 0) -> Iterator[Any]:
     if hasattr(content, "untyped_storage"):
         yield content
     elif isinstance(content, (dict, list, tuple)) and depth < _DEPTH:
-        for one in list(content.values() if isinstance(content, dict) else content)[:_TENSORS]:
-            yield from _tensors(one, depth + 1)
+        named = content.items() if isinstance(content, dict) else enumerate(content)
+        for name, one in list(named)[:_TENSORS]:
+            if not _OF_EACH_RANK.search(str(name)):
+                yield from _tensors(one, depth + 1)
 
 
 def _versions(content: Any) -> list[int]:
