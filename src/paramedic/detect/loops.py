@@ -215,15 +215,16 @@ _EACH_WEIGHT = re.compile(
     r"for \w+(?:, ?\w+)? in [^\n:]{0,60}?\.(?:named_)?(?:parameters|buffers)\(|parameters_to_vector\("
     r"|state_dict\(\)\.(?:items|values)|_flatten_dense_tensors\("
 )
-_SENDS = ("all_reduce", "broadcast", "all_gather", "gather", "scatter", "reduce_scatter", "send", "recv")
+_SENDS = ("all_reduce", "reduce", "broadcast", "all_gather", "gather", "scatter", "reduce_scatter", "send", "recv")
 
 
 @noted
 def exchanges_weights(flow: Flow) -> bool:
-    """Again and again a function goes through the weights and sends: ranks meet otherwise than by their gradients."""
+    """Again and again a function goes through weights or gradients and sends: ranks meet in their own way."""
     for op in flow.calls(*_SENDS):
         around = [loop for loop in op.loops if loop.over.kind != "params"]
-        if around and _EACH_WEIGHT.search(_function_around(op)):
+        text = _function_around(op) if around else ""
+        if _EACH_WEIGHT.search(text) or (".grad" in text and ".backward(" not in text):
             return True
     return False
 

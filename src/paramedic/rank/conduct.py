@@ -44,6 +44,8 @@ class Conduct:
         self.letters = ""
         self.depth = 0
         self.scaled = False
+        self.left_over: tuple[Any, int] | None = None
+        """A gradient that is there before the backward pass, and how often it was changed."""
         self.known = Known()
         self.first_of: dict[int, Callable[[], Any]] = {}
         """The first parameter of each."""
@@ -318,10 +320,19 @@ class Conduct:
                 self.agent.guarded("conduct: loss", self._backward, tensors)
             result = backward(tensors, *arguments, **named)
             if on:
-                self.agent.guarded("conduct: sums", self._sum, "after backward")
+                self.agent.guarded("conduct: sums", self._added)
             return result
 
         autograd.backward = heard
+
+    def _added(self) -> None:
+        """A backward pass adds to what is there; what it leaves as it is belongs to a copy, as half precision has."""
+        if self.left_over is not None:
+            grad, version = self.left_over
+            self.left_over = None
+            same = getattr(self.parameter(), "grad", None) is grad
+            self.said["left_over"] += not same or local(grad)._version > version
+        self._sum("after backward")
 
     def _sum(self, when: str) -> None:
         """Of the first gradient: a sum over ranks of sums tells an average from a sum."""
@@ -359,9 +370,11 @@ class Conduct:
 
     def _backward(self, tensors: Any) -> None:
         grad = getattr(self.parameter(), "grad", None)
+        self.left_over = None
         if grad is not None and "b" not in self.letters and self.agent.steps <= LOOKS[-2]:
             mine = local(grad)
-            self.said["left_over"] += bool(mine is not None and mine.device.type == "cpu" and mine.any())
+            if mine is not None and mine.device.type == "cpu" and mine.any():
+                self.left_over = grad, mine._version
         if self.agent.steps < LOOKS[2]:
             loss = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors
             factors = list(_factors(getattr(loss, "grad_fn", None)))

@@ -56,7 +56,9 @@ def never_wrapped(flow: Flow) -> Iterator[Hit]:
     starts += [op for op in flow.calls("get_context", "TorchTrainer", "get_world_rank") if "ray" in op.name]
     if not starts or averages(flow) or model_parallel(flow) or reduces_by_hand(flow) or uses_horovod(flow):
         return
-    if exchanges_weights(flow) or flow.mentions(r"autograd\.Function\)"):
+    if exchanges_weights(flow) or flow.mentions(r"(?i)\bensemble|committee|\bbagging"):
+        return  # in their own way, or meant to stay apart
+    if flow.mentions(r"autograd\.Function\)"):
         return  # collectives of its own, between the layers
     if re.search(_WRAPPING, re.sub(r"(?m)^\s*(?:from|import) .*$", "", flow.module.text)):
         return
