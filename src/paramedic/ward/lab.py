@@ -27,6 +27,8 @@ from paramedic.ward.place import Place, cgroup_root, free_port, isolated, listen
 
 LARGEST_FILE = 4 << 20
 _WATCHED = "watched"
+_OWN_WORDS = b"paramedic: "
+"""What the watcher says of the job while it watches is no part of the job's log."""
 RANK = Path(rank.__file__).parent
 _START = """import sys
 from paramedic.commands import main
@@ -138,6 +140,8 @@ def run(case: Case, variant: Variant, fixed: bool, venv: Path, kept: Path) -> Ou
         _keep(place.train / "logs", kept)
         if variant.watched:
             pack_watched(place.train / _WATCHED, kept / "watched.tar.gz")
+            lines = console.read_bytes().splitlines(keepends=True)
+            console.write_bytes(b"".join(line for line in lines if not line.startswith(_OWN_WORDS)))
         if not console.stat().st_size and any(file != console for file in kept.iterdir()):
             console.unlink()
         result = _result(place.train / "result.json")
