@@ -5,7 +5,7 @@ Standard library only; every other module imports this one and this one imports 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -122,6 +122,11 @@ class Run:
         """All ranks of the job where its size is known (and believable), else up to the highest that was seen."""
         size = self.world_size or max(self.ranks_seen, default=-1) + 1
         return _first_ranks(size) if size <= _BELIEVABLE else frozenset(self.ranks_seen)
+
+
+def names_processes(events: Iterable[Event]) -> bool:
+    """A launcher tells which of its processes ended; then srun's tasks are such launchers, one on each node."""
+    return any(event.kind == "exit" and event.fields.get("pid", 0) > 0 for event in events)
 
 
 @lru_cache(maxsize=4)

@@ -23,7 +23,7 @@ from paramedic.collect.readers import Read, read_ahead
 from paramedic.collect.recording import MAX_RECORDING, is_recording, read_recording
 from paramedic.collect.tracebacks import Traceback
 from paramedic.collect.watched import MAX_WATCHED, is_watched, read_watched
-from paramedic.model import Event, Fact, Run, Skipped, Source
+from paramedic.model import Event, Fact, Run, Skipped, Source, names_processes
 from paramedic.prefilter import Prefilter
 from paramedic.redact import clipped, redact
 
@@ -251,7 +251,7 @@ def _heard(events: Sequence[Event]) -> tuple[Event, ...]:
 
 def _ends(events: tuple[Event, ...]) -> tuple[Event, ...]:
     """Where other launchers tell of their processes, srun's tasks are those launchers, one on each node."""
-    if not any(e.kind == "exit" and e.fields["pid"] > 0 for e in events):
+    if not names_processes(events):
         return events
     return tuple(replace(e, rank=None) if e.kind == "exit" and e.fields.get("by_srun") else e for e in events)
 

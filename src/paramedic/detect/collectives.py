@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from paramedic.detect.hang import few, listed
 from paramedic.detect.match import on_events
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
@@ -72,9 +73,9 @@ def stalled(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]
                 ready |= {int(rank): ranks for rank in ranks.split(",")}
         odd, _ = _minority(ready)
         odd = odd or sorted(run.expected_ranks - ready.keys())
-        if 0 < len(odd) < len(ready) + (len(odd) == len(ready) == 1):
-            waiting = ", ".join(str(rank) for rank in sorted(ready.keys() - {*odd}))
-            yield on_events(rule, events[:4], odd, {"accused": ", ".join(map(str, odd)), "waiting": waiting})
+        if few({*odd}, {*ready}):
+            fields = {"accused": ", ".join(map(str, odd)), "waiting": listed(ready.keys() - {*odd})}
+            yield on_events(rule, events[:4], odd, fields)
 
 
 def shared_gpus(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

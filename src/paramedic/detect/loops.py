@@ -10,7 +10,7 @@ from functools import wraps
 from typing import TypeVar
 
 from paramedic.detect.flow import Flow
-from paramedic.detect.program import Module
+from paramedic.detect.program import Function, Module
 from paramedic.detect.setup import Hit
 from paramedic.detect.values import Loop, Op, Value
 from paramedic.model import Event
@@ -223,20 +223,24 @@ def exchanges_weights(flow: Flow) -> bool:
     """Again and again a function goes through weights or gradients and sends: ranks meet in their own way."""
     for op in flow.calls(*_SENDS):
         around = [loop for loop in op.loops if loop.over.kind != "params"]
-        text = _function_around(op) if around else ""
+        text = _text_around(op) if around else ""
         if _EACH_WEIGHT.search(text) or (".grad" in text and ".backward(" not in text):
             return True
     return False
 
 
-def _function_around(op: Op) -> str:
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
-    functions = [node for node in ast.walk(op.module.tree) if isinstance(node, kinds)]
-    around = [node for node in functions if node.lineno <= op.line <= (node.end_lineno or node.lineno)]
-    if not around:
-        return ""
-    node = max(around, key=lambda one: one.lineno)
-    return "\n".join(op.module.lines[node.lineno - 1 : node.end_lineno])
+def _text_around(op: Op) -> str:
+    node = function_around(op)
+    return "\n".join(op.module.lines[node.lineno - 1 : node.end_lineno]) if isinstance(node, Function) else ""
+
+
+def function_around(op: Op) -> ast.AST:
+    """The innermost function that it stands in, else the file."""
+    best: ast.AST = op.module.tree
+    for node in op.module.statements:
+        if isinstance(node, Function) and node.lineno <= op.line <= (node.end_lineno or 0):
+            best = node
+    return best
 
 
 def wrapped(flow: Flow, *kinds: str) -> list[Op]:

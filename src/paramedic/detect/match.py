@@ -10,7 +10,7 @@ from dataclasses import replace
 from paramedic.detect.where import places
 from paramedic.knowledge import Rule
 from paramedic.knowledge.clues import named_causes
-from paramedic.model import Event, Evidence, Finding, Run, is_own
+from paramedic.model import Event, Evidence, Finding, Run, is_own, names_processes
 from paramedic.prefilter import Prefilter
 
 _RANKS = re.compile(r"(?<!\d)\d{1,7}(?!\d)")
@@ -35,7 +35,7 @@ def match(run: Run, rules: Sequence[Rule], prefilter: Prefilter) -> list[Finding
         for keyword in present.intersection(rule.keywords):
             by_keyword[keyword].append(rule)
     rank_of_pid = places(run).rank_of_pid
-    launched = any(event.kind == "exit" and event.fields.get("pid", 0) > 0 for event in run.events)
+    launched = names_processes(run.events)
     found = []
     for event, said in zip(events, literals, strict=True):
         candidates = {rule.id: rule for keyword in said for rule in by_keyword.get(keyword, ())}

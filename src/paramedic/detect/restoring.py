@@ -130,11 +130,7 @@ def _around_resume(one: Conduct) -> tuple[float, float]:
 def written_by_several(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Ranks of one node write the same file in the same step."""
     ranks = conducts(run)
-    writers: dict[tuple[str | None, str, int], list[int]] = defaultdict(list)
-    for rank, one in sorted(ranks.items()):
-        for file in {(str(file.get("path")), natural(file.get("step"))) for file in items(one.raw.get("saves"))}:
-            writers[one.event.host, *file].append(rank)
-    several = {file: who for file, who in writers.items() if file[1] and len(who) > 1}
+    several = {file: [*rows] for file, rows in _written(ranks).items() if len(rows) > 1}
     if several:
         (_, path, _), who = max(several.items(), key=lambda item: len(item[1]))
         yield finding(
@@ -145,19 +141,25 @@ def written_by_several(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterat
 def unlike_in_one_file(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Ranks of one node write what differs between them under the same name."""
     ranks = conducts(run)
-    written: dict[tuple[str | None, str, int], dict[int, object]] = defaultdict(dict)
-    for rank, one in sorted(ranks.items()):
-        for file in items(one.raw.get("saves")):
-            if file.get("path") and "print" in file:
-                written[one.event.host, str(file["path"]), natural(file.get("step"))][rank] = file["print"]
-    unlike = [file for file, prints in written.items() if len(prints) == len(ranks) and _all_differ(prints)]
+    unlike = [file for file, rows in _written(ranks).items() if len(rows) == len(ranks) > 1 and _all_differ(rows)]
     if unlike:
         _, path, step = unlike[-1]
         yield finding(rule, ranks, [], {"path": path, "step": str(step), "count": str(len(ranks))}, _files)
 
 
-def _all_differ(prints: Mapping[int, object]) -> bool:
-    return len(prints) > 1 and len(set(prints.values())) == len(prints)
+def _written(ranks: Mapping[int, Conduct]) -> Mapping[tuple[str | None, str, int], Mapping[int, Mapping[str, object]]]:
+    """By host, path and step: what each rank wrote there."""
+    written: dict[tuple[str | None, str, int], dict[int, Mapping[str, object]]] = defaultdict(dict)
+    for rank, one in sorted(ranks.items()):
+        for file in items(one.raw.get("saves")):
+            if file.get("path"):
+                written[one.event.host, str(file["path"]), natural(file.get("step"))][rank] = file
+    return written
+
+
+def _all_differ(rows: Mapping[int, Mapping[str, object]]) -> bool:
+    prints = [row["print"] for row in rows.values() if "print" in row]
+    return len(prints) == len(rows) == len(set(prints))
 
 
 def restored_by_some(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

@@ -28,21 +28,21 @@ class Steps:
     """Programs with two optimizers step once for both. Where one takes another's place, its steps are counted on."""
 
     def __init__(self) -> None:
-        self.known = Known()
-        self._taken: dict[int, int] = {}
+        self._taken: dict[int, tuple[weakref.ref[Any], int]] = {}
+        """By each optimizer, by its address."""
         self._first: list[weakref.ref[Any]] = []
         """The first parameter of each."""
 
     def is_new(self, optimizer: Any, steps: int) -> bool:
         """It has stepped: is that one more than the `steps` there were?"""
-        number = self.known.number(optimizer)
-        if number not in self._taken:
-            self._taken[number] = steps if steps >= _LATE or self._succeeds(optimizer) else 0
-        self._taken[number] += 1
-        return self._taken[number] > steps
+        reference, taken = self._taken.get(id(optimizer), (None, 0))
+        if reference is None or reference() is not optimizer:
+            reference, taken = weakref.ref(optimizer), steps if steps >= _LATE or self._succeeds(optimizer) else 0
+        self._taken[id(optimizer)] = reference, taken + 1
+        return taken + 1 > steps
 
     def jump(self, by: int) -> None:
-        self._taken = {number: taken + by for number, taken in self._taken.items()}
+        self._taken = {at: (reference, taken + by) for at, (reference, taken) in self._taken.items()}
 
     def _succeeds(self, optimizer: Any) -> bool:
         first = next((p for group in optimizer.param_groups for p in group["params"]), None)

@@ -67,7 +67,6 @@ class Sentinels:
     def agreement(self) -> None:
         """A sum of all bits of the parameters, at steps that are the same on every rank, and before the next one: what
         some ranks have changed may be sent to the others in between."""
-        self.take("agreement", self._digested)
         step = self.agent.steps
         if step == self.looked_at or (step % _EVERY and step not in _EARLY):
             return
@@ -84,8 +83,7 @@ class Sentinels:
                 with torch.no_grad():
                     sums = torch.stack([bits(torch, p).sum(dtype=torch.int64) for p in parameters])
                 name = " ".join(["agreement", *([str(number)] if number else []), *([among] if among else [])])
-                self.send(name, sums)
-                self.take(name, self._digested)
+                self.fetch(name, sums, self._digested)
 
     # -- fetching --------------------------------------------------------------------------------------------------
 

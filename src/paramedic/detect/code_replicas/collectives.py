@@ -11,6 +11,7 @@ from paramedic.detect.flow import Flow
 from paramedic.detect.loops import (
     at,
     backwards,
+    function_around,
     gradient_reductions,
     hit,
     steps,
@@ -147,8 +148,7 @@ def _computed_on(op: Op, name: str) -> set[str]:
     found: set[str] = set()
     if not name.isidentifier():
         return found
-    body = _function_body(op)
-    for node in body:
+    for node in ast.walk(function_around(op)):
         if (
             isinstance(node, ast.If)
             and node.lineno < op.line
@@ -172,14 +172,6 @@ def _sets(node: ast.AST, name: str) -> bool:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         return node.func.attr in ("copy_", "fill_") and text_of(node.func.value) == name
     return False
-
-
-def _function_body(op: Op) -> list[ast.AST]:
-    best: ast.AST = op.module.tree
-    for node in op.module.statements:
-        if isinstance(node, ast.FunctionDef) and node.lineno <= op.line <= (node.end_lineno or 0):
-            best = node
-    return list(ast.walk(best))
 
 
 @every_distributed_program("reduce")
