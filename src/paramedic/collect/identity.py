@@ -33,18 +33,18 @@ _WORLD = Guarded(
         "num_workers = ",
         "worker group of size ",
         "tasks to connect",
-        "rank ",
-        "process ",
-        "worker ",
     ),
     re.compile(
         r"\b(?:dist_)?world[_ -]?size['\"]?\W{1,4}([0-9]{1,7})\b(?! ?(?:!=|\*))|\bnranks ([0-9]{1,7})\b"
         r"|\bMEMBER: [0-9]{1,7}/([0-9]{1,7})\b|\bStarting with ([0-9]{1,7}) processes\b|^Num processes: ([0-9]{1,7})$"
         r"|\btask_id = [0-9]{1,6}, num_workers = ([0-9]{1,7})\b|\bworker group of size ([0-9]{1,7})\b"
-        r"|\bWaiting for [0-9]{1,7}/([0-9]{1,7}) tasks to connect\b"
-        r"|(?<!local )(?<!node )(?<!lora )\b(?:rank|process|worker) [0-9]{1,6}(?: of |/)([1-9][0-9]{0,6})\b(?![.%/])",
+        r"|\bWaiting for [0-9]{1,7}/([0-9]{1,7}) tasks to connect\b",
         re.I,
     ),
+)
+_PART = re.compile(r"[0-9](?: of |/)[1-9]")
+_PART_OF_WORLD = re.compile(
+    r"(?<!local )(?<!node )(?<!lora )\b(?:rank|process|worker) [0-9]{1,6}(?: of |/)([1-9][0-9]{0,6})\b(?![.%/])", re.I
 )
 _RANK_STATED = Guarded(
     (
@@ -90,7 +90,7 @@ def facts_in(lines: Sequence[str], source: Source) -> Iterator[Fact]:
 
 
 def _stated(line: str) -> Iterator[tuple[str, int | str]]:
-    if (found := _WORLD.search(line)) is not None:
+    if (found := _WORLD.search(line) or (_PART.search(line) and _PART_OF_WORLD.search(line))) is not None:
         size = int(next(part for part in found.groups() if part))
         if 0 < size <= MAX_WORLD_SIZE:
             yield "world_size", size

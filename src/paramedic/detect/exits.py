@@ -42,7 +42,7 @@ def signal_of(exitcode: int) -> signal.Signals | None:
 
 def closed_by_launcher(run: Run, attempt: int) -> set[int]:
     """Processes that torchrun or DeepSpeed's launcher ended because one had failed."""
-    texts = (e.text for e in run.events if e.kind == "line" and e.attempt == attempt)
+    texts = (e.text for e in run.events if e.kind == "line" and e.attempt == attempt and "process" in e.text)
     return {int(hit[1] or hit[2]) for text in texts if (hit := _CLOSED.search(text))}
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from paramedic.detect.match import on_event
+from paramedic.detect.once import once
 from paramedic.knowledge import Rule
-from paramedic.model import Finding, Run
+from paramedic.model import Event, Finding, Run
 
 _UNITS = {
     "B": 1,
@@ -65,7 +65,6 @@ class DeviceOom:
         return "exhausted"
 
 
-@lru_cache(maxsize=1024)  # each of four rules asks
 def parse(text: str) -> DeviceOom | None:
     if ("out of memory" not in text and "OutOfMemory" not in text) or not _OOM.search(text):
         return None
@@ -104,9 +103,13 @@ def shared(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
 
 
 def _ooms(run: Run, rule: Rule, kind: str) -> Iterator[Finding]:
-    for event in run.events:
-        if event.kind in ("line", "traceback") and (oom := parse(event.text)) and oom.kind == kind:
-            yield on_event(rule, event, _fields(oom))
+    return (on_event(rule, event, _fields(oom)) for event, oom in _said(run) if oom.kind == kind)
+
+
+@once  # each of four rules asks
+def _said(run: Run) -> list[tuple[Event, DeviceOom]]:
+    spoken = (event for event in run.events if event.kind in ("line", "traceback"))
+    return [(event, oom) for event in spoken if (oom := parse(event.text)) is not None]
 
 
 def _fields(oom: DeviceOom) -> dict[str, str]:
