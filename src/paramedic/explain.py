@@ -52,6 +52,7 @@ _LOCAL = frozenset(
 """Causes that strike some ranks and spare others; code, model and versions are the same everywhere."""
 _OF_SOME_RANKS = 4.0
 _LINES_AFTER = 3
+_OF_OTHERS = 6  # lines of progress, where it is not known that the same rank wrote them
 _ALIKE = frozenset(
     [
         "build-or-install-failure",
@@ -400,15 +401,27 @@ def _outlived(run: Run, found: Sequence[Finding]) -> tuple[list[Finding], list[S
         if one.severity != "error" or event.kind == "exit" or event.rank in dead:
             alive.append(one)
             continue
-        later = progress.get((event.source, event.rank))
-        if later is None and event.fields.get("named"):  # the rank is only known from the program's own words
-            later = progress.get((event.source, None))
-        if later is None or (event.rank is None and somebody_died) or not _went_on(event, later):
+        ranks = _whose_progress(run, one, somebody_died)
+        known = (progress[event.source, rank] for rank in ranks if (event.source, rank) in progress)
+        later = next((later for later in known if _went_on(event, later)), None)
+        if later is None or (event.rank is None and somebody_died):
             alive.append(one)
         else:
             why = f"handled: after line {event.line} training went on to line {later.line}"
             survived.append(Suppressed(one.rule, why, one.ranks))
     return alive, survived
+
+
+def _whose_progress(run: Run, one: Finding, somebody_died: bool) -> list[int | None]:
+    """Its own. What a program prints need not carry the prefix of its errors; and who meets the others again does not
+    wait for them any more."""
+    event = one.evidence[0].event
+    ranks: list[int | None] = [event.rank]
+    if event.fields.get("named") or not somebody_died:
+        ranks.append(None)
+    if one.symptom == "collective-hang" and not somebody_died:
+        ranks += run.ranks_seen
+    return ranks
 
 
 def _started_again(run: Run) -> dict[str, int]:
@@ -429,24 +442,34 @@ def _started_again(run: Run) -> dict[str, int]:
 
 def _progress(run: Run) -> dict[tuple[str, int | None], Event]:
     """The progress of each rank by source; under None that of everybody who is not told apart by a prefix."""
-    by_rank = {(e.source, e.rank): e for e in run.events if e.kind == "progress"}
-    together: dict[tuple[str, int | None], Event] = {}
-    for (source, _), event in by_rank.items():
-        if event.fields.get("prefixed"):
+    found: dict[tuple[str, int | None], Event] = {}
+    for event in run.events:
+        if event.kind not in ("progress", "bars"):
             continue
-        so_far = together.get((source, None), event)
-        newer = max(so_far, event, key=lambda e: e.seq)
-        lines = sorted({*so_far.fields.get("at", ()), *event.fields.get("at", ())})
-        together[source, None] = replace(newer, fields={**newer.fields, "at": lines})
-    return {**together, **{key: e for key, e in by_rank.items() if key[1] is not None}}
+        one = _thinned(event) if event.kind == "bars" else event
+        for rank in {event.rank, None} if not event.fields.get("prefixed") else {event.rank} - {None}:
+            found[event.source, rank] = _together(found.get((event.source, rank), one), one)
+    return found
+
+
+def _thinned(bars: Event) -> Event:
+    """Each third: of a dying process the bars that are open are drawn once more, and there are rarely three."""
+    return replace(bars, fields={**bars.fields, "at": bars.fields.get("at", ())[2::3]})
+
+
+def _together(one: Event, other: Event) -> Event:
+    newer = max(one, other, key=lambda e: e.seq)
+    lines = sorted({*one.fields.get("at", ()), *other.fields.get("at", ())})
+    return replace(newer, fields={**newer.fields, "at": lines})
 
 
 def _went_on(event: Event, later: Event) -> bool:
-    """Several lines of progress after it, or the end of the work. One alone may be what a dying process flushed."""
+    """Several lines of progress after it, or the end of the work. One alone may be what a dying process flushed; and
+    the others go on for a while, until they miss it."""
     if event.fields.get("uncaught") and not later.fields.get("prefixed"):
         return False  # torch's excepthook had the last word; what follows was still in a buffer
     after = sum(line > event.seq for line in later.fields.get("at", ()))
-    needed = 2 if event.rank is not None else 3
+    needed = 3 if event.rank is None else 2 if event.rank == later.rank else _OF_OTHERS
     return after >= needed or (after >= 1 and bool(later.fields.get("finished")))
 
 

@@ -1,4 +1,4 @@
-"""Lines that show training going on. Bars are left out: a dying process draws its last one, too."""
+"""Lines that show training going on. Bars are told apart: a dying process draws its last one, too."""
 
 from __future__ import annotations
 
@@ -10,22 +10,24 @@ _STEP = Guarded(
     ("step", "iter", "epoch", "batch", "loss", "/"),
     re.compile(
         r"(?:\b|_)(?:step|iter|iteration|epoch|batch)s?\b[^\w\n]{0,12}\d|(?:\b|_)loss\b[^\w\n]{0,6}(?:-?\d|nan\b|inf\b)"
-        r"|\[\d+/\d+\]",
+        r"|(?<!\d\] )\[\d+/\d+\]",  # not the number that torch's compiler gives to a frame
         re.I,
     ),
 )
 _FINISHED = Guarded(
-    ("finished", "complete", "training "),
-    re.compile(r"\b(?:finished|completed|training (?:is )?(?:complete|done))\b(?!:)", re.I),
+    ("finished", "complete", "training ", "stopped"),
+    re.compile(
+        r"\b(?:finished|completed|training (?:is )?(?:complete|done))\b(?!:)|^`Trainer\.fit` stopped: \S{1,60} reached",
+        re.I,
+    ),
 )
 _NOT = Guarded(
     (
-        "error", "fail", "exception", "abort", "killed", "traceback", "time", "fatal", "%|", "it/s", "s/it", "wandb:",
+        "error", "fail", "exception", "abort", "killed", "traceback", "time", "fatal", "%|", "it [", "wandb:",
         "exit code",
     ),
     re.compile(
-        r"error|fail|exception|abort|killed|traceback|timed? ?out|fatal|\d%\||\d\s?(?:it/s|s/it)\b|\bwandb:"
-        r"|exit code (?!0\b)",
+        r"error|fail|exception|abort|killed|traceback|timed? ?out|fatal|\d%\||\dit \[\d|\bwandb:|exit code (?!0\b)",
         re.I,
     ),
 )  # fmt: skip
@@ -50,6 +52,15 @@ _MILD = re.compile(
 _EXCEPTION = re.compile(
     r"^(?:[a-z_][\w.]{0,200}\.)?[A-Z]\w{0,100}(?:Error|Exception)(?:\([\w., ]{1,100}\))?: \S|^Exception: \S"
 )
+
+
+_BAR = re.compile(r"^.{0,200}\d%\|.{0,200}\| {0,9}\d{1,12}/\d{1,12} \[\d")
+
+
+def bar(text: str) -> str:
+    """What a tqdm bar counts and how far it is: the same text when it is merely drawn again."""
+    found = _BAR.match(text) if "%|" in text else None
+    return found.group() if found else ""
 
 
 def complains(text: str) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, NamedTuple
 
 from paramedic.collect import elastic, stacks, tracebacks
-from paramedic.collect.activity import complains, finished, shows_progress
+from paramedic.collect.activity import bar, complains, finished, shows_progress
 from paramedic.collect.blocks import MAX_LINE, NEWLINE, Block, blocks, context, line_before, piece_end, piece_start
 from paramedic.collect.clocks import Stamp, find_stamp
 from paramedic.collect.identity import facts_in, ranks_stated
@@ -443,6 +443,7 @@ class _Scan:
         last: dict[int | None, tuple[int, str, Peeled]] = {}
         complaints: list[tuple[int, str, Peeled]] = []
         progress: dict[int | None, list[tuple[int, str, Peeled]]] = {}
+        bars: dict[int | None, dict[str, tuple[int, str, Peeled]]] = defaultdict(dict)
         again: dict[int | None, int] = {}
         shapes: dict[int | None, str] = {}
         for item in reversed(self._tail_lines(lines, self._line_count() - len(lines) + 1)):
@@ -457,6 +458,12 @@ class _Scan:
             if (nameless or len(progress.get(rank, ())) < _PROGRESS) and shows_progress(peeled.text):
                 named = rank_named(peeled.text) if nameless else None
                 progress.setdefault(rank if named is None else named, []).append(item)
+            elif drawn := bar(peeled.text):
+                bars[rank][drawn] = item
+        for drawn_by in bars.values():
+            number, raw, peeled = max(drawn_by.values())
+            at = sorted(line for line, _, _ in drawn_by.values())[-_PROGRESS:]
+            self._event("bars", peeled, number, raw, at=at, prefixed=peeled.by not in ("", "said", "group"))
         for rank, found in progress.items():
             number, raw, peeled = found[0]
             prefixed = peeled.by not in ("", "said", "group")

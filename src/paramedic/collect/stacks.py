@@ -301,7 +301,7 @@ def waits_of(text: str) -> str:
 
 def without_activity(events: Sequence[Any]) -> list[Any]:
     """Of a file that is nothing but a dump: its last line is no rank's last word."""
-    return [event for event in events if event.kind not in ("last", "progress", "complaint", "metric")]
+    return [event for event in events if event.kind not in ("last", "progress", "bars", "complaint", "metric")]
 
 
 def is_dump(head: bytes) -> bool:

@@ -69,8 +69,9 @@ def last_words(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findi
     if ended or any(one.severity == "error" for one in found):
         return
     best: tuple[float, Event] | None = None
+    trained = sorted((event.source, line) for event in run.events for line in _steps(event))
     for event in map(_as_raised, run.events):
-        if event.kind == "complaint" and not _of_launcher(event) and not _goes_on(event):
+        if event.kind == "complaint" and not _of_launcher(event) and not _goes_on(event, trained):
             odds, _ = weigh(event)
             most = max(odds.values(), default=0.0)
             enough = _ENOUGH_RAISED if event.fields.get("types") else _ENOUGH
@@ -99,8 +100,16 @@ def _as_raised(event: Event) -> Event:
     return event if raised is None else replace(event, fields={**event.fields, "types": (raised[1],)})
 
 
-def _goes_on(event: Event) -> bool:
-    return not event.fields.get("types") and _GOES_ON.search(event.text[:MAX_MESSAGE]) is not None
+def _goes_on(event: Event, trained: Sequence[tuple[str, int]]) -> bool:
+    """Whoever says it goes on, or training does: two lines of it stand behind."""
+    if event.fields.get("types"):
+        return False
+    after = sum(source == event.source and line > event.seq for source, line in trained)
+    return after >= 2 or _GOES_ON.search(event.text[:MAX_MESSAGE]) is not None
+
+
+def _steps(event: Event) -> Sequence[int]:
+    return event.fields.get("at", ()) if event.kind == "progress" else ()
 
 
 def _of_launcher(event: Event) -> bool:
