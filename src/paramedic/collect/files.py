@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ from paramedic.collect.elastic import read_error_file
 from paramedic.collect.flight import head_of, is_dump, read_dump
 from paramedic.collect.identity import MAX_WORLD_SIZE, frameworks_in, world_size
 from paramedic.collect.inputs import Input, Names, open_inputs
-from paramedic.collect.layouts import Place, place_of, ranks_of_places
+from paramedic.collect.layouts import Place, numbered, place_of, ranks_of_places
 from paramedic.collect.logs import MAX_TRACE, BinaryInput, LogRead, kept_parts, read_log
 from paramedic.collect.netfile import MAX_NETWORK, is_network, read_network
 from paramedic.collect.prose import as_described, told_in
@@ -198,16 +198,46 @@ def _with_named_ranks(reads: Sequence[Read]) -> list[Read]:
     """What only all files together tell: `slurm-4711_3.out` is rank 3 beside 0, 1 and 2, `worker-0` rank 1 beside a
     master; and where no name says it, each program may have said who it is."""
     named = ranks_of_places([read.place for read in reads])
-    stated = [read.log.stated_rank for read in reads]
-    silent = all(read.log.source.rank is None for read in reads) and not any(rank is not None for rank in named)
-    if silent and len(reads) > 1 and None not in stated and len(set(stated)) == len(stated):
-        named = stated
+    if all(rank is None for rank in named):
+        named = _counted(reads)
+    named = _with_stated(named, reads)
     return [
         Read(read.place, _renamed(read.log, rank))
         if rank is not None and not read.log.rank_is_sure and rank != read.log.source.rank and _is_free(read)
         else read
         for read, rank in zip(reads, named, strict=True)
     ]
+
+
+def _counted(reads: Sequence[Read]) -> list[int | None]:
+    """`mae_0.log` to `mae_7.log` are ranks where there are eight, or where some of them say so themselves."""
+    families: dict[str, dict[int, int]] = defaultdict(dict)
+    for at, read in enumerate(reads):
+        if (name := numbered(read.log.source.id)) is not None:
+            families[name[0]][name[1]] = at
+    ranks: list[int | None] = [None] * len(reads)
+    for members in families.values():
+        logs = {number: reads[at].log for number, at in members.items()}
+        said = {number: who for number, log in logs.items() if (who := _says_it_is(log)) is not None}
+        sizes = {fact.value for log in logs.values() for fact in log.facts if fact.name == "world_size"}
+        agreed = all(number == who for number, who in said.items()) and (bool(said) or sizes == {len(members)})
+        if len(members) > 1 and members.keys() == set(range(len(members))) and agreed:
+            for number, at in members.items():
+                ranks[at] = number
+    return ranks
+
+
+def _says_it_is(log: LogRead) -> int | None:
+    return log.stated_rank if log.source.rank is None else log.source.rank
+
+
+def _with_stated(named: Sequence[int | None], reads: Sequence[Read]) -> list[int | None]:
+    """Where those that are known and those that say who they are count from 0, each of them once."""
+    known = [rank if rank is not None else read.log.source.rank for rank, read in zip(named, reads, strict=True)]
+    both = [read.log.stated_rank if rank is None else rank for rank, read in zip(known, reads, strict=True)]
+    ranks = sorted(rank for rank in both if rank is not None)
+    once = len(ranks) > 1 and ranks == list(range(len(ranks)))
+    return [said if once and rank is None else rank for rank, said in zip(named, both, strict=True)]
 
 
 def _is_free(read: Read) -> bool:

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from paramedic.collect.identity import MAX_WORLD_SIZE
 
-LITERALS = ("world_rank=", " nranks ", "Error Snippet]:", "[FailurePolicy]")
+LITERALS = ("world_rank=", " nranks ", "Error Snippet]:", "[FailurePolicy]", "WorkerDict_", "n_gpus_per_node")
 """Lines that say which process is which rank, wherever they stand."""
 
 
@@ -68,6 +68,15 @@ def place_of(path: str) -> Place:
     return Place()
 
 
+_FAMILY = re.compile(r"^(.*[A-Za-z\d][-_.]?)(?<!\d)(\d{1,4})((?:/\w{1,20})?(?:\.[a-z]{2,6}){0,2})$")
+
+
+def numbered(path: str) -> tuple[str, int] | None:
+    """What files like `mae_0.log`, `out.0` or `trainer-0/stdout` have in common, and the number in their name."""
+    found = _FAMILY.search(path)
+    return (f"{found[1]}#{found[3]}", int(found[2])) if found else None
+
+
 def ranks_of_places(places: Sequence[Place]) -> list[int | None]:
     """What all names together say: a pod's worker 0 is rank 1 beside a master, and numbers count from 0."""
     master = any(place.pod in ("master", "chief") for place in places)
@@ -119,6 +128,10 @@ _MPIRUN = re.compile(
 _STAMP = re.compile(
     r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)(?: (?:stdout|stderr) [FP])?(?: |$)"
 )
+_DETERMINED = re.compile(
+    r"(?:\[[\dT:.Z -]{10,40}\] )?([0-9a-f]{8,64}) (?:\[[A-Z]{3,20}\] )?\|\| ?(?:\[rank=(\d{1,6})\] ?)?"
+)
+"""Time, container and state, and the rank where its own wrapper knows it."""
 _POD = re.compile(r"\[pod/([^/\]]{1,253})/[^\]]{1,253}\] ?")
 _RAY = re.compile(
     r"\((?:([^\n]{1,200}?) )??(?:pid=(\d{1,10})|raylet|autoscaler[^\n)]{0,20})(?:, ip=([\w.:-]{1,64}))?\)[ \t]?"
@@ -126,6 +139,9 @@ _RAY = re.compile(
 _ASIDE = ("PlacementGroupCleaner", "PreemptionWatcher", "StateManagerActor")  # they log what they then survive
 _REPEATED = re.compile(r" \[repeated \d{1,9}x across cluster\]")
 _RAY_RANK = re.compile(r"\(.{0,120}?\bip=([\w.:-]{1,64}), pid=(\d{1,10})\) world_rank=(\d{1,6})\b")
+_RAY_GROUP = re.compile(r"WorkerDict_(\d{1,4}):(\d{1,4})\b[^\s,]{0,80}, pid=(\d{1,10})\b")
+"""How verl names the workers of a node: the node's number, and theirs on it."""
+_PER_NODE = re.compile(r"n_gpus_per_node\W{1,4}(\d{1,3})\b")
 _RAY_SELF = re.compile(r"Setting up process group for: \S{1,200} \[rank=(\d{1,6}), world_size=")
 _SNIPPET = re.compile(r"\[Rank ([\d, ]{1,2000}) Error Snippet\]:")
 _NCCL = re.compile(r"(?:\[[^\]\n]{1,60}\] ?)?([\w.-]{1,100}):(\d{1,10}):\d{1,10} \[(-?\d{1,3})\] ")
@@ -185,6 +201,7 @@ class Prefixes:
     _processes: dict[str, int] = field(default_factory=dict)
     _by_pid: dict[str, set[int]] = field(default_factory=dict)
     _communicator: int = 0
+    _per_node: int = 0
     _devices: dict[str, int] = field(default_factory=dict)
     _snippet: dict[str, int] = field(default_factory=dict)
     _local: dict[str, int] = field(default_factory=dict)
@@ -224,15 +241,29 @@ class Prefixes:
             self._first_on[stream] = int(found[1]) * int(found[2])
         if "world_rank=" in line or " nranks " in line or "NCCL " in line:
             rank, by, stream = self._of_process(line, rank, by, stream)
+        if "WorkerDict_" in line or "n_gpus_per_node" in line:
+            self._of_group(line)
         if rank is not None or stream:
             self._seen(rank, by, stream)
         return Peeled(rank, by, line, stream)
+
+    def _of_group(self, line: str) -> None:
+        if (found := _PER_NODE.search(line)) is not None:
+            self._per_node = int(found[1])
+        if (found := _RAY_GROUP.search(line)) is None:
+            return
+        node, local, pid = map(int, found.groups())
+        if node == 0 or local < self._per_node:
+            self._know(f"{pid}@", node * self._per_node + local, "", pid)
 
     def _outermost(self, line: str) -> tuple[int | None, By, str, str]:
         """The label that stands before every line of the file, or the pod."""
         if self.outer and (found := _OUTER[self.outer].match(line)):
             rest = bare(line[found.end() :])
             return (int(found[1]), "launcher", "", rest) if self.outer in _NUMBERED else (None, "host", found[1], rest)
+        if " || " in line[:120] and (found := _DETERMINED.match(line)):
+            rank = int(found[2]) if found[2] else None
+            return rank, "host" if rank is None else "launcher", found[1], line[found.end() :]
         if line.startswith("[pod/") and (found := _POD.match(line)):
             return None, "host", found[1], bare(line[found.end() :])
         return None, "", "", line

@@ -17,6 +17,7 @@ from paramedic.collect.identity import facts_in, ranks_stated
 from paramedic.collect.layouts import LITERALS as WHO_LITERALS
 from paramedic.collect.layouts import Peeled, Prefixes, Who, glued, may_be_wrapped, plain, snippet_ranks, unwrapped
 from paramedic.collect.metrics import Meter
+from paramedic.collect.rosters import roster
 from paramedic.collect.stacks import StackReader
 from paramedic.collect.tracebacks import Traceback, process_in, rank_in_header, rank_named
 from paramedic.model import Event, Fact, Skipped, Source
@@ -141,6 +142,7 @@ class _Scan:
         for line in lines:
             self.prefixes.peel(plain(line))
         self.facts = list(facts_in(lines, source))
+        self.roster = list(roster(lines, source))
         self.stated = ranks_stated(lines)
         self.meter = Meter(source.rank is not None, self.prefixes.peel)
 
@@ -540,7 +542,7 @@ class _Scan:
         if self.exits > MAX_EXITS:
             why = f"of the processes that ended only the first {MAX_EXITS:,} are told"
             skipped.append(Skipped(self.source.id, why))
-        facts = [*(replace(fact, rank=rank) for fact in self.facts), *self._where()]
+        facts = [*(replace(fact, rank=rank) for fact in self.facts), *self.roster, *self._where()]
         sure = len(self.prefixes.torch_ranks) == 1
         facts += [Fact("member", member, self.source.id, None, member) for member in sorted(self.stated)[:MAX_EXITS]]
         stated = next(iter(self.stated)) if len(self.stated) == 1 and not self.prefixes.ranks else None

@@ -64,7 +64,20 @@ def places(run: Run) -> Places:
             rank = of_file.get(event.source) if event.rank is None else event.rank
             note(rank, found[1], int(found[2]))
     _by_their_own_words(run, hosts)
+    _in_slurms_order(run, hosts)
     return Places({host: frozenset(ranks) for host, ranks in hosts.items()}, pids)
+
+
+def _in_slurms_order(run: Run, hosts: dict[str, set[int]]) -> None:
+    """Slurm gives tasks to its nodes in blocks, unless somebody asks for another way; what is known must agree."""
+    listed = [fact.value.split(",") for fact in run.facts if fact.name == "nodelist"]
+    nodes = [short(node) for node in max(listed, key=len, default=[])]
+    each, rest = divmod(run.world_size or len(run.expected_ranks), len(nodes) or 1)
+    if not nodes or not each or rest:
+        return
+    blocks = {node: set(range(at * each, (at + 1) * each)) for at, node in enumerate(nodes)}
+    if all(ranks <= blocks.get(host, ranks) for host, ranks in hosts.items()):
+        hosts.update(blocks)
 
 
 def _by_their_own_words(run: Run, hosts: dict[str, set[int]]) -> None:

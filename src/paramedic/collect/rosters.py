@@ -1,0 +1,57 @@
+"""Which rank is on which host, as launchers and programs say it in a log's first lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from paramedic.model import Fact, Source
+
+_MOST = 4_096
+_HOST = r"(?P<host>[A-Za-z][\w.-]{0,60}\d[\w.-]{0,40})"
+_RANK = (
+    r"(?<!local[ _-])(?<!node[ _-])(?<!group[ _-])\b(?:SLURM_PROCID|(?:global[ _-]?)?rank)[=: ]{1,2}(?P<rank>\d{1,6})\b"
+)
+_TOGETHER = (
+    re.compile(rf"\bhost(?:name)?[=: ]{{1,2}}{_HOST}\b.{{0,40}}?{_RANK}", re.I),
+    re.compile(rf"{_RANK}.{{0,40}}?\b(?:on(?: (?:host|node))?|host(?:name)?[=:]|node(?:name)?[=:]) ?{_HOST}", re.I),
+)
+_DEEPSPEED = re.compile(r"WORLD INFO DICT: \{(.{1,20000})\}")
+_SLOTS = re.compile(r"'([\w.-]{1,120})': \[([\d, ]{0,400})\]")
+_SLURM = re.compile(r"(?:^|[\s='\"])([A-Za-z][\w-]{0,60})\[(\d{1,6}(?:[-,]\d{1,6}){1,200})\](?=$|[\s,'\"])")
+_SPEAKS_OF_NODES = re.compile(r"node|\bon\b|host|[A-Z]{4,}", re.I)
+
+
+def roster(lines: Sequence[str], source: Source) -> Iterator[Fact]:
+    """`host` of a rank each; `nodelist` is all hosts of a job in Slurm's order."""
+    stated: set[tuple[str, str, int | None]] = set()
+    for number, line in enumerate(lines, 1):
+        for name, value, rank in _said(line[:20_000]):
+            if (name, value, rank) not in stated and len(stated) < _MOST:
+                stated.add((name, value, rank))
+                yield Fact(name, value, source.id, number, rank)
+
+
+def _said(line: str) -> Iterator[tuple[str, str, int | None]]:
+    if "WORLD INFO DICT" in line and (dict_ := _DEEPSPEED.search(line)) is not None:
+        slots = [host for host, gpus in _SLOTS.findall(dict_[1]) for _ in gpus.split(",")]
+        yield from (("host", host, rank) for rank, host in enumerate(slots[:_MOST]))
+        return
+    low = line[:500].casefold()
+    if ("rank" in low or "procid" in low) and any(word in low for word in ("host", "node", " on ")):
+        found = next((hit for pattern in _TOGETHER if (hit := pattern.search(line[:500])) is not None), None)
+        if found is not None:
+            yield "host", found["host"].rstrip("."), int(found["rank"])
+    if "[" in low and (nodes := _SLURM.search(line[:2_000])) is not None and _SPEAKS_OF_NODES.search(line[:500]):
+        names = list(islice(_expanded(nodes[1], nodes[2]), _MOST))
+        if len(names) > 1:
+            yield "nodelist", ",".join(names), None
+
+
+def _expanded(prefix: str, ranges: str) -> Iterator[str]:
+    """As `scontrol show hostnames` does: `nid005[101-103,107]`."""
+    for part in ranges.split(","):
+        first, _, last = part.partition("-")
+        for number in range(int(first), int(last or first) + 1):
+            yield f"{prefix}{number:0{len(first)}d}"
