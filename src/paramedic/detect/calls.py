@@ -61,9 +61,10 @@ class Call(NamedTuple):
 
     @property
     def has_root_side(self) -> bool | None:
-        """Whether this rank takes itself for the root; None where the record does not tell."""
+        """Whether this rank takes itself for the root; None where the record does not tell. NCCL's group records one
+        tensor that is none for the others, which has the size 0."""
         side = _ROOTED.get(self.op)
-        return bool(getattr(self, side)) if side and self.outs != UNKNOWN else None
+        return getattr(self, side) not in ("", "0") if side and self.outs != UNKNOWN else None
 
 
 class Signature(NamedTuple):
@@ -99,8 +100,15 @@ class Part:
     last_at: int
     wrapped: bool
     peers: tuple[tuple[int, str, Call], ...]
-    """(place, `1->2` within the group, call) of sends and receives that are not finished."""
+    """(place, `1->2` within the group, call) of sends and receives that are not finished; a batch has one place."""
     known_peers: frozenset[str]
+    started: tuple[int, ...]
+    """Sequence numbers that are not finished, but that the GPU has begun; nothing where beginnings are not noted."""
+    timed: bool
+    usual: bool
+    """The first that is not finished came after the same call before."""
+    age_ms: int
+    timeout_ms: int
 
     @cached_property
     def signatures(self) -> tuple[Signature, ...]:
@@ -187,6 +195,11 @@ def _part(event: Event, decoded: dict[tuple[str, ...], Any]) -> Part:
         wrapped=bool(event.fields.get("wrapped")),
         peers=tuple(_open_peers(_text(event, "peers_open"), peers)),
         known_peers=frozenset(f"{one.op} {one.ins or one.outs}" for one in peers),
+        started=tuple(seqs[place] for place in _numbers_in(_text(event, "started")) if place < len(seqs)),
+        timed=bool(event.fields.get("timed")),
+        usual=event.fields.get("usual") is not False,
+        age_ms=_whole(event, "age_ms"),
+        timeout_ms=_whole(event, "timeout_ms"),
     )
 
 

@@ -31,6 +31,12 @@ class Waits:
         return frozenset(rank for some in self.behind.values() for rank in some if rank not in self.at)
 
     @property
+    def ends(self) -> list[Op]:
+        """Calls whose ranks wait for nobody who is known to be late: all members have entered them."""
+        held = {op for rank, op in self.at.items() if self.behind.get(rank) or self.unheard.get(rank)}
+        return sorted({*self.at.values()} - held)
+
+    @property
     def ring(self) -> frozenset[int]:
         """Ranks that wait for each other in a circle."""
         core = {rank for rank, some in self.behind.items() if some}
@@ -67,7 +73,7 @@ def waits(groups: Sequence[Group]) -> Waits:
             found.at[rank] = op
     for rank, (number, seq) in found.at.items():
         if seq < 0:
-            _wait_for_peer(found, parts, rank, number, -1 - seq)
+            _wait_for_peers(found, parts, rank, number, -1 - seq)
         else:
             _wait_for_all(found, parts, rank, number, seq)
     return found
@@ -127,34 +133,38 @@ def _wait_for_all(found: Waits, parts: _Parts, rank: int, number: int, seq: int)
     found.unheard[rank] = tuple(m for m in group.members if m not in parts)
 
 
-def _wait_for_peer(found: Waits, parts: _Parts, rank: int, number: int, place: int) -> None:
+def _wait_for_peers(found: Waits, parts: _Parts, rank: int, number: int, place: int) -> None:
+    """For those that have not posted the other half, or that are held up elsewhere before it; a batch has several."""
     group = found.groups[number]
-    here = group.parts[rank]
-    told, call = next(((op, call) for at, op, call in here.peers if at == place), ("", None))
-    ends = ends_of(told, group)
-    if call is None or ends is None:
-        found.behind[rank] = ()
-        return
-    peer = ends[1] if ends[0] == rank else ends[0]
-    if peer not in parts:
-        found.unheard[rank] = (peer,)
-        found.behind[rank] = ()
-    elif counterpart(group, peer, told) is None:
-        found.behind[rank] = (peer,)
-        found.unanswered[rank] = call, peer
-    else:
-        found.behind[rank] = () if found.at.get(peer, (-1, 0))[1] < 0 else (peer,)
+    behind: list[int] = []
+    unheard: list[int] = []
+    for told, call in [(told, call) for at, told, call in group.parts[rank].peers if at == place]:
+        ends = ends_of(told, group)
+        if ends is None:
+            continue
+        peer = ends[1] if ends[0] == rank else ends[0]
+        half = counterpart(group, peer, told)
+        if peer not in parts:
+            unheard.append(peer)
+        elif half is None:
+            behind.append(peer)
+            found.unanswered.setdefault(rank, (call, peer))
+        elif found.at.get(peer) != (number, -1 - half[0]):
+            behind.append(peer)
+    found.behind[rank] = tuple(dict.fromkeys(behind))
+    found.unheard[rank] = tuple(dict.fromkeys(unheard))
 
 
-def counterpart(group: Group, peer: int, told: str) -> Call | None:
-    """The peer's open half of `send 0->1`: `recv 1<-0`."""
+def counterpart(group: Group, peer: int, told: str) -> tuple[int, Call] | None:
+    """(place, call) of the peer's open half of `send 0->1`: `recv 1<-0`."""
     ends = ends_of(told, group)
     part = group.parts.get(peer)
     if part is None or ends is None:
         return None
     kind = told.split(" ", 1)[0]
     return next(
-        (call for _, op, call in part.peers if ends_of(op, group) == ends and op.split(" ", 1)[0] != kind), None
+        ((at, call) for at, op, call in part.peers if ends_of(op, group) == ends and op.split(" ", 1)[0] != kind),
+        None,
     )
 
 
