@@ -312,6 +312,67 @@ def test_the_first_call_of_all_that_hangs_is_a_set_up_that_hangs(tmp_path: Path)
     assert verdict.symptom == "rendezvous-setup-hang"
 
 
+# -- a rank that always comes last -----------------------------------------------------------------------------------
+
+
+def _durations(ranks: list[Rank], late: Callable[[int, int, str], bool], wait: float = 600) -> list[Rank]:
+    """Who is late is in the collective only for as long as the data need."""
+    for one in ranks:
+        for entry in one.entries:
+            seq = entry["collective_seq_id"]
+            took = 1.0 if late(one.rank, seq, entry["process_group"][0]) else wait
+            entry |= {"time_created_ns": 10**18 + entry["record_id"] * 10**9, "duration_ms": took}
+    return ranks
+
+
+def test_a_rank_for_which_the_others_always_wait_is_a_straggler(tmp_path: Path) -> None:
+    verdict = judged(written(_durations(_training(), lambda rank, seq, group: rank == 2), tmp_path)).verdict
+    assert verdict is not None
+    assert (verdict.rule, verdict.ranks) == ("COL063", (2,))
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        lambda rank, seq, group: rank == 2 or seq != 6,
+        lambda rank, seq, group: rank == seq % 4,
+        lambda rank, seq, group: rank == (2 if seq < 7 else 1),
+        lambda rank, seq, group: rank in (1, 2),
+    ],
+)
+def test_a_rank_that_is_late_once_or_in_turn_is_no_straggler(
+    tmp_path: Path, late: Callable[[int, int, str], bool]
+) -> None:
+    assert judged(written(_durations(_training(), late), tmp_path)).verdict is None
+
+
+def test_waits_that_cost_little_make_no_straggler(tmp_path: Path) -> None:
+    assert judged(written(_durations(_training(), lambda rank, seq, group: rank == 2, 60), tmp_path)).verdict is None
+
+
+def test_who_is_late_for_waiting_in_another_group_is_no_straggler(tmp_path: Path) -> None:
+    ranks = job(4, {"1": [2, 3], "2": [0, 2]})
+    for one in ranks:
+        for _ in range(12):
+            for group in ("1", "2"):
+                if one.rank in one.groups[group]:
+                    one.call("all_reduce", group=group)
+    slow = {"1": 3, "2": 2}
+    verdict = judged(written(_durations(ranks, lambda rank, seq, group: slow[group] == rank), tmp_path)).verdict
+    assert verdict is not None
+    assert verdict.ranks == (3,)
+
+
+def test_a_straggler_whose_gpu_has_not_come_yet_is_not_stuck(tmp_path: Path) -> None:
+    ranks = _durations(_training(), lambda rank, seq, group: rank == 2)
+    for one in ranks:
+        one.call("all_reduce", (8,), line=20, done=False)
+        one.entries[-1]["state"] = "scheduled" if one.rank == 2 else "started"
+    verdict = judged(written(ranks, tmp_path)).verdict
+    assert verdict is not None
+    assert (verdict.rule, verdict.ranks) == ("COL063", (2,))
+
+
 # -- sends and receives, one behind the other ---------------------------------------------------------------------------
 
 

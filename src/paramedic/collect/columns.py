@@ -61,6 +61,10 @@ class Group:
     """Places in `calls` that are not finished, but that the GPU has begun."""
     usual: bool
     """What is not finished first follows what it has followed before."""
+    durations: str
+    """How many milliseconds each of the last calls took on the GPU, -1 where that is not known."""
+    span_ms: int
+    """Between the first and the last of these."""
     age_ms: int
     """For how long the first that is not finished has been so, at least: the recorder notes when it found it begun."""
     timeout_ms: int
@@ -152,6 +156,8 @@ class Columns:
                 f"{peer_number[rows[place]]}@{self.batches.get(place, place)}" for place in waiting[:1000]
             ),
             started=ranges(begun),
+            durations=" ".join(map(str, map(self._duration, places[-IN_FULL:]))) if self.timed else "",
+            span_ms=self._between(places[-IN_FULL:]) if self.timed else 0,
             usual=open_at != self.first_open or self._usual(open_at),
             age_ms=self._age(open_at) if open_at == self.first_open else 0,
             timeout_ms=self._time(open_at, "timeout_ms"),
@@ -171,6 +177,14 @@ class Columns:
         later = range(max(place, len(self.entries) - IN_FULL), len(self.entries)) if created else ()
         seen = [self._time(one, name) for one in (place, *later) for name in _TIMES]
         return max(0, max(seen) - created) // 1_000_000 if created else 0
+
+    def _duration(self, place: int) -> int:
+        said = self.entries[place].get("duration_ms")
+        return round(said) if isinstance(said, int | float) and 0 <= said < 1e9 else -1
+
+    def _between(self, places: Sequence[int]) -> int:
+        times = [time for place in places if (time := self._time(place, "time_created_ns"))]
+        return (max(times) - min(times)) // 1_000_000 if times else 0
 
     def _time(self, place: int, name: str) -> int:
         said = self.entries[place].get(name) if place >= 0 else None

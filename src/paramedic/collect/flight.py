@@ -179,6 +179,8 @@ def _groups(recorded: Columns, config: _Config, status: Mapping[str, int]) -> It
             "started": group.started,
             "timed": recorded.timed,
             "usual": group.usual,
+            "durations": group.durations,
+            "span_ms": group.span_ms,
             "age_ms": group.age_ms,
             "timeout_ms": group.timeout_ms,
         }

@@ -83,6 +83,7 @@ RUN_DETECTORS: dict[str, Detector] = {
     "recorded.silent": recorded.silent,
     "recorded.unstarted": recorded.unstarted,
     "recorded.stalled": recorded.stalled,
+    "recorded.last": recorded.last,
     "watched.unlike_calls": watched.unlike_calls,
     "watched.elsewhere": watched.elsewhere,
     "stacks.process_stopped": stacks.process_stopped,

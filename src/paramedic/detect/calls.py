@@ -109,6 +109,9 @@ class Part:
     """The first that is not finished came after the same call before."""
     age_ms: int
     timeout_ms: int
+    durations: Mapping[int, int]
+    """Sequence number → milliseconds that it took on this rank's GPU, or -1; of the last calls."""
+    span_ms: int
 
     @cached_property
     def signatures(self) -> tuple[Signature, ...]:
@@ -200,7 +203,14 @@ def _part(event: Event, decoded: dict[tuple[str, ...], Any]) -> Part:
         usual=event.fields.get("usual") is not False,
         age_ms=_whole(event, "age_ms"),
         timeout_ms=_whole(event, "timeout_ms"),
+        durations=_durations(_text(event, "durations"), seqs),
+        span_ms=_whole(event, "span_ms"),
     )
+
+
+def _durations(text: str, seqs: list[int]) -> dict[int, int]:
+    took = [natural(one, -1) for one in text.split(" ")] if text else []
+    return dict(zip(seqs[-len(took) :], took, strict=False)) if took else {}
 
 
 def _open_peers(text: str, peers: list[Call]) -> Iterator[tuple[int, str, Call]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from paramedic.detect.arrivals import always_last
 from paramedic.detect.hang import listed, while_saving
 from paramedic.detect.match import on_events
 from paramedic.detect.stacks import PLACES, standing
@@ -20,6 +21,7 @@ _WEIGHTS: Mapping[str, Mapping[str, float]] = {
     "shape": {"uneven-work-across-ranks": 2.0},
     "dtype": {"uneven-work-across-ranks": 0.2, "precision-or-numerics-misconfiguration": 2.0},
 }
+_SURE = 0.85
 _HANGS = ("collective-hang", "rendezvous-setup-hang")
 _OTHER_CALLS: Mapping[str, float] = {"collective-order-divergence": 6.0}
 """Tensors differ because the calls do."""
@@ -41,7 +43,24 @@ def silent(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
 
 def unstarted(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Ranks that have called the collective in which the others wait, but whose GPU has not begun it."""
-    yield from (_finding(run, rule, one) for one in _of(run, "unstarted") if not _told_why(found, one))
+    for one in _of(run, "unstarted"):
+        slow = always_last(run)
+        if not _told_why(found, one) and (slow is None or slow.rank not in one.ranks or one.confidence >= _SURE):
+            yield _finding(run, rule, one)
+
+
+def last(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """A rank to which the others come back to wait in step after step of a job that goes on."""
+    slow = always_last(run) if any(event.kind == "trace" for event in run.events) else None
+    if slow and not [one for one in differences(run) if one.kind != "unstarted"]:
+        fields = {
+            "accused": str(slow.rank),
+            "group": slow.group.told,
+            "times": str(slow.times),
+            "held": f"{slow.held_ms / slow.times:.0f}",
+            "share": f"{min(1.0, slow.held_ms / slow.span_ms):.0%}",
+        }
+        yield on_events(rule, slow.events, (slow.rank,), fields)
 
 
 def stalled(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
