@@ -408,6 +408,22 @@ def test_the_rank_that_stopped_in_a_ring_of_batched_sends_is_named(tmp_path: Pat
     assert "posted its half" in verdict.summary
 
 
+def test_who_has_finished_its_half_is_not_waited_for(tmp_path: Path) -> None:
+    """Rank 0 is through and waits in the next collective; rank 1 has its data, but waits for rank 2 in one batch."""
+    ranks = _training(4)
+    _batch(ranks[0], 1, "send 0->1")
+    _batch(ranks[1], 1, "recv 1<-0", "send 1->2", done=False)
+    for one in (ranks[0], ranks[3]):
+        one.call("all_reduce", (8,), line=20, done=False)
+    for one in ranks[:2]:
+        for entry in one.entries:
+            entry["collective_seq_id"] = min(entry["collective_seq_id"] or 12, 13)
+    ranks[0].entries[-1]["collective_seq_id"] = 13
+    (found,) = differences(run_of(written(ranks, tmp_path)))
+    assert (found.kind, found.ranks) == ("missing", (2,))
+    assert differences(run_of(written(ranks[:2] + ranks[3:], tmp_path / "without"))) == []
+
+
 def test_batched_sends_whose_mark_is_finished_are_finished(tmp_path: Path) -> None:
     ranks = job(3)
     for one in ranks:

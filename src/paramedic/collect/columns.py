@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -57,6 +57,8 @@ class Group:
     peers: tuple[int, ...]
     peers_open: str
     """`row@place` of sends and receives that are not finished; those that were batched have one place."""
+    posted: str
+    """`56 send 0->1`, one in a line: how many there are of each, finished or not."""
     started: str
     """Places in `calls` that are not finished, but that the GPU has begun."""
     usual: bool
@@ -155,6 +157,7 @@ class Columns:
             peers_open=" ".join(
                 f"{peer_number[rows[place]]}@{self.batches.get(place, place)}" for place in waiting[:1000]
             ),
+            posted="\n".join(f"{count} {op}" for op, count in self._posted(between).items()),
             started=ranges(begun),
             durations=" ".join(map(str, map(self._duration, places[-IN_FULL:]))) if self.timed else "",
             span_ms=self._between(places[-IN_FULL:]) if self.timed else 0,
@@ -162,6 +165,12 @@ class Columns:
             age_ms=self._age(open_at) if open_at == self.first_open else 0,
             timeout_ms=self._time(open_at, "timeout_ms"),
         )
+
+    def _posted(self, between: Iterable[int]) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for row, count in Counter(self.rows[place] for place in between).items():
+            found[self.keys[row][0].rpartition(":")[2][:80].replace("\n", " ")] += count
+        return found
 
     def _usual(self, place: int) -> bool:
         """Whether this came after the same call before, in whichever groups; not known of the first."""

@@ -176,6 +176,7 @@ def _groups(recorded: Columns, config: _Config, status: Mapping[str, int]) -> It
             "last_at": group.last_at,
             "peers": "\n".join(_row(recorded.row(row))[1] for row in group.peers),
             "peers_open": group.peers_open,
+            "posted": group.posted,
             "started": group.started,
             "timed": recorded.timed,
             "usual": group.usual,

@@ -102,6 +102,8 @@ class Part:
     peers: tuple[tuple[int, str, Call], ...]
     """(place, `1->2` within the group, call) of sends and receives that are not finished; a batch has one place."""
     known_peers: frozenset[str]
+    posted: Mapping[str, int]
+    """How many sends and receives of each kind there are, finished or not."""
     started: tuple[int, ...]
     """Sequence numbers that are not finished, but that the GPU has begun; nothing where beginnings are not noted."""
     timed: bool
@@ -116,6 +118,14 @@ class Part:
     @cached_property
     def signatures(self) -> tuple[Signature, ...]:
         return tuple(signature(calls) for calls in self.table)
+
+    @cached_property
+    def halves(self) -> Mapping[str, list[tuple[int, Call]]]:
+        """(place, call) of the sends and receives that are not finished, by what they are."""
+        found: dict[str, list[tuple[int, Call]]] = {}
+        for at, told, call in self.peers:
+            found.setdefault(told, []).append((at, call))
+        return found
 
     def call(self, seq: int) -> Call | None:
         number = self.calls.get(seq)
@@ -198,6 +208,7 @@ def _part(event: Event, decoded: dict[tuple[str, ...], Any]) -> Part:
         wrapped=bool(event.fields.get("wrapped")),
         peers=tuple(_open_peers(_text(event, "peers_open"), peers)),
         known_peers=frozenset(f"{one.op} {one.ins or one.outs}" for one in peers),
+        posted=dict(_posted(_text(event, "posted"))),
         started=tuple(seqs[place] for place in _numbers_in(_text(event, "started")) if place < len(seqs)),
         timed=bool(event.fields.get("timed")),
         usual=event.fields.get("usual") is not False,
@@ -206,6 +217,12 @@ def _part(event: Event, decoded: dict[tuple[str, ...], Any]) -> Part:
         durations=_durations(_text(event, "durations"), seqs),
         span_ms=_whole(event, "span_ms"),
     )
+
+
+def _posted(text: str) -> Iterator[tuple[str, int]]:
+    for line in text.split("\n") if text else ():
+        count, _, op = line.partition(" ")
+        yield op, natural(count, 0)
 
 
 def _durations(text: str, seqs: list[int]) -> dict[int, int]:

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from paramedic.detect.calls import Call, Group, Part, Signature, groups
 from paramedic.detect.once import once
-from paramedic.detect.waits import Op, Waits, counterpart, ends_of, waits
+from paramedic.detect.waits import DONE, Op, Waits, counterpart, ends_of, waits
 from paramedic.model import Event, Run
 
 _CONTEXTS = (12, 6, 3, 1)
@@ -232,8 +232,8 @@ def _sizes_of_peers(found: Waits) -> Iterator[Difference]:
         group = found.groups[number]
         for at, told, call in group.parts[rank].peers if seq < 0 else ():
             ends = ends_of(told, group)
-            half = counterpart(group, ends[1], told) if ends and ends[0] == rank and at == -1 - seq else None
-            if ends is None or half is None or call.bulk == half[1].bulk:
+            half = counterpart(group, rank, at, told) if ends and ends[0] == rank and at == -1 - seq else None
+            if ends is None or half is None or half is DONE or call.bulk == half[1].bulk:
                 continue
             if found.at.get(ends[1]) == (number, -1 - half[0]):
                 yield _unequal_halves(group, at, (rank, call), (ends[1], half[1]), told)
@@ -275,21 +275,24 @@ def _held_up(found: Waits) -> Iterator[Difference]:
         yield _missing(found, idle)
     elif ring := found.ring:
         yield _between_peers(found, ring) or _in_a_ring(found, ring)
+    elif unstarted := next(_unstarted(found), None):
+        yield unstarted
     elif unheard := frozenset(rank for some in found.unheard.values() for rank in some):
-        if len(unheard) * _FEW <= len(found.at) and not any(_may_differ(found, op) for op in found.at.values()):
+        hidden = any(_may_differ(found, op) for op in found.at.values())
+        alike = len({_part_at(found, rank).usual for rank in found.at}) == 1
+        if len(unheard) * _FEW <= len(found.at) and alike and not hidden:
             yield _from(found, "unheard", unheard, frozenset(found.at), sure=0.7)
-    else:
-        yield from _unstarted(found)
 
 
 def _unstarted(found: Waits) -> Iterator[Difference]:
     """All have called it and wait for it, and so have called nothing since that others have not; but on some ranks the
     GPU is still busy with what came before it, on the others it has begun."""
-    for number, seq in found.ends:
+    ops = {op for rank, op in found.at.items() if not found.behind.get(rank)}
+    for number, seq in sorted(ops):
         group = found.groups[number]
         parts = [group.parts[rank] for rank in found.standing((number, seq))] if seq >= 0 else []
         late = frozenset(part.rank for part in parts if seq not in part.started)
-        stopped = len({part.last for part in parts}) == 1 and len(parts) == len(group.members)
+        stopped = len({part.last for part in parts}) == 1
         if stopped and all(part.timed for part in parts) and 0 < len(late) <= len(parts) - len(late):
             waiting = found.held_by(late) | frozenset(part.rank for part in parts) - late
             sure = 0.85 if _too_long(parts) else 0.6
@@ -315,7 +318,10 @@ def _too_long(parts: Sequence[Part]) -> int:
 
 
 def _may_differ(found: Waits, op: Op) -> bool:
-    """A gather or scatter may also hang because ranks disagree on its root, which one lost record can hide."""
+    """A gather or scatter may also hang because ranks disagree on its root, a send because its other half is another:
+    which one lost record can hide."""
+    if op[1] < 0:
+        return True
     call = _call(found.groups[op[0]], min(found.standing(op)), op[1])
     return call.has_root_side is not None
 
@@ -378,7 +384,9 @@ def _in_a_ring(found: Waits, ring: frozenset[int]) -> Difference:
     strayed = frozenset(rank for rank in ring if not _part_at(found, rank).usual)
     clear = most > len(ring) - most and bool(rest)
     blamed = odd if clear and len(odd) == 1 else frozenset[int]()
-    if not blamed and 0 < len(strayed) < len(ring) and all(found.at[rank][1] >= 0 for rank in ring):
+    if any(found.at[rank][1] < 0 for rank in ring):
+        blamed = frozenset()
+    elif not blamed and 0 < len(strayed) < len(ring):
         usual, blamed = next(found.at[rank] for rank in sorted(ring - strayed)), strayed
     one = _from(found, "groups", blamed, ring - blamed, sure=0.85 if clear or blamed else 0.7, op=usual)
     first = min(blamed or odd, default=min(ring))

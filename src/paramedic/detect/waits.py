@@ -7,6 +7,10 @@ from dataclasses import dataclass, field
 
 from paramedic.detect.calls import Call, Group, Part, natural
 
+MOST_OPEN = 1000
+"""So many sends and receives that are not finished are kept of a rank and group."""
+DONE = (-1, Call("nothing", "", "", "", "", ""))
+"""The peer has finished its half: a batch is finished when all of it is."""
 Op = tuple[int, int]
 """Number of the group, and the sequence number; of a send or receive -1 - its place."""
 
@@ -143,29 +147,39 @@ def _wait_for_peers(found: Waits, parts: _Parts, rank: int, number: int, place: 
         if ends is None:
             continue
         peer = ends[1] if ends[0] == rank else ends[0]
-        half = counterpart(group, peer, told)
+        half = counterpart(group, rank, place, told)
         if peer not in parts:
             unheard.append(peer)
         elif half is None:
             behind.append(peer)
             found.unanswered.setdefault(rank, (call, peer))
-        elif found.at.get(peer) != (number, -1 - half[0]):
+        elif half is not DONE and found.at.get(peer) != (number, -1 - half[0]):
             behind.append(peer)
     found.behind[rank] = tuple(dict.fromkeys(behind))
     found.unheard[rank] = tuple(dict.fromkeys(unheard))
 
 
-def counterpart(group: Group, peer: int, told: str) -> tuple[int, Call] | None:
-    """(place, call) of the peer's open half of `send 0->1`: `recv 1<-0`."""
+def counterpart(group: Group, rank: int, place: int, told: str) -> tuple[int, Call] | None:
+    """(place, call) of the other half of `send 0->1`, which is `recv 1<-0`: they are matched in turn. Where records
+    begin in the middle, as many are taken to be done on both sides."""
     ends = ends_of(told, group)
-    part = group.parts.get(peer)
-    if part is None or ends is None:
+    if ends is None:
         return None
-    kind = told.split(" ", 1)[0]
-    return next(
-        ((at, call) for at, op, call in part.peers if ends_of(op, group) == ends and op.split(" ", 1)[0] != kind),
-        None,
-    )
+    here, there = group.parts[rank], group.parts.get(ends[1] if ends[0] == rank else ends[0])
+    if there is None:
+        return None
+    other = _other_half(told)
+    mine, theirs = here.halves[told], there.halves.get(other, [])
+    turn = next(turn for turn, (at, _) in enumerate(mine) if at == place)
+    if not (here.wrapped or there.wrapped) and max(len(here.peers), len(there.peers)) < MOST_OPEN:
+        turn += (here.posted.get(told, 0) - len(mine)) - (there.posted.get(other, 0) - len(theirs))
+    return DONE if turn < 0 else theirs[turn] if turn < len(theirs) else None
+
+
+def _other_half(told: str) -> str:
+    kind, _, pair = told.partition(" ")
+    first, _, second = pair.replace("<-", "->").partition("->")
+    return f"recv {second}<-{first}" if kind == "send" else f"send {second}->{first}"
 
 
 def ends_of(told: str, group: Group) -> tuple[int, int] | None:
