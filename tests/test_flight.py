@@ -97,7 +97,7 @@ def test_a_dump_that_is_cut_off_is_named_with_its_rank_and_not_used(tmp_path: Pa
 @pytest.mark.parametrize(
     ("name", "rank"),
     [("nccl_trace_rank_3", 3), ("comm_lib_trace_rank_12", 12), ("job_dump_7", 7), ("rank_2", 2), ("fr_5", 5),
-     ("trace-4.pkl", 4), ("nccl_trace_rank_6.pickle", 6)],
+     ("trace-4.pkl", 4), ("nccl_trace_rank_6.pickle", 6), ("fr_r9", 9), ("dump12", 12)],
 )  # fmt: skip
 def test_the_rank_comes_from_the_name(tmp_path: Path, name: str, rank: int) -> None:
     _trace(tmp_path, name, job(1)[0].call("all_reduce").dump())

@@ -234,6 +234,272 @@ def test_a_rank_that_says_what_befell_it_is_believed(tmp_path: Path) -> None:
     assert verdict.ranks == (2,)
 
 
+# -- ranks that leave no record, or whose GPU does not come -----------------------------------------------------------
+
+
+def _all_waiting(size: int = 6) -> list[Rank]:
+    ranks = _training(size)
+    for one in ranks:
+        one.call("all_reduce", (8,), line=20, done=False)
+    return ranks
+
+
+def _timed(ranks: list[Rank], begun: set[int], age: float | None = None) -> list[Rank]:
+    """As with TORCH_NCCL_ENABLE_TIMING; what has begun is found so when the dump is written."""
+    for one in ranks:
+        for entry in one.entries:
+            entry |= {"time_created_ns": 10**18, "timeout_ms": 600_000}
+            if entry["state"] == "completed":
+                entry["duration_ms"] = 0.5
+            elif one.rank in begun:
+                entry["state"] = "started"
+                entry["time_discovered_started_ns"] = 10**18 + int((age or 0.02) * 1e9)
+    return ranks
+
+
+def test_several_ranks_without_a_record_are_named_if_most_have_one(tmp_path: Path) -> None:
+    folder = written([one for one in _all_waiting() if one.rank not in (2, 3)], tmp_path)
+    verdict = judged(folder).verdict
+    assert verdict is not None
+    assert (verdict.rule, verdict.ranks) == ("COL060", (2, 3))
+    assert verdict.causes[0].id == "hardware-fault"
+
+
+def test_ranks_are_not_named_because_their_files_were_not_brought(tmp_path: Path) -> None:
+    assert judged(written(_all_waiting()[:3], tmp_path)).verdict is None
+
+
+def test_a_gpu_that_has_not_begun_what_the_others_have_is_named(tmp_path: Path) -> None:
+    verdict = judged(written(_timed(_all_waiting(), {0, 1, 2, 3, 5}, 700), tmp_path)).verdict
+    assert verdict is not None
+    assert (verdict.rule, verdict.ranks) == ("COL061", (4,))
+    assert verdict.causes[0].id == "hardware-fault"
+
+
+def test_ranks_that_still_call_more_are_only_a_moment_apart(tmp_path: Path) -> None:
+    ranks = _all_waiting()
+    for one in ranks[2:]:
+        one.call("_reduce_scatter_base", (16,), line=21, done=False)
+    assert judged(written(_timed(ranks, {0, 1, 2, 3, 5}), tmp_path)).verdict is None
+
+
+def test_without_times_nobody_is_late_on_the_gpu(tmp_path: Path) -> None:
+    assert differences(run_of(written(_all_waiting(), tmp_path))) == []
+
+
+@pytest.mark.parametrize(("age", "rule"), [(0.05, None), (30, None), (601, "COL062")])
+def test_what_all_have_entered_alike_is_a_hang_only_if_it_lasts(tmp_path: Path, age: float, rule: str | None) -> None:
+    verdict = judged(written(_timed(_all_waiting(), {*range(6)}, age), tmp_path)).verdict
+    assert (verdict and verdict.rule) == rule
+    if verdict:
+        assert verdict.ranks == ()
+        assert verdict.causes[0].id == "network-fabric-fault"
+
+
+def test_what_all_have_entered_alike_is_a_hang_if_a_log_tells_of_the_timeout(tmp_path: Path) -> None:
+    folder = written(_all_waiting(), tmp_path / "job")
+    said = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=13, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600081 milliseconds before timing out."  # fmt: skip
+    (folder / "job.log").write_text("".join(f"[rank{rank}]:[E ProcessGroupNCCL.cpp:629] [Rank {rank}] {said}\n" for rank in range(6)))  # fmt: skip
+    verdict = judged(folder).verdict
+    assert verdict is not None
+    assert (verdict.rule, verdict.ranks) == ("COL062", ())
+
+
+def test_the_first_call_of_all_that_hangs_is_a_set_up_that_hangs(tmp_path: Path) -> None:
+    ranks = [one.call("all_reduce", (1,), done=False) for one in job(4)]
+    verdict = judged(written(_timed(ranks, {*range(4)}, 700), tmp_path)).verdict
+    assert verdict is not None
+    assert verdict.symptom == "rendezvous-setup-hang"
+
+
+# -- a rank that always comes last -----------------------------------------------------------------------------------
+
+
+def _durations(ranks: list[Rank], late: Callable[[int, int, str], bool], wait: float = 600) -> list[Rank]:
+    """Who is late is in the collective only for as long as the data need."""
+    for one in ranks:
+        for entry in one.entries:
+            seq = entry["collective_seq_id"]
+            took = 1.0 if late(one.rank, seq, entry["process_group"][0]) else wait
+            entry |= {"time_created_ns": 10**18 + entry["record_id"] * 10**9, "duration_ms": took}
+    return ranks
+
+
+def test_a_rank_for_which_the_others_always_wait_is_a_straggler(tmp_path: Path) -> None:
+    verdict = judged(written(_durations(_training(), lambda rank, seq, group: rank == 2), tmp_path)).verdict
+    assert verdict is not None
+    assert (verdict.rule, verdict.ranks) == ("COL063", (2,))
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        lambda rank, seq, group: rank == 2 or seq != 6,
+        lambda rank, seq, group: rank == seq % 4,
+        lambda rank, seq, group: rank == (2 if seq < 7 else 1),
+        lambda rank, seq, group: rank in (1, 2),
+    ],
+)
+def test_a_rank_that_is_late_once_or_in_turn_is_no_straggler(
+    tmp_path: Path, late: Callable[[int, int, str], bool]
+) -> None:
+    assert judged(written(_durations(_training(), late), tmp_path)).verdict is None
+
+
+def test_waits_that_cost_little_make_no_straggler(tmp_path: Path) -> None:
+    assert judged(written(_durations(_training(), lambda rank, seq, group: rank == 2, 60), tmp_path)).verdict is None
+
+
+def test_who_is_late_for_waiting_in_another_group_is_no_straggler(tmp_path: Path) -> None:
+    ranks = job(4, {"1": [2, 3], "2": [0, 2]})
+    for one in ranks:
+        for _ in range(12):
+            for group in ("1", "2"):
+                if one.rank in one.groups[group]:
+                    one.call("all_reduce", group=group)
+    slow = {"1": 3, "2": 2}
+    verdict = judged(written(_durations(ranks, lambda rank, seq, group: slow[group] == rank), tmp_path)).verdict
+    assert verdict is not None
+    assert verdict.ranks == (3,)
+
+
+def test_a_straggler_whose_gpu_has_not_come_yet_is_not_stuck(tmp_path: Path) -> None:
+    ranks = _durations(_training(), lambda rank, seq, group: rank == 2)
+    for one in ranks:
+        one.call("all_reduce", (8,), line=20, done=False)
+        one.entries[-1]["state"] = "scheduled" if one.rank == 2 else "started"
+    verdict = judged(written(ranks, tmp_path)).verdict
+    assert verdict is not None
+    assert (verdict.rule, verdict.ranks) == ("COL063", (2,))
+
+
+# -- sends and receives, one behind the other ---------------------------------------------------------------------------
+
+
+def _batch(one: Rank, number: int, *ops: str, done: bool = True) -> None:
+    """As batch_isend_irecv records it: what is batched has no state, the mark behind it has."""
+    for op in ops:
+        one.call(op, done=False)
+        one.entries[-1]["p2p_seq_id"] = number
+    one.call("coalesced", (), done=done)
+    one.entries[-1] |= {"collective_seq_id": 0, "p2p_seq_id": number, "is_p2p": True}
+
+
+def _around(size: int, stops: int) -> list[Rank]:
+    """A ring: who stands behind the one that stops comes as far as its neighbours let it."""
+    ranks = job(size)
+    for one in ranks:
+        away = min((one.rank - stops) % size, (stops - one.rank) % size)
+        ops = f"send {one.rank}->{(one.rank + 1) % size}", f"recv {one.rank}<-{(one.rank - 1) % size}"
+        for number in range(1, 4 + away):
+            _batch(one, number, *ops)
+        if away:
+            _batch(one, 4 + away, *ops, done=False)
+        for entry in one.entries:
+            entry["collective_seq_id"] = 0
+    return ranks
+
+
+@pytest.mark.parametrize("stops", [0, 3])
+def test_the_rank_that_stopped_in_a_ring_of_batched_sends_is_named(tmp_path: Path, stops: int) -> None:
+    verdict = judged(written(_around(6, stops), tmp_path)).verdict
+    assert verdict is not None
+    assert (verdict.rule, verdict.ranks) == ("COL031", (stops,))
+    assert "posted its half" in verdict.summary
+
+
+def test_who_has_finished_its_half_is_not_waited_for(tmp_path: Path) -> None:
+    """Rank 0 is through and waits in the next collective; rank 1 has its data, but waits for rank 2 in one batch."""
+    ranks = _training(4)
+    _batch(ranks[0], 1, "send 0->1")
+    _batch(ranks[1], 1, "recv 1<-0", "send 1->2", done=False)
+    for one in (ranks[0], ranks[3]):
+        one.call("all_reduce", (8,), line=20, done=False)
+    for one in ranks[:2]:
+        for entry in one.entries:
+            entry["collective_seq_id"] = min(entry["collective_seq_id"] or 12, 13)
+    ranks[0].entries[-1]["collective_seq_id"] = 13
+    (found,) = differences(run_of(written(ranks, tmp_path)))
+    assert (found.kind, found.ranks) == ("missing", (2,))
+    assert differences(run_of(written(ranks[:2] + ranks[3:], tmp_path / "without"))) == []
+
+
+def test_batched_sends_whose_mark_is_finished_are_finished(tmp_path: Path) -> None:
+    ranks = job(3)
+    for one in ranks:
+        _batch(one, 1, f"send {one.rank}->{(one.rank + 1) % 3}", f"recv {one.rank}<-{(one.rank - 1) % 3}")
+    run = run_of(written(ranks, tmp_path))
+    assert differences(run) == []
+    assert all(event.fields["open_at"] == -1 for event in run.events if event.kind == "trace")
+
+
+def _stages(ranks: list[Rank], *calls: tuple[int, str]) -> list[Rank]:
+    for rank, op in calls:
+        ranks[rank].call(op, done=False)
+    return ranks
+
+
+def test_of_stages_that_wait_for_each_other_the_one_that_two_ask_in_vain_is_named(tmp_path: Path) -> None:
+    """Stage 1 leaves out one micro-batch: stage 0 would send it, stage 2 would receive it."""
+    calls = [(0, "send 0->1"), (1, "recv 1<-2"), (1, "send 1->0"), (2, "recv 2<-1"), (2, "send 2->1")]
+    (one,) = differences(run_of(written(_stages(_training(3), *calls), tmp_path)))
+    assert (one.kind, one.ranks, one.waiting) == ("p2p", (1,), (0, 2))
+
+
+def test_of_two_stages_that_wait_for_each_other_nobody_is_named(tmp_path: Path) -> None:
+    calls = [(0, "send 0->1"), (0, "recv 0<-1"), (1, "send 1->0"), (1, "recv 1<-0")]
+    (one,) = differences(run_of(written(_stages(_training(2), *calls), tmp_path)))
+    assert (one.kind, one.ranks) == ("p2p", ())
+
+
+def test_sends_of_several_sizes_that_wait_in_turn_are_right(tmp_path: Path) -> None:
+    ranks = _training(2)
+    for size in (3, 5):
+        ranks[0].call("send 0->1", (size,), done=False)
+        ranks[1].call("recv 1<-0", (size,), done=False)
+    assert differences(run_of(written(ranks, tmp_path))) == []
+
+
+# -- why -----------------------------------------------------------------------------------------------------------
+
+
+def test_ranks_that_take_their_groups_in_another_order_than_before_are_named(tmp_path: Path) -> None:
+    rows, columns = {"1": [0, 1], "2": [2, 3]}, {"3": [0, 2], "4": [1, 3]}
+    ranks = job(4, rows | columns)
+    for one in ranks:
+        row, column = ("1" if one.rank < 2 else "2"), ("3" if one.rank % 2 == 0 else "4")
+        for _ in range(3):
+            one.call("all_reduce", group=row, line=5).call("all_reduce", group=column, line=6)
+        one.call("all_reduce", group=column if one.rank in (1, 2) else row, line=7, done=False)
+    verdict = judged(written(ranks, tmp_path)).verdict
+    assert verdict is not None
+    assert (verdict.ranks, verdict.fields["kind"]) == ((1, 2), "groups")
+
+
+@pytest.mark.parametrize("line", [20, 88])
+def test_tensors_that_differ_at_another_place_of_the_program_are_another_call(tmp_path: Path, line: int) -> None:
+    ranks = _training()
+    for one in ranks:
+        odd = one.rank == 2
+        one.call("all_reduce", (3 if odd else 8,), line=line if odd else 20, done=False)
+    verdict = judged(written(ranks, tmp_path)).verdict
+    assert verdict is not None
+    assert (verdict.rule, verdict.ranks) == ("COL033", (2,))
+    assert (verdict.causes[0].id == "collective-order-divergence") == (line == 88)
+
+
+def test_the_root_of_a_gather_has_tensors_where_the_others_have_none(tmp_path: Path) -> None:
+    """NCCL's process group records a tensor of size 0 that is none."""
+    ranks = _training()
+    for finished in (True, False):
+        for one in ranks:
+            root = one.rank == 0 or (one.rank == 2 and not finished)
+            one.call("gather", (2,), outs=[[2]] * 4 if root else [[0]], done=finished)
+    verdict = judged(written(ranks, tmp_path)).verdict
+    assert verdict is not None
+    assert (verdict.rule, verdict.ranks) == ("COL034", (2,))
+
+
 _ON_GLOO = """
 import datetime, os, sys, torch, torch.distributed as dist
 from torch._C._distributed_c10d import _dump_fr_trace

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from array import array
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, groupby, repeat
+from itertools import chain, groupby, pairwise, repeat
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ stuck stands among them, and stacks cost more than all the rest."""
 _MOST_WEIGHT = 1 << 25
 """Items in all of a column's lists together: shared ones can be few bytes and yet endless to go through."""
 _MOST_FRAMES = 64
+_TIMES = ("time_created_ns", "time_discovered_started_ns", "time_discovered_completed_ns")
 _flat = chain.from_iterable
 _lengths = partial(map, len)
 _identities = partial(map, id)
@@ -55,7 +56,20 @@ class Group:
     last_at: int
     peers: tuple[int, ...]
     peers_open: str
-    """`row@place` of sends and receives that are not finished."""
+    """`row@place` of sends and receives that are not finished; those that were batched have one place."""
+    posted: str
+    """`56 send 0->1`, one in a line: how many there are of each, finished or not."""
+    started: str
+    """Places in `calls` that are not finished, but that the GPU has begun."""
+    usual: bool
+    """What is not finished first follows what it has followed before."""
+    durations: str
+    """How many milliseconds each of the last calls took on the GPU, -1 where that is not known."""
+    span_ms: int
+    """Between the first and the last of these."""
+    age_ms: int
+    """For how long the first that is not finished has been so, at least: the recorder notes when it found it begun."""
+    timeout_ms: int
 
 
 class Row(NamedTuple):
@@ -78,10 +92,16 @@ class Columns:
     names: Sequence[str]
     seqs: Sequence[int]
     done: Sequence[bool]
+    first_open: int
+    """Place of the first that is not finished, in whichever group; -1 if there is none."""
     peers: frozenset[int]
     hollow: frozenset[int]
     """Rows that only end a coalesced group of calls."""
     wrapped: bool
+    batches: Mapping[int, int]
+    """Place of a batched call → place of the first of its batch."""
+    timed: bool
+    """The recorder was told to note when calls begin."""
 
     def row(self, number: int) -> Row:
         name, ins, in_lengths, in_types, *rest = self.keys[number]
@@ -120,6 +140,8 @@ class Columns:
         peer_number = {row: number for number, row in enumerate(peers)}
         waiting = [place for place in between if not done[place]]
         first_open = [places[unfinished[0]]] if unfinished else []
+        open_at = min([*first_open, *waiting[:1]], default=-1)
+        begun = [place for place in unfinished if self.entries[places[place]].get("state") == "started"]
         return Group(
             name=name,
             number=self._number((places or between or [-1])[0]),
@@ -129,11 +151,53 @@ class Columns:
             seqs=runs,
             last_seq=numbers[-1] if numbers else -1,
             open=ranges(unfinished),
-            open_at=min([*first_open, *waiting[:1]], default=-1),
+            open_at=self.batches.get(open_at, open_at),
             last_at=max([*places[-1:], *between[-1:]], default=-1),
             peers=tuple(peers),
-            peers_open=" ".join(f"{peer_number[rows[place]]}@{place}" for place in waiting[:1000]),
+            peers_open=" ".join(
+                f"{peer_number[rows[place]]}@{self.batches.get(place, place)}" for place in waiting[:1000]
+            ),
+            posted="\n".join(f"{count} {op}" for op, count in self._posted(between).items()),
+            started=ranges(begun),
+            durations=" ".join(map(str, map(self._duration, places[-IN_FULL:]))) if self.timed else "",
+            span_ms=self._between(places[-IN_FULL:]) if self.timed else 0,
+            usual=open_at != self.first_open or self._usual(open_at),
+            age_ms=self._age(open_at) if open_at == self.first_open else 0,
+            timeout_ms=self._time(open_at, "timeout_ms"),
         )
+
+    def _posted(self, between: Iterable[int]) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for row, count in Counter(self.rows[place] for place in between).items():
+            found[self.keys[row][0].rpartition(":")[2][:80].replace("\n", " ")] += count
+        return found
+
+    def _usual(self, place: int) -> bool:
+        """Whether this came after the same call before, in whichever groups; not known of the first."""
+        if place < 1:
+            return True
+        kinds = [(name, self.keys[row][0]) for name, row in zip(self.names[: place + 1], self.rows, strict=False)]
+        here = (kinds[-2], kinds[-1])
+        return here in pairwise(kinds[:-1])
+
+    def _age(self, place: int) -> int:
+        """A dump does not say when it was written. What it first found begun then, it found at that very time."""
+        created = self._time(place, "time_created_ns")
+        later = range(max(place, len(self.entries) - IN_FULL), len(self.entries)) if created else ()
+        seen = [self._time(one, name) for one in (place, *later) for name in _TIMES]
+        return max(0, max(seen) - created) // 1_000_000 if created else 0
+
+    def _duration(self, place: int) -> int:
+        said = self.entries[place].get("duration_ms")
+        return round(said) if isinstance(said, int | float) and 0 <= said < 1e9 else -1
+
+    def _between(self, places: Sequence[int]) -> int:
+        times = [time for place in places if (time := self._time(place, "time_created_ns"))]
+        return (max(times) - min(times)) // 1_000_000 if times else 0
+
+    def _time(self, place: int, name: str) -> int:
+        said = self.entries[place].get(name) if place >= 0 else None
+        return said if type(said) is int and 0 < said < 1 << 63 else 0
 
     def _number(self, place: int) -> str:
         said = self.entries[place].get("pg_id") if place >= 0 else None
@@ -178,18 +242,53 @@ def _columns(entries: Sequence[Any]) -> Columns:
         groups = [(str(entry.get("pg_name", entry.get("pg_id", "")))[:200], "") for entry in entries]
     ops = {number: key[0].rpartition(":")[2].split(" ", 1)[0] for key, number in keys.items()}
     first = entries[0].get("record_id", 0) if entries else 0
+    names = [*_joined("\t", groups)]
+    hollow = frozenset(number for number, op in ops.items() if op == "coalesced")
+    done = [state == "completed" or over is True for state, over in zip(states, retired, strict=True)]
+    numbers = array("q", seqs)
+    batches = _batches(entries, [row in hollow for row in rows], names, numbers, done) if hollow else {}
     return Columns(
         entries=entries,
         keys=tuple(keys),
         frames=dict(zip(rows[len(older) :], stacks, strict=True)),
         rows=rows,
-        names=[*_joined("\t", groups)],
-        seqs=array("q", seqs),
-        done=[state == "completed" or over is True for state, over in zip(states, retired, strict=True)],
+        names=names,
+        seqs=numbers,
+        done=done,
+        first_open=done.index(False) if False in done else -1,
         peers=frozenset(number for number, op in ops.items() if op in ("send", "recv")),
-        hollow=frozenset(number for number, op in ops.items() if op == "coalesced"),
+        hollow=hollow,
         wrapped=isinstance(first, int) and first > 0,
+        batches=batches,
+        timed="started" in states or any("duration_ms" in entry for entry in newer),
     )
+
+
+def _batches(
+    entries: Sequence[Mapping[str, Any]],
+    ends: Sequence[bool],
+    names: Sequence[str],
+    seqs: Sequence[int],
+    done: list[bool],
+) -> dict[int, int]:
+    """Batched calls have no state of their own: the mark behind them, which has their numbers, ends them all."""
+    first_of: dict[int, int] = {}
+    batch: dict[str, list[int]] = {}
+    numbers: dict[str, tuple[int, int]] = {}
+    for place, (entry, is_end, name) in enumerate(zip(entries, ends, names, strict=True)):
+        between = entry.get("p2p_seq_id")
+        here = seqs[place], between if type(between) is int else 0
+        if numbers.get(name) != here:
+            batch[name] = []
+        numbers[name] = here
+        batch[name].append(place)
+        if is_end:
+            theirs = batch.pop(name)
+            first_of.update(dict.fromkeys(theirs, theirs[0]))
+            for one in theirs:
+                done[one] = done[place]
+            numbers.pop(name)
+    return first_of
 
 
 _STATE: Mapping[str, Any] = {"state": "", "retired": False, "collective_seq_id": 0, "process_group": ("", "")}

@@ -31,7 +31,7 @@ _MAX_SITE = 500
 _OWN_FRAMES = 2
 _WORDS = (b"pg_config", b"pg_status", b"nccl_version", b"comm_lib_version", b"profiling_name", b"record_id")
 _NAMED = re.compile(r"(?:trace|dump|flight|recorder)\w{0,40}$|(?:^|[._-])fr_", re.I)
-_NUMBER = re.compile(r"(?:^|[._-])(?P<rank>\d{1,6})(?:\.(?:pkl|pickle|json|bin|trace|dump))?$")
+_NUMBER = re.compile(r"(?:^|[._-])[A-Za-z]{0,20}(?P<rank>\d{1,6})(?:\.(?:pkl|pickle|json|bin|trace|dump))?$")
 _NUMBERS = re.compile(r"\d{1,7}")
 _RESERVED = str.maketrans("|\n\r\t", "    ")
 
@@ -151,6 +151,8 @@ def _status(said: Any) -> Mapping[str, int]:
     found = {}
     for number, about in list(said.items())[:10_000] if isinstance(said, dict) else ():
         last = about.get("last_enqueued_collective") if isinstance(about, dict) else None
+        if isinstance(last, str) and _NUMBERS.fullmatch(last):  # in JSON
+            last = int(last)
         if isinstance(last, int):
             found[str(number)[:20]] = last
     return found
@@ -174,6 +176,14 @@ def _groups(recorded: Columns, config: _Config, status: Mapping[str, int]) -> It
             "last_at": group.last_at,
             "peers": "\n".join(_row(recorded.row(row))[1] for row in group.peers),
             "peers_open": group.peers_open,
+            "posted": group.posted,
+            "started": group.started,
+            "timed": recorded.timed,
+            "usual": group.usual,
+            "durations": group.durations,
+            "span_ms": group.span_ms,
+            "age_ms": group.age_ms,
+            "timeout_ms": group.timeout_ms,
         }
     for name, desc, members in config.values():
         if name not in used:

@@ -61,9 +61,10 @@ class Call(NamedTuple):
 
     @property
     def has_root_side(self) -> bool | None:
-        """Whether this rank takes itself for the root; None where the record does not tell."""
+        """Whether this rank takes itself for the root; None where the record does not tell. NCCL's group records one
+        tensor that is none for the others, which has the size 0."""
         side = _ROOTED.get(self.op)
-        return bool(getattr(self, side)) if side and self.outs != UNKNOWN else None
+        return getattr(self, side) not in ("", "0") if side and self.outs != UNKNOWN else None
 
 
 class Signature(NamedTuple):
@@ -99,12 +100,32 @@ class Part:
     last_at: int
     wrapped: bool
     peers: tuple[tuple[int, str, Call], ...]
-    """(place, `1->2` within the group, call) of sends and receives that are not finished."""
+    """(place, `1->2` within the group, call) of sends and receives that are not finished; a batch has one place."""
     known_peers: frozenset[str]
+    posted: Mapping[str, int]
+    """How many sends and receives of each kind there are, finished or not."""
+    started: tuple[int, ...]
+    """Sequence numbers that are not finished, but that the GPU has begun; nothing where beginnings are not noted."""
+    timed: bool
+    usual: bool
+    """The first that is not finished came after the same call before."""
+    age_ms: int
+    timeout_ms: int
+    durations: Mapping[int, int]
+    """Sequence number → milliseconds that it took on this rank's GPU, or -1; of the last calls."""
+    span_ms: int
 
     @cached_property
     def signatures(self) -> tuple[Signature, ...]:
         return tuple(signature(calls) for calls in self.table)
+
+    @cached_property
+    def halves(self) -> Mapping[str, list[tuple[int, Call]]]:
+        """(place, call) of the sends and receives that are not finished, by what they are."""
+        found: dict[str, list[tuple[int, Call]]] = {}
+        for at, told, call in self.peers:
+            found.setdefault(told, []).append((at, call))
+        return found
 
     def call(self, seq: int) -> Call | None:
         number = self.calls.get(seq)
@@ -187,7 +208,26 @@ def _part(event: Event, decoded: dict[tuple[str, ...], Any]) -> Part:
         wrapped=bool(event.fields.get("wrapped")),
         peers=tuple(_open_peers(_text(event, "peers_open"), peers)),
         known_peers=frozenset(f"{one.op} {one.ins or one.outs}" for one in peers),
+        posted=dict(_posted(_text(event, "posted"))),
+        started=tuple(seqs[place] for place in _numbers_in(_text(event, "started")) if place < len(seqs)),
+        timed=bool(event.fields.get("timed")),
+        usual=event.fields.get("usual") is not False,
+        age_ms=_whole(event, "age_ms"),
+        timeout_ms=_whole(event, "timeout_ms"),
+        durations=_durations(_text(event, "durations"), seqs),
+        span_ms=_whole(event, "span_ms"),
     )
+
+
+def _posted(text: str) -> Iterator[tuple[str, int]]:
+    for line in text.split("\n") if text else ():
+        count, _, op = line.partition(" ")
+        yield op, natural(count, 0)
+
+
+def _durations(text: str, seqs: list[int]) -> dict[int, int]:
+    took = [natural(one, -1) for one in text.split(" ")] if text else []
+    return dict(zip(seqs[-len(took) :], took, strict=False)) if took else {}
 
 
 def _open_peers(text: str, peers: list[Call]) -> Iterator[tuple[int, str, Call]]:

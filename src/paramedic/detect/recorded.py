@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from paramedic.detect.arrivals import always_last
 from paramedic.detect.hang import listed, while_saving
 from paramedic.detect.match import on_events
 from paramedic.detect.stacks import PLACES, standing
-from paramedic.detect.traces import Difference, differences
+from paramedic.detect.traces import Difference, differences, standstill
 from paramedic.knowledge import Rule, load_taxonomy
 from paramedic.model import Evidence, Finding, Run
 
@@ -18,16 +19,67 @@ _WEIGHTS: Mapping[str, Mapping[str, float]] = {
     "groups": {"collective-order-divergence": 6.0},
     "ahead": {"collective-order-divergence": 2.0},
     "shape": {"uneven-work-across-ranks": 2.0},
+    "dtype": {"uneven-work-across-ranks": 0.2, "precision-or-numerics-misconfiguration": 2.0},
 }
+_SURE = 0.85
+_HANGS = ("collective-hang", "rendezvous-setup-hang")
+_OTHER_CALLS: Mapping[str, float] = {"collective-order-divergence": 6.0}
+"""Tensors differ because the calls do."""
 
 
 def missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """A rank that never came to the collective in which the others wait; not if it says itself what befell it."""
-    failed = {rank for one in found if one.severity == "error" and one.consequence == "never" for rank in one.ranks}
-    nobody = any(one.severity == "error" and one.consequence == "never" and not one.ranks for one in found)
-    for one in _of(run, "missing", "unheard"):
-        if not nobody and not failed.intersection(one.ranks or one.waiting):
+    for one in _of(run, "missing"):
+        if not _told_why(found, one):
             yield _with_place(run, _finding(run, rule, one))
+
+
+def silent(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Ranks that left no record at all, while all others have one and wait; not if they say what befell them."""
+    for one in _of(run, "unheard"):
+        if not _told_why(found, one):
+            yield _in_set_up(_finding(run, rule, one), one)
+
+
+def unstarted(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Ranks that have called the collective in which the others wait, but whose GPU has not begun it."""
+    for one in _of(run, "unstarted"):
+        slow = always_last(run)
+        if not _told_why(found, one) and (slow is None or slow.rank not in one.ranks or one.confidence >= _SURE):
+            yield _finding(run, rule, one)
+
+
+def last(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """A rank to which the others come back to wait in step after step of a job that goes on."""
+    slow = always_last(run) if any(event.kind == "trace" for event in run.events) else None
+    if slow and not [one for one in differences(run) if one.kind != "unstarted"]:
+        fields = {
+            "accused": str(slow.rank),
+            "group": slow.group.told,
+            "times": str(slow.times),
+            "held": f"{slow.held_ms / slow.times:.0f}",
+            "share": f"{min(1.0, slow.held_ms / slow.span_ms):.0%}",
+        }
+        yield on_events(rule, slow.events, (slow.rank,), fields)
+
+
+def stalled(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """The same collective on all ranks, which none finishes: by the record's own times, or since logs tell of a
+    timeout. One that is the first of all is a set-up that hangs."""
+    timed_out = any(one.severity == "error" and one.symptom in _HANGS for one in found)
+    one = standstill(run) if any(event.kind == "trace" for event in run.events) else None
+    if one and (one.age_ms or timed_out) and not _told_why(found, one):
+        yield _in_set_up(_finding(run, rule, one), one)
+
+
+def _in_set_up(said: Finding, one: Difference) -> Finding:
+    return replace(said, symptom=load_taxonomy().symptom("rendezvous-setup-hang")) if one.first else said
+
+
+def _told_why(found: Sequence[Finding], one: Difference) -> bool:
+    """Somebody who matters has failed for a reason of their own."""
+    own = [other for other in found if other.severity == "error" and other.consequence == "never"]
+    return any(not other.ranks or {*other.ranks}.intersection(one.ranks or one.waiting) for other in own)
 
 
 def order(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -73,6 +125,10 @@ def _with_place(run: Run, one: Finding) -> Finding:
     return replace(one, fields={**one.fields, "stands": said, "last": last}, evidence=evidence, weights=weights)
 
 
+def _is_peer(op: str) -> bool:
+    return op.startswith(("send ", "recv "))
+
+
 def _of(run: Run, *kinds: str) -> list[Difference]:
     if not any(event.kind == "trace" for event in run.events):
         return []
@@ -92,9 +148,12 @@ def _finding(run: Run, rule: Rule, one: Difference) -> Finding:
         "odd_at": f" at {one.odd_site}" if one.odd_site else "",
         "usual_at": f" at {one.usual_site}" if one.usual_site else "",
         "kind": one.kind,
+        "for": f", for {one.age_ms / 1000:.0f} s" if one.age_ms else "",
+        "entered": f"entered number {one.seq} of" if not _is_peer(one.op) else "posted its half in",
     }
     if one.ranks:
         fields["accused"] = listed(one.ranks)
     found = on_events(rule, events, one.ranks, fields)
     last = max((event.attempt for event in run.events), default=0)
-    return replace(found, confidence=one.confidence, attempt=last, weights=_WEIGHTS.get(one.kind, {}))
+    weights = _OTHER_CALLS if one.elsewhere else _WEIGHTS.get(one.kind, {})
+    return replace(found, confidence=one.confidence, attempt=last, weights=weights)

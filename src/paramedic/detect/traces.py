@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from paramedic.detect.calls import Call, Group, Part, Signature, groups
 from paramedic.detect.once import once
-from paramedic.detect.waits import Op, Waits, counterpart, ends_of, waits
+from paramedic.detect.waits import DONE, Op, Waits, counterpart, ends_of, waits
 from paramedic.model import Event, Run
 
 _CONTEXTS = (12, 6, 3, 1)
@@ -20,6 +20,10 @@ _CONTEXTS = (12, 6, 3, 1)
 _NEAR = 16
 _ALONE = 3
 """A rank is ahead if so many times more ranks stand together before the collective that it waits in."""
+_FEW = 2
+"""Ranks without a record are named if so many times more ranks have one: else the files were not all brought here."""
+_LONG_MS = 300_000
+"""No collective of a healthy job takes so long; nor longer than its timeout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +31,7 @@ class Difference:
     """`ranks` are at fault, or nobody where it cannot be decided; `waiting` are their victims."""
 
     kind: str
-    """missing, unheard, ahead, order, type, dtype, shape, root, groups, p2p or p2p-size."""
+    """missing, unheard, unstarted, stalled, ahead, order, type, dtype, shape, root, groups, p2p or p2p-size."""
     group: str
     seq: int
     ranks: tuple[int, ...]
@@ -40,19 +44,32 @@ class Difference:
     confidence: float = 0.9
     events: tuple[tuple[str, Event], ...] = field(default=(), repr=False)
     """What the record of some ranks shows, those at fault first."""
+    elsewhere: bool = False
+    """The tensors differ because the calls do: another place in the program, or what the others call soon after."""
+    age_ms: int = 0
+    """For how long it has been waited, as far as the record tells, if that is too long."""
+    first: bool = False
+    """Nobody has ever finished a call: the job hangs in its set-up."""
 
 
 @once
 def differences(run: Run) -> list[Difference]:
     """The first thing that went wrong, and what else differs that did not follow from it."""
-    found = groups(run)
-    if not any(group.parts for group in found):
-        return []
-    unlike = sorted((one for group in found for one in _unlike(group)), key=lambda one: one[0])
-    waiting = waits(found)
+    waiting = _waiting(run)
+    unlike = sorted((one for group in waiting.groups for one in _unlike(group)), key=lambda one: one[0])
     if unlike:
         return [one for _, one in unlike[:1]]
-    return [*_sizes_of_peers(found)] or [*_held_up(waiting)]
+    return [*_sizes_of_peers(waiting)] or [*_held_up(waiting)]
+
+
+def standstill(run: Run) -> Difference | None:
+    """The call in which all stand, if nothing differs."""
+    return next(_stalled(_waiting(run)), None) if not differences(run) else None
+
+
+@once
+def _waiting(run: Run) -> Waits:
+    return waits(groups(run))
 
 
 # -- calls that differ at one sequence number ----------------------------------------------------------------------
@@ -121,7 +138,9 @@ def _differing(group: Group, seq: int, kind: str, votes: Mapping[Signature, list
     others = odd or sorted(rank for ranks in votes.values() if ranks is not most for rank in ranks)
     one, other = _call(group, others[0], seq), _call(group, most[0], seq)
     shown = [*others[:2], *most[:2]]
+    apart = one.site != other.site or len(one.ins.split(",")) != len(other.ins.split(","))
     return Difference(
+        elsewhere=apart or _comes_near(group, seq, votes),
         kind=kind,
         group=group.told,
         seq=seq,
@@ -207,56 +226,102 @@ def _two_roots(group: Group, seq: int, roots: Sequence[int], before: int | None)
 # -- sends and receives --------------------------------------------------------------------------------------------
 
 
-def _sizes_of_peers(found: Sequence[Group]) -> Iterator[Difference]:
-    """Both halves are posted, but one is larger: whichever has sent or received such a size before is right."""
-    for group in found:
-        for rank, part in group.parts.items():
-            for at, told, call in part.peers:
-                ends = ends_of(told, group)
-                theirs = counterpart(group, ends[1], told) if ends and ends[0] == rank else None
-                if ends is None or theirs is None or call.bulk == theirs.bulk:
-                    continue
-                peer = ends[1]
-                known = f"{call.op} {theirs.outs or theirs.ins}" in part.known_peers
-                peer_known = f"{theirs.op} {call.ins or call.outs}" in group.parts[peer].known_peers
-                odd = rank if known and not peer_known else peer if peer_known and not known else None
-                mine, other = (theirs, call) if odd == peer else (call, theirs)
-                yield Difference(
-                    kind="p2p-size",
-                    group=group.told,
-                    seq=at,
-                    ranks=() if odd is None else (odd,),
-                    waiting=() if odd is None else tuple({rank, peer} - {odd}),
-                    op=told,
-                    odd=mine.told,
-                    usual=other.told,
-                    odd_site=mine.site,
-                    usual_site=other.site,
-                    confidence=0.85,
-                    events=((f"{call.told}", part.event), (f"{theirs.told}", group.parts[peer].event)),
-                )
+def _sizes_of_peers(found: Waits) -> Iterator[Difference]:
+    """Both stand in their halves, but one is larger: whichever has sent or received such a size before is right."""
+    for rank, (number, seq) in found.at.items():
+        group = found.groups[number]
+        for at, told, call in group.parts[rank].peers if seq < 0 else ():
+            ends = ends_of(told, group)
+            half = counterpart(group, rank, at, told) if ends and ends[0] == rank and at == -1 - seq else None
+            if ends is None or half is None or half is DONE or call.bulk == half[1].bulk:
+                continue
+            if found.at.get(ends[1]) == (number, -1 - half[0]):
+                yield _unequal_halves(group, at, (rank, call), (ends[1], half[1]), told)
                 return
+
+
+def _unequal_halves(group: Group, at: int, one: tuple[int, Call], other: tuple[int, Call], told: str) -> Difference:
+    (rank, call), (peer, theirs) = one, other
+    part = group.parts[rank]
+    known = f"{call.op} {theirs.outs or theirs.ins}" in part.known_peers
+    peer_known = f"{theirs.op} {call.ins or call.outs}" in group.parts[peer].known_peers
+    odd = rank if known and not peer_known else peer if peer_known and not known else None
+    mine, usual = (theirs, call) if odd == peer else (call, theirs)
+    return Difference(
+        kind="p2p-size",
+        group=group.told,
+        seq=at,
+        ranks=() if odd is None else (odd,),
+        waiting=() if odd is None else tuple({rank, peer} - {odd}),
+        op=told,
+        odd=mine.told,
+        usual=usual.told,
+        odd_site=mine.site,
+        usual_site=usual.site,
+        confidence=0.85,
+        events=((f"{call.told}", part.event), (f"{theirs.told}", group.parts[peer].event)),
+    )
 
 
 # -- who is waited for ---------------------------------------------------------------------------------------------
 
 
 def _held_up(found: Waits) -> Iterator[Difference]:
-    """Ranks that never came; else ranks that wait for each other; else the one that nobody has a record of."""
+    """Ranks that never came; else ranks that wait for each other; else those that nobody has a record of; else those
+    whose GPU has not come."""
     if crossed := _crossed(found):
         yield crossed
     elif idle := found.idle:
         yield _missing(found, idle)
     elif ring := found.ring:
-        yield _in_a_ring(found, ring)
-    else:
-        unheard = {rank for some in found.unheard.values() for rank in some}
-        if len(unheard) == 1 and len(found.at) > 1 and not any(_may_differ(found, op) for op in found.at.values()):
-            yield _from(found, "unheard", frozenset(unheard), frozenset(found.at), sure=0.7)
+        yield _between_peers(found, ring) or _in_a_ring(found, ring)
+    elif unstarted := next(_unstarted(found), None):
+        yield unstarted
+    elif unheard := frozenset(rank for some in found.unheard.values() for rank in some):
+        hidden = any(_may_differ(found, op) for op in found.at.values())
+        alike = len({_part_at(found, rank).usual for rank in found.at}) == 1
+        if len(unheard) * _FEW <= len(found.at) and alike and not hidden:
+            yield _from(found, "unheard", unheard, frozenset(found.at), sure=0.7)
+
+
+def _unstarted(found: Waits) -> Iterator[Difference]:
+    """All have called it and wait for it, and so have called nothing since that others have not; but on some ranks the
+    GPU is still busy with what came before it, on the others it has begun."""
+    ops = {op for rank, op in found.at.items() if not found.behind.get(rank)}
+    for number, seq in sorted(ops):
+        group = found.groups[number]
+        parts = [group.parts[rank] for rank in found.standing((number, seq))] if seq >= 0 else []
+        late = frozenset(part.rank for part in parts if seq not in part.started)
+        stopped = len({part.last for part in parts}) == 1
+        if stopped and all(part.timed for part in parts) and 0 < len(late) <= len(parts) - len(late):
+            waiting = found.held_by(late) | frozenset(part.rank for part in parts) - late
+            sure = 0.85 if _too_long(parts) else 0.6
+            yield _from(found, "unstarted", late, waiting, sure=sure, op=(number, seq))
+            return
+
+
+def _stalled(found: Waits) -> Iterator[Difference]:
+    """All have called the same, and none is done. That alone is what any moment of a healthy job looks like."""
+    for number, seq in found.ends:
+        group = found.groups[number]
+        parts = [group.parts[rank] for rank in found.standing((number, seq))]
+        if seq >= 0 and len(parts) == len(group.members) > 1 and not _may_differ(found, (number, seq)):
+            one = _from(found, "stalled", frozenset(), frozenset(found.at), sure=0.8, op=(number, seq))
+            yield replace(one, age_ms=_too_long(parts))
+            return
+
+
+def _too_long(parts: Sequence[Part]) -> int:
+    limits = [part.timeout_ms for part in parts if part.timeout_ms > 0]
+    age = max(part.age_ms for part in parts)
+    return age if age >= min([_LONG_MS, *limits]) else 0
 
 
 def _may_differ(found: Waits, op: Op) -> bool:
-    """A gather or scatter may also hang because ranks disagree on its root, which one lost record can hide."""
+    """A gather or scatter may also hang because ranks disagree on its root, a send because its other half is another:
+    which one lost record can hide."""
+    if op[1] < 0:
+        return True
     call = _call(found.groups[op[0]], min(found.standing(op)), op[1])
     return call.has_root_side is not None
 
@@ -273,13 +338,27 @@ def _crossed(found: Waits) -> Difference | None:
     return replace(one, odd=mine.op, odd_site=mine.site, usual=theirs.op, usual_site=theirs.site)
 
 
+def _between_peers(found: Waits, ring: frozenset[int]) -> Difference | None:
+    """Of ranks that wait for each other in sends and receives, one has not posted what several wait for."""
+    if any(found.at[rank][1] >= 0 for rank in ring):
+        return None
+    asked = Counter(peer for _, peer in found.unanswered.values())
+    (odd, most), *rest = asked.most_common() or [(-1, 0)]
+    blamed = frozenset([odd] if odd in ring and most > 1 and all(count < most for _, count in rest) else [])
+    op = next((found.at[rank] for rank, (_, peer) in sorted(found.unanswered.items()) if peer == odd), None)
+    one = _from(found, "p2p", blamed, found.held_by(blamed or ring), sure=0.8 if blamed else 0.6, op=op)
+    number, seq = found.at[odd if blamed else min(ring)]
+    call = _call(found.groups[number], odd if blamed else min(ring), seq)
+    return replace(one, odd=call.told, odd_site=call.site)
+
+
 def _missing(found: Waits, idle: frozenset[int]) -> Difference:
     held = found.held_by(idle)
     unanswered = [rank for rank, (_, peer) in found.unanswered.items() if peer in idle]
     direct = Counter(found.at[rank] for rank in held if idle.intersection(found.behind.get(rank, ())))
-    op = min(direct, key=lambda one: (-direct[one], one))
+    op = min(direct, key=lambda one: (-direct[one], one[1] < 0, one))
     if len(idle) < len(held) or len(idle) == len(held) == 1:
-        kind = "p2p" if unanswered and op[1] < 0 else "missing"
+        kind = "p2p" if unanswered and op[1] < 0 and len(held) == 1 else "missing"
         return _from(found, kind, idle, held, sure=0.9 if len(idle) < len(held) else 0.8, op=op)
     if op[1] >= 0 and len(held) * _ALONE <= len(idle):
         group = found.groups[op[0]]
@@ -297,18 +376,27 @@ def _calls(part: Part) -> Iterator[Call]:
 
 
 def _in_a_ring(found: Waits, ring: frozenset[int]) -> Difference:
-    """Each waits in a group in which another is missing: who alone stands elsewhere than most went the wrong way. Of
-    several who do, only one began it."""
+    """Each waits in a group in which another is missing: who came there in another order than in all steps before went
+    the wrong way; else who alone stands elsewhere than most. Of several who do, only one began it."""
     stand = Counter(found.at[rank] for rank in ring)
     (usual, most), *rest = stand.most_common()
     odd = frozenset(rank for rank in ring if found.at[rank] != usual)
+    strayed = frozenset(rank for rank in ring if not _part_at(found, rank).usual)
     clear = most > len(ring) - most and bool(rest)
     blamed = odd if clear and len(odd) == 1 else frozenset[int]()
-    one = _from(found, "groups", blamed, ring - blamed, sure=0.85 if clear else 0.7, op=usual)
-    strayed = min(odd, default=min(ring))
-    number, seq = found.at[strayed]
-    call = _call(found.groups[number], strayed, seq)
+    if any(found.at[rank][1] < 0 for rank in ring):
+        blamed = frozenset()
+    elif not blamed and 0 < len(strayed) < len(ring):
+        usual, blamed = next(found.at[rank] for rank in sorted(ring - strayed)), strayed
+    one = _from(found, "groups", blamed, ring - blamed, sure=0.85 if clear or blamed else 0.7, op=usual)
+    first = min(blamed or odd, default=min(ring))
+    number, seq = found.at[first]
+    call = _call(found.groups[number], first, seq)
     return replace(one, odd=f"{call.told} of {found.groups[number].told}", odd_site=call.site)
+
+
+def _part_at(found: Waits, rank: int) -> Part:
+    return found.groups[found.at[rank][0]].parts[rank]
 
 
 def _from(
@@ -334,7 +422,12 @@ def _from(
         usual_site=call.site,
         confidence=sure,
         events=tuple(_shown(group, rank, seq) for rank in shown if rank in group.parts),
+        first=all(_has_finished_nothing(part) for one in found.groups for part in one.parts.values()),
     )
+
+
+def _has_finished_nothing(part: Part) -> bool:
+    return len(part.calls) == len(part.open) and not part.known_peers and not part.wrapped
 
 
 def _last_call(found: Waits, rank: int) -> Call | None:

@@ -7,6 +7,10 @@ from dataclasses import dataclass, field
 
 from paramedic.detect.calls import Call, Group, Part, natural
 
+MOST_OPEN = 1000
+"""So many sends and receives that are not finished are kept of a rank and group."""
+DONE = (-1, Call("nothing", "", "", "", "", ""))
+"""The peer has finished its half: a batch is finished when all of it is."""
 Op = tuple[int, int]
 """Number of the group, and the sequence number; of a send or receive -1 - its place."""
 
@@ -29,6 +33,12 @@ class Waits:
     def idle(self) -> frozenset[int]:
         """Somebody waits for them, and they wait for nobody: they never came back from their own code."""
         return frozenset(rank for some in self.behind.values() for rank in some if rank not in self.at)
+
+    @property
+    def ends(self) -> list[Op]:
+        """Calls whose ranks wait for nobody who is known to be late: all members have entered them."""
+        held = {op for rank, op in self.at.items() if self.behind.get(rank) or self.unheard.get(rank)}
+        return sorted({*self.at.values()} - held)
 
     @property
     def ring(self) -> frozenset[int]:
@@ -67,7 +77,7 @@ def waits(groups: Sequence[Group]) -> Waits:
             found.at[rank] = op
     for rank, (number, seq) in found.at.items():
         if seq < 0:
-            _wait_for_peer(found, parts, rank, number, -1 - seq)
+            _wait_for_peers(found, parts, rank, number, -1 - seq)
         else:
             _wait_for_all(found, parts, rank, number, seq)
     return found
@@ -127,35 +137,49 @@ def _wait_for_all(found: Waits, parts: _Parts, rank: int, number: int, seq: int)
     found.unheard[rank] = tuple(m for m in group.members if m not in parts)
 
 
-def _wait_for_peer(found: Waits, parts: _Parts, rank: int, number: int, place: int) -> None:
+def _wait_for_peers(found: Waits, parts: _Parts, rank: int, number: int, place: int) -> None:
+    """For those that have not posted the other half, or that are held up elsewhere before it; a batch has several."""
     group = found.groups[number]
-    here = group.parts[rank]
-    told, call = next(((op, call) for at, op, call in here.peers if at == place), ("", None))
-    ends = ends_of(told, group)
-    if call is None or ends is None:
-        found.behind[rank] = ()
-        return
-    peer = ends[1] if ends[0] == rank else ends[0]
-    if peer not in parts:
-        found.unheard[rank] = (peer,)
-        found.behind[rank] = ()
-    elif counterpart(group, peer, told) is None:
-        found.behind[rank] = (peer,)
-        found.unanswered[rank] = call, peer
-    else:
-        found.behind[rank] = () if found.at.get(peer, (-1, 0))[1] < 0 else (peer,)
+    behind: list[int] = []
+    unheard: list[int] = []
+    for told, call in [(told, call) for at, told, call in group.parts[rank].peers if at == place]:
+        ends = ends_of(told, group)
+        if ends is None:
+            continue
+        peer = ends[1] if ends[0] == rank else ends[0]
+        half = counterpart(group, rank, place, told)
+        if peer not in parts:
+            unheard.append(peer)
+        elif half is None:
+            behind.append(peer)
+            found.unanswered.setdefault(rank, (call, peer))
+        elif half is not DONE and found.at.get(peer) != (number, -1 - half[0]):
+            behind.append(peer)
+    found.behind[rank] = tuple(dict.fromkeys(behind))
+    found.unheard[rank] = tuple(dict.fromkeys(unheard))
 
 
-def counterpart(group: Group, peer: int, told: str) -> Call | None:
-    """The peer's open half of `send 0->1`: `recv 1<-0`."""
+def counterpart(group: Group, rank: int, place: int, told: str) -> tuple[int, Call] | None:
+    """(place, call) of the other half of `send 0->1`, which is `recv 1<-0`: they are matched in turn. Where records
+    begin in the middle, as many are taken to be done on both sides."""
     ends = ends_of(told, group)
-    part = group.parts.get(peer)
-    if part is None or ends is None:
+    if ends is None:
         return None
-    kind = told.split(" ", 1)[0]
-    return next(
-        (call for _, op, call in part.peers if ends_of(op, group) == ends and op.split(" ", 1)[0] != kind), None
-    )
+    here, there = group.parts[rank], group.parts.get(ends[1] if ends[0] == rank else ends[0])
+    if there is None:
+        return None
+    other = _other_half(told)
+    mine, theirs = here.halves[told], there.halves.get(other, [])
+    turn = next(turn for turn, (at, _) in enumerate(mine) if at == place)
+    if not (here.wrapped or there.wrapped) and max(len(here.peers), len(there.peers)) < MOST_OPEN:
+        turn += (here.posted.get(told, 0) - len(mine)) - (there.posted.get(other, 0) - len(theirs))
+    return DONE if turn < 0 else theirs[turn] if turn < len(theirs) else None
+
+
+def _other_half(told: str) -> str:
+    kind, _, pair = told.partition(" ")
+    first, _, second = pair.replace("<-", "->").partition("->")
+    return f"recv {second}<-{first}" if kind == "send" else f"send {second}->{first}"
 
 
 def ends_of(told: str, group: Group) -> tuple[int, int] | None:
