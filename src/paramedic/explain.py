@@ -78,6 +78,8 @@ _OWN = frozenset(
 """What one rank can have alone: that others were ended meanwhile does not mean that they had it, too."""
 _POSITIONS = frozenset({"trace", "stack", "process", "watch", "calls"})
 """Events that tell where a rank stands, and not why."""
+_STAYS = frozenset(["low-throughput", "straggler-or-imbalance", "unexpected-transport"])
+"""Training goes on, and the fault with it."""
 _SILENT = frozenset(
     [
         "checkpoint-resume-failure",
@@ -398,7 +400,7 @@ def _outlived(run: Run, found: Sequence[Finding]) -> tuple[list[Finding], list[S
         if one.severity == "error" and event.seq <= again.get(event.source, -1):
             survived.append(Suppressed(one.rule, "the job was started again afterwards, and finished", one.ranks))
             continue
-        if one.severity != "error" or event.kind == "exit" or event.rank in dead:
+        if one.severity != "error" or event.kind == "exit" or event.rank in dead or one.symptom in _STAYS:
             alive.append(one)
             continue
         ranks = _whose_progress(run, one, somebody_died)

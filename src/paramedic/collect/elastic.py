@@ -23,12 +23,14 @@ LITERALS = (
     " returned non-zero exit status ",
     " died with <Signals.",
     " crashed with exit code ",
+    " exit with status code ",
     _GROUP_FAILED,
     _GROUP_STARTS,
     _GROUP_AGAIN,
     _REQUEUED,
 )
 MAX_ROWS = 4_096
+_NOTHING_NEW = 3  # so few lines are no attempt: the others' last words, or the end of what was copied
 _FOREIGN_ALLOWED = 200
 _MAX_TRACEBACK = 400  # lines of a row's traceback, the last ones
 _MAX_TRACEBACK_TEXT = 64_000
@@ -44,6 +46,7 @@ _LAUNCH = re.compile(
     r"Command '\[.{0,4000}?'--local[_-]rank=(\d{1,6})'.{0,8000}?\]' "
     r"(?:returned non-zero exit status (\d{1,3})|died with <Signals\.\w{1,20}: (\d{1,3})>)"
 )
+_HOROVOD = re.compile(r"^Process (\d{1,6}) exit with status code (\d{1,3})\.")
 _COMPOSER = re.compile(r"\bRank (\d{1,6}) crashed with exit code (-?\d{1,3})\b")
 _MPIRUN = re.compile(r"process rank (\d{1,6}) with PID (\d{1,10}) on node ([\w.-]{1,100}) exited on signal (\d{1,3})\b")
 _SRUN = re.compile(
@@ -166,8 +169,7 @@ def agent_line(text: str, number: int) -> Failure | None:
 
 
 def other_ends(text: str, number: int) -> list[Failure]:
-    """What the launchers of DeepSpeed, Composer and older torch, mpirun and srun say of processes that ended; srun's
-    only where a signal ended them.
+    """What launchers other than torchrun say of processes that ended; srun only where a signal ended them.
 
     DeepSpeed and torch name the local rank only. A process whose number is not said gets a negative one.
     """
@@ -178,8 +180,9 @@ def other_ends(text: str, number: int) -> list[Failure]:
     if "CalledProcessError: " in text and (found := _LAUNCH.search(text)) is not None:  # torch.distributed.launch
         code = int(found[2]) if found[2] else -int(found[3])
         return [Failure(None, int(found[1]), code, -1 - int(found[1]), line=number)]
-    if " crashed with exit code " in text and (found := _COMPOSER.search(text)) is not None:
-        return [Failure(int(found[1]), int(found[1]), int(found[2]), -1 - int(found[1]), line=number)]
+    if " with exit code " in text or " with status code " in text:
+        found = _COMPOSER.search(text) or _HOROVOD.search(text)
+        return [Failure(int(found[1]), int(found[1]), int(found[2]), -1 - int(found[1]), line=number)] if found else []
     if "srun: error: " in text and (found := _SRUN.search(text)) is not None:
         code = _SIGNALS[found[3]]
         return [Failure(task, 0, code, -1 - task, found[1], line=number, by_srun=True) for task in _tasks(found[2])]
@@ -210,6 +213,9 @@ class Restarts:
     _tables: list[int] = field(default_factory=list)
     _born: dict[str, int] = field(default_factory=dict)
     _ends: list[int] | None = None
+    lines: int = 0
+    """Of the whole console, once it is read; and the last that shows progress."""
+    progress: int = 0
 
     def note(self, text: str, line: int, who: object) -> None:
         agent = _AGENT_PID.search(text[:200])
@@ -240,8 +246,11 @@ class Restarts:
             ends = [line for line, _ in self._failed][len(self._tables) - 1 :: len(self._tables)]
         else:
             ends = _rounds(self._failed)
-        final = bool(self._tables) and bool(ends) and self._tables[-1] > ends[-1]
-        return ends[:-1] if final else ends
+        return ends[:-1] if ends and self._is_final(ends[-1]) else ends
+
+    def _is_final(self, end: int) -> bool:
+        nothing_new = self.progress < end and self.lines - end < _NOTHING_NEW
+        return nothing_new or any(table > end for table in self._tables)
 
 
 def _rounds(said: list[tuple[int, str]]) -> list[int]:

@@ -123,7 +123,8 @@ _TORCHX = re.compile(r"([\w.]{1,60})/(\d{1,5}) (?=\[(?:default|trainer|worker)\d
 """Role and node, as torchx writes them before what torchrun tees."""
 _MPIRUN = re.compile(
     r"(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d [\d:]{8} \d{4} ?)?"
-    r"\[(?:[\w.-]{1,100}@)?(?:\d{1,9},)?(?:rank )?(\d{1,6})\](?:\[([\w.-]{1,80}):\d{1,9}\])?<std(?:out|err|diag)>: ?"
+    r"\[(?:[\w.-]{1,100}@)?(?:\d{1,9},)?(?:rank |mpirank:)?(\d{1,6})(?:,[\w-]{1,40})?\](?:\[([\w.-]{1,80}):\d{1,9}\])?"
+    r"<std(?:out|err|diag)>: ?"
 )
 _STAMP = re.compile(
     r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)(?: (?:stdout|stderr) [FP])?(?: |$)"

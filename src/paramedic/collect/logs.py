@@ -499,6 +499,8 @@ class _Scan:
         return self.line - 1 if self.tail.endswith(b"\n") or not self.tail else self.line
 
     def _events(self, of_file: int | None) -> list[Event]:
+        self.restarts.lines = self._line_count()
+        self.restarts.progress = max((one.line for one in self.made if one.kind == "progress"), default=0)
         whose: dict[Who, tuple[int | None, str | None]] = {}
         for who in {one.who for one in self.made}:
             rank = self.prefixes.whose(who, of_file)

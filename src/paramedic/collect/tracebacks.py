@@ -29,9 +29,9 @@ _GRAPH_LINES = 200
 _SAID_BELOW = re.compile(r"in user code:$|Exception encountered when calling .{1,200}$")
 _MORE_OF_IT = re.compile(
     r"/job:\w{1,40}/replica:\d{1,7}/task:\d{1,7}\s*$|# of tasks that reached |The first task at the barrier: "
-    r"|The actor (?:is dead|died) because "
+    r"|The actor (?:is dead|died) because |\[ERROR\] [\d:-]{19} \(PID:\d|E[A-Z]\d{4}: "
 )
-"""How the coordination service of TensorFlow and JAX, and Ray, go on in a message of several lines."""
+"""How the coordination service of TensorFlow and JAX, Ray and torch_npu go on in a message of several lines."""
 _WIDEST_PREFIX = 200
 _BOX = re.compile(r"^\s*[╭+][─-]{2,} ?" + re.escape(START) + r" ?[─-]{2,}[╮+]\s*$")
 _BOX_FRAME = re.compile(r"^(\S.{0,500}?):(\d{1,9}) in (\S.{0,200})$")

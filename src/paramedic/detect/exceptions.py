@@ -58,7 +58,8 @@ def unrecognised(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
         if event.kind != "traceback" or (event.source, event.seq) in known or not event.fields.get("types"):
             continue
         name = event.fields["types"][-1].rsplit(".", 1)[-1]
-        if name not in _LAUNCHER and name not in _QUIET:
+        of_child = name == "CalledProcessError" and any(one.severity == "error" for one in found)
+        if name not in _LAUNCHER and name not in _QUIET and not of_child:
             fields = {"exception": _last_exception(event)[:200], "where": own_frame(event)}
             yield _read(rule, event, fields)
 

@@ -19,6 +19,7 @@ _TASKS = re.compile(r"/task:(\d{1,7})(?!\d)")
 MAX_MESSAGE = 1_200
 """So much of a message is read for what it says about the cause."""
 _PID = re.compile(r"\d{1,10}")
+_ASCEND = re.compile(r"\(PID:\d{1,10}, Device:-?\d{1,4}, RankID:(\d{1,6})\)")
 _PROCESS = re.compile(
     r"\b(?:pid[=: ]{1,2}'?|[Kk]ill(?:ed)? process )(\d{1,10})\b"
     r"|^(?:\[[^\]\n]{1,60}\] ?)?[\w.-]{1,120}:(\d{1,10}):\d{1,10} \[-?\d{1,3}\] "
@@ -71,6 +72,8 @@ def finding(rule: Rule, event: Event, fields: Mapping[str, str], rank_of_pid: Ma
         fields = {**fields, "accused": ", ".join(map(str, ranks))} if tasks else fields
     elif _RANKS.fullmatch(fields.get("rank", "")):
         ranks = (int(fields["rank"]),)
+    elif not ranks and (own := _ASCEND.search(event.text)) is not None:
+        ranks = (int(own[1]),)
     elif not ranks:
         ranks = _of_processes(event, fields, rank_of_pid)
     return replace(on_events(rule, (event,), ranks, fields), weights=named_causes(event.text[:MAX_MESSAGE]))
