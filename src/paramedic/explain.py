@@ -366,8 +366,10 @@ def _everywhere(run: Run, first: Finding, errors: Sequence[Finding]) -> bool:
     before_meeting = not any(
         item.event.fields.get("uncaught") for item in first.evidence
     )  # torch's hook is not yet set
+    heard = {s.rank for s in run.sources if s.lines} | {e.rank for e in run.events if e.kind != "exit"}
+    if len(first.ranks) > 1 and not others & heard and first.symptom not in _OWN:
+        return True  # several say the same, and of the rest nobody kept a word
     if not trained and (first.symptom in _ALIKE or (stopped and before_meeting and first.symptom not in _OWN)):
-        heard = {s.rank for s in run.sources if s.lines} | {e.rank for e in run.events if e.kind != "exit"}
         return stopped or not others & heard
     more = 2 * len(first.ranks) - len(expected)  # in step with each other, all would have had the time to say it
     return stopped and (more > 0 or (more == 0 and not trained and first.symptom not in _OWN))
