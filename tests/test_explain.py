@@ -288,3 +288,26 @@ def test_one_rank_that_waits_is_spoken_of_in_the_singular() -> None:
     assert _summary(rule, one) == "The process of rank 1 is stopped, while rank 0 waits for it."
     many = replace(one, fields={**fields, "waiting": "0, 2"})
     assert _summary(rule, many) == "The process of rank 1 is stopped, while ranks 0, 2 wait for it."
+
+
+def test_others_that_train_for_long_mean_that_the_message_was_no_end(of) -> None:  # type: ignore[no-untyped-def]
+    line = "[rank0]:E0912 11:54:53.366000 1121181 torch/_inductor/select_algorithm.py:2100] [7/0] No valid triton configs. OutOfResources: out of resource: shared memory, Required: 147456, Hardware limit: 101376.\n"
+    assert of(line + "".join(f"step {n} loss 1.{n} 3.1 it/s\n" for n in range(8))).verdict is None
+
+
+def test_bars_that_advance_show_that_training_goes_on(of) -> None:  # type: ignore[no-untyped-def]
+    handled = trace("ModuleNotFoundError: No module named 'triton'")
+    bars = [f"Epoch {n}: 100%|####| 400/400 [03:10<00:00, 2.08it/s]" for n in range(12)]
+    assert of(handled + "\n" + "\n".join(bars) + "\n").verdict is None
+    again = [bars[0]] * 12
+    assert of(handled + "\n" + "\n".join(again) + "\n").verdict is not None, "one bar that is drawn again and again"
+
+
+def test_a_stall_is_over_when_those_who_were_waited_for_train_on(of) -> None:  # type: ignore[no-untyped-def]
+    stall = (
+        "[1,1]<stderr>:[2026-05-17 10:31:40. 89665: W horovod/common/stall_inspector.cc:107] One or more tensors were "
+        "submitted to be reduced, gathered or broadcasted by subset of ranks and are waiting for remainder of ranks for "
+        "more than 60 seconds.\n[1,1]<stderr>:Missing ranks:\n[1,1]<stderr>:0: [broadcast.conv1.weight]\n"
+    )
+    assert of(stall).verdict is not None
+    assert of(stall + "".join(f"[1,0]<stdout>:step {n} loss 1.{n}\n" for n in range(8))).verdict is None

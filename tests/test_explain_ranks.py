@@ -476,3 +476,84 @@ def test_who_is_counted_and_never_heard_is_the_one_that_did_not_join(said: Said)
 def test_an_ecc_error_without_a_rank_is_that_of_the_one_that_was_aborted(said: Said) -> None:
     error = "[E ProcessGroupNCCL.cpp:916] [Rank 1] NCCL watchdog thread terminated with exception: CUDA error: uncorrectable ECC error encountered\n"
     assert said(error + table((1, -6, 5121))).ranks == (1,)
+
+
+# -- which file, host or process is which rank ---------------------------------------------------------------------
+
+
+def test_files_that_count_are_ranks_where_some_say_who_they_are(said: Said) -> None:
+    others = {f"mae_{n}.log": f"| distributed init (rank {n}): env://, gpu {n}\n" for n in (1, 2, 3)}
+    assert said(**others, **{"mae_0.log": trace(OOM), "free.txt": "total used\n"}).ranks == (0,)
+
+
+def test_files_that_merely_count_are_not_ranks(said: Said) -> None:
+    assert said(**{"try_0.log": steps(0), "try_1.log": trace(OOM)}).ranks == ()
+
+
+def test_one_file_that_says_its_rank_joins_those_that_are_named_after_theirs(said: Said) -> None:
+    full = trace("OSError: [Errno 28] No space left on device", (9, "save_checkpoint", "torch.save(state, path)"))
+    others = {f"rank{n}.log": WATCHDOG.format(r=n) for n in (1, 2, 3)}
+    verdict = said(**others, **{"nohup.out": "Initializing distributed: GLOBAL_RANK: 0, MEMBER: 1/4\n" + full})
+    assert (verdict.symptom, verdict.ranks) == ("checkpoint-save-failure", (0,))
+
+
+def test_what_tail_prints_of_several_files_is_read_as_those_files(said: Said) -> None:
+    parts = [f"==> logs/rank_{n}.log <==\n{trace(OOM) if n == 2 else steps(n)}\n" for n in range(3)]
+    verdict = said("$ tail -n 20 logs/*\n" + "".join(parts))
+    assert verdict.ranks == (2,)
+    assert verdict.evidence[0].event.source.endswith("console.log/logs/rank_2.log")
+    assert verdict.evidence[0].event.line == 1 + 6 + 6 + 5, "as counted in the file that was given"
+
+
+def test_determineds_lines_are_of_the_rank_that_they_name(said: Said) -> None:
+    own = "".join(f"[2026-05-17T08:12:01.160350Z] b8d0e2c1 || [rank=5] {line}\n" for line in trace(OOM).splitlines())
+    verdict = said("".join(f"[2026-05-17T08:12:00Z] 3f7c10aa || [rank={n}] step 1 loss 2\n" for n in range(4)) + own)
+    assert verdict.ranks == (5,)
+
+
+def test_deepspeeds_list_of_hosts_tells_whose_ranks_failed(said: Said) -> None:
+    world = "[2026-11-20 14:03:17,479] [INFO] [launch.py:145:main] WORLD INFO DICT: {'w-1': [0, 1], 'w-2': [0, 1]}\n"
+    failed = "".join(f"w-2: {line}\n" for line in trace(MISSING).splitlines())
+    assert said(f"w-1: {world}w-2: {world}w-1: ready\n{failed}{failed}w-1: step 1\n").ranks == (2, 3)
+
+
+def test_a_node_that_slurm_lost_has_the_ranks_of_its_place_in_the_list(said: Said) -> None:
+    lost = "srun: error: Node failure on nid003\n"
+    ended = "".join(f"srun: error: nid00{n + 1}: tasks {4 * n}-{4 * n + 3}: Terminated\n" for n in (0, 1, 3))
+    assert said(f"job 77 on nid[001-004], 16 GPUs\nstep 1 loss 2.0\n{lost}{ended}").ranks == (8, 9, 10, 11)
+
+
+def test_a_worker_that_ray_killed_is_the_rank_that_its_name_says(said: Said) -> None:
+    why = (
+        "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.\n"
+        "Memory on the node (IP: 10.4.3.7, ID: 51c9) where the task (actor ID: d9cc, name=Zap0WorkerDict_1:3, pid=423,"
+        " memory used=121.46GB) was running was 957.11GB / 1007.40GB (0.95), which exceeds the memory usage threshold of 0.95.\n"
+    )
+    assert said(f"trainer.n_gpus_per_node=8\nstep:31 - actor/pg_loss:0.004\n{why}").ranks == (11,)
+
+
+def test_rays_files_are_of_the_rank_whose_process_wrote_them(said: Said) -> None:
+    driver = "".join(
+        f"(TorchTrainer pid=50, ip=10.2.0.5) - (node_id=9c{n}, ip=10.2.0.5, pid={2100 + n}) world_rank={n}, local_rank={n}, node_rank=0\n"
+        for n in range(3)
+    )
+    assert said(**{"driver.txt": driver, "worker-5d1b-01000000-2102.err": trace("ValueError: odd batch")}).ranks == (2,)
+
+
+def test_sagemakers_prefix_names_the_rank(said: Said) -> None:
+    own = "".join(f"[1,mpirank:8,algo-2]<stderr>:{line}\n" for line in trace(OOM).splitlines())
+    assert said(f"[1,mpirank:0,algo-1]<stdout>:step 1 loss 2.0\n{own}").ranks == (8,)
+
+
+def test_of_several_that_say_the_same_nobody_is_named_where_the_rest_is_not_heard(said: Said) -> None:
+    failed = "torch._dynamo.exc.BackendCompilerFailed: backend='inductor' raised:\nAssertionError: bad graph"
+    assert said("world_size: 8\n" + of(2, trace(failed)) + of(5, trace(failed))).ranks == ()
+
+
+def test_a_few_lines_after_the_agents_word_are_no_new_attempt(said: Said) -> None:
+    agent = (
+        "E0515 06:22:10.981000 7021 torch/distributed/elastic/multiprocessing/api.py:882] failed (exitcode: 1) "
+        "local_rank: 0 (pid: 7103) of binary: /opt/venv/bin/python\n"
+    )
+    verdict = said(of(8, trace("IndexError: list index out of range")) + agent + WATCHDOG.format(r=0))
+    assert verdict.ranks == (8,)

@@ -354,7 +354,7 @@ def _everywhere(run: Run, first: Finding, errors: Sequence[Finding]) -> bool:
     expected = run.expected_ranks
     if not first.ranks:
         return False
-    others = expected - set(first.ranks)
+    others = expected - set(first.ranks) - _saying_the_same(first, errors)
     if not others:
         return len(expected) > 1 or _alone(run, first)
     said_more = {r for f in errors if f.consequence != "always" and f.rule != first.rule for r in f.ranks}
@@ -373,6 +373,15 @@ def _everywhere(run: Run, first: Finding, errors: Sequence[Finding]) -> bool:
         return stopped or not others & heard
     more = 2 * len(first.ranks) - len(expected)  # in step with each other, all would have had the time to say it
     return stopped and (more > 0 or (more == 0 and not trained and first.symptom not in _OWN))
+
+
+def _saying_the_same(first: Finding, errors: Sequence[Finding]) -> set[int]:
+    """Of whom only the last line is left, so that another rule fits it."""
+    own = [item.event for item in first.evidence if item.event.kind == "traceback"]
+    said = {event.text for event in own}
+    other = [one for one in errors if one.rule != first.rule and one.consequence == first.consequence == "never"]
+    events = [(one, one.evidence[0].event) for one in other]
+    return {rank for one, event in events if event.text in said and event not in own for rank in one.ranks}
 
 
 def _alone(run: Run, first: Finding) -> bool:

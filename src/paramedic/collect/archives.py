@@ -46,6 +46,12 @@ _JSON = re.compile(
 """What torchrun, `paramedic attach`, `paramedic run`, `paramedic net` and py-spy write."""
 
 
+_HEADING = re.compile(rb"^==> (.{1,200}) <==\r?$", re.M)
+_NEAR_THE_TOP = 1_000
+_MOST_JOINED = 16 << 20
+_MOST_PARTS = 4_096
+
+
 def is_log(name: str) -> bool:
     """By a file's name alone."""
     suffix = PurePosixPath(name).suffix.lower()
@@ -165,9 +171,32 @@ def unpack(name: str, raw: Any, skipped: list[Skipped], wanted: Wanted = is_log)
         else:
             yield Input(name, unpacked.buffered())
         _say_if_broken(name, unpacked, skipped)
+    elif _HEADING.search(head[:_NEAR_THE_TOP]):
+        yield from _joined(name, stream.buffered().read(_MOST_JOINED), skipped)
     else:
         yield Input(name, stream.buffered(), plain=isinstance(raw, io.FileIO))
     _say_if_broken(name, stream, skipped)
+
+
+def _joined(name: str, data: bytes, skipped: list[Skipped]) -> Iterator[Input]:
+    """What `tail -n 50 logs/*` prints: each file by itself, on the lines on which it stands."""
+    if len(data) == _MOST_JOINED:
+        skipped.append(
+            Skipped(name, f"of these files, printed one after another, only {_MOST_JOINED >> 20} MiB were read")
+        )
+    headings = list(_HEADING.finditer(data))
+    ends = [heading.start() for heading in headings[1:]] + [len(data)]
+    if len(headings) < 2 or len(headings) > _MOST_PARTS:
+        yield Input(name, _in_memory(data))
+        return
+    for heading, end in zip(headings, ends, strict=True):
+        above = b"\n" * (data.count(b"\n", 0, heading.end()))
+        title = heading[1].decode("utf-8", "replace").strip().lstrip("/").replace("..", "")
+        yield Input(f"{name}/{title}", _in_memory(above + data[heading.end() : end]))
+
+
+def _in_memory(data: bytes) -> io.BufferedReader:
+    return io.BufferedReader(io.BytesIO(data))
 
 
 def _tar(stream: BinaryIO, budget: Budget | None, chosen: Chosen) -> Iterator[Input]:

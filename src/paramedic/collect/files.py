@@ -14,7 +14,7 @@ from paramedic.collect.elastic import read_error_file
 from paramedic.collect.flight import head_of, is_dump, read_dump
 from paramedic.collect.identity import MAX_WORLD_SIZE, frameworks_in, world_size
 from paramedic.collect.inputs import Input, Names, open_inputs
-from paramedic.collect.layouts import Place, numbered, place_of, ranks_of_places
+from paramedic.collect.layouts import Place, numbered, place_of, process_of, ranks_of_places
 from paramedic.collect.logs import MAX_TRACE, BinaryInput, LogRead, kept_parts, read_log
 from paramedic.collect.netfile import MAX_NETWORK, is_network, read_network
 from paramedic.collect.prose import as_described, told_in
@@ -200,7 +200,7 @@ def _with_named_ranks(reads: Sequence[Read]) -> list[Read]:
     named = ranks_of_places([read.place for read in reads])
     if all(rank is None for rank in named):
         named = _counted(reads)
-    named = _with_stated(named, reads)
+    named = _by_process(_with_stated(named, reads), reads)
     return [
         Read(read.place, _renamed(read.log, rank))
         if rank is not None and not read.log.rank_is_sure and rank != read.log.source.rank and _is_free(read)
@@ -238,6 +238,19 @@ def _with_stated(named: Sequence[int | None], reads: Sequence[Read]) -> list[int
     ranks = sorted(rank for rank in both if rank is not None)
     once = len(ranks) > 1 and ranks == list(range(len(ranks)))
     return [said if once and rank is None else rank for rank, said in zip(named, both, strict=True)]
+
+
+def _by_process(named: Sequence[int | None], reads: Sequence[Read]) -> list[int | None]:
+    """Ray ends the name of a worker's file with its process, and its driver's log may say which rank that is."""
+    ranks: dict[int, set[int]] = defaultdict(set)
+    for read in reads:
+        for fact in read.log.facts:
+            if fact.name == "pid" and fact.rank is not None:
+                ranks[fact.value].add(fact.rank)
+    return [
+        min(ranks[pid]) if rank is None and (pid := process_of(read.log.source.id)) and len(ranks[pid]) == 1 else rank
+        for rank, read in zip(named, reads, strict=True)
+    ]
 
 
 def _is_free(read: Read) -> bool:

@@ -77,6 +77,15 @@ def numbered(path: str) -> tuple[str, int] | None:
     return (f"{found[1]}#{found[3]}", int(found[2])) if found else None
 
 
+_RAY_FILE = re.compile(r"(?:^|/)worker-[0-9a-f]{4,64}-[0-9a-f]{8}-(\d{1,10})\.(?:out|err)$")
+
+
+def process_of(path: str) -> int:
+    """The number of the process whose output Ray wrote there; 0 for other files."""
+    found = _RAY_FILE.search(path)
+    return int(found[1]) if found else 0
+
+
 def ranks_of_places(places: Sequence[Place]) -> list[int | None]:
     """What all names together say: a pod's worker 0 is rank 1 beside a master, and numbers count from 0."""
     master = any(place.pod in ("master", "chief") for place in places)
