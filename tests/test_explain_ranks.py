@@ -557,3 +557,21 @@ def test_a_few_lines_after_the_agents_word_are_no_new_attempt(said: Said) -> Non
     )
     verdict = said(of(8, trace("IndexError: list index out of range")) + agent + WATCHDOG.format(r=0))
     assert verdict.ranks == (8,)
+
+
+def test_a_pod_in_which_a_launcher_starts_several_ranks_is_no_rank(said: Said) -> None:
+    start = "+ exec torchrun --nnodes=2 --nproc_per_node=2 --rdzv_backend=c10d train.py\n"
+    lost = "3m12s   Warning   NodeNotReady   pod/moe-worker-1   Node is not ready\n"
+    logs = {f"moe-worker-{n}.log": start + "step 1 loss 2.0\n" for n in (0, 1)}
+    assert said(**logs, **{"events.txt": "LAST SEEN   TYPE   REASON   OBJECT   MESSAGE\n" + lost}).ranks == (2, 3)
+
+
+def test_a_rank_that_became_slow_in_the_middle_is_named(said: Said) -> None:
+    def line(rank: int, step: int) -> str:
+        slow = rank == 2 and step >= 8
+        return (
+            f"step {step} | step_time 1.7s | fwd_bwd {1.6 if slow else 0.7}s | allreduce_wait {0.1 if slow else 1.0}s\n"
+        )
+
+    verdict = said(**{f"rank{r}.log": "".join(line(r, step) for step in range(16)) for r in range(4)})
+    assert (verdict.symptom, verdict.ranks) == ("straggler-or-imbalance", (2,))

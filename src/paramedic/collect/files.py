@@ -201,12 +201,16 @@ def _with_named_ranks(reads: Sequence[Read]) -> list[Read]:
     if all(rank is None for rank in named):
         named = _counted(reads)
     named = _by_process(_with_stated(named, reads), reads)
-    return [
-        Read(read.place, _renamed(read.log, rank))
-        if rank is not None and not read.log.rank_is_sure and rank != read.log.source.rank and _is_free(read)
-        else read
-        for read, rank in zip(reads, named, strict=True)
-    ]
+    return [_as_named(read, rank) for read, rank in zip(reads, named, strict=True)]
+
+
+def _as_named(read: Read, rank: int | None) -> Read:
+    if rank is None or read.log.rank_is_sure:
+        return read
+    if read.place.pod is not None and read.log.processes > 1:
+        return _as_node(read, rank)
+    free = rank != read.log.source.rank and _is_free(read)
+    return Read(read.place, _renamed(read.log, rank)) if free else read
 
 
 def _counted(reads: Sequence[Read]) -> list[int | None]:
@@ -253,13 +257,27 @@ def _by_process(named: Sequence[int | None], reads: Sequence[Read]) -> list[int 
     ]
 
 
+def _as_node(read: Read, number: int) -> Read:
+    """A pod in which a launcher starts several processes is a node: its number counts such nodes, not ranks."""
+    log, each = read.log, read.log.processes
+    pod, nobodys = _name(log.source.id), _renamed(log, None)
+    ranks = range(number * each, (number + 1) * each) if number < MAX_WORLD_SIZE else range(0)
+    facts = [*nobodys.facts, *(Fact("host", pod, log.source.id, None, rank) for rank in ranks)]
+    events = [event if event.host else replace(event, host=pod) for event in nobodys.events]
+    return Read(replace(read.place, rank=None), replace(nobodys, events=events, facts=facts))
+
+
+def _name(source: str) -> str:
+    return source.rsplit("/", 1)[-1].split(".", 1)[0]
+
+
 def _is_free(read: Read) -> bool:
     """Nobody speaks in it by prefix: the file is one rank's."""
     of_file = read.log.source.rank
     return all(event.rank == of_file or event.kind in ("exit", "progress") for event in read.log.events)
 
 
-def _renamed(log: LogRead, rank: int) -> LogRead:
+def _renamed(log: LogRead, rank: int | None) -> LogRead:
     old = log.source.rank
     return replace(
         log,

@@ -17,7 +17,7 @@ from paramedic.collect.identity import facts_in, ranks_stated
 from paramedic.collect.layouts import LITERALS as WHO_LITERALS
 from paramedic.collect.layouts import Peeled, Prefixes, Who, glued, may_be_wrapped, plain, snippet_ranks, unwrapped
 from paramedic.collect.metrics import Meter
-from paramedic.collect.rosters import roster
+from paramedic.collect.rosters import processes_on_a_node, roster
 from paramedic.collect.stacks import StackReader
 from paramedic.collect.tracebacks import Traceback, process_in, rank_in_header, rank_named
 from paramedic.model import Event, Fact, Skipped, Source
@@ -73,6 +73,8 @@ class LogRead:
     """torch itself has named the rank; a path may name the local one."""
     stated_rank: int | None = None
     """The one rank that the program says it is, in a file that names none."""
+    processes: int = 1
+    """So many ranks a launcher in it was asked to start."""
 
 
 class BinaryInput(Exception):  # noqa: N818
@@ -143,6 +145,7 @@ class _Scan:
             self.prefixes.peel(plain(line))
         self.facts = list(facts_in(lines, source))
         self.roster = list(roster(lines, source))
+        self.each = processes_on_a_node(lines)
         self.stated = ranks_stated(lines)
         self.meter = Meter(source.rank is not None, self.prefixes.peel)
 
@@ -548,7 +551,7 @@ class _Scan:
         sure = len(self.prefixes.torch_ranks) == 1
         facts += [Fact("member", member, self.source.id, None, member) for member in sorted(self.stated)[:MAX_EXITS]]
         stated = next(iter(self.stated)) if len(self.stated) == 1 and not self.prefixes.ranks else None
-        return LogRead(source, sorted(events, key=lambda event: event.seq), skipped, facts, sure, stated)
+        return LogRead(source, sorted(events, key=lambda event: event.seq), skipped, facts, sure, stated, self.each)
 
 
 def _speaker(peeled: Peeled) -> Who:

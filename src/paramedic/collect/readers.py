@@ -157,11 +157,12 @@ def _packed(one: Read) -> tuple[Any, ...]:
         [astuple(fact) for fact in log.facts],
         log.rank_is_sure,
         log.stated_rank,
+        log.processes,
     )
 
 
 def _unpacked(item: tuple[Any, ...]) -> Read:
-    place, source, events, skipped, facts, sure, stated = item
+    place, source, events, skipped, facts, sure, stated, processes = item
     return Read(
         Place(*place),
         LogRead(
@@ -171,5 +172,6 @@ def _unpacked(item: tuple[Any, ...]) -> Read:
             [Fact(*fact) for fact in facts],
             sure,
             stated,
+            processes,
         ),
     )

@@ -20,6 +20,7 @@ _TOGETHER = (
 _DEEPSPEED = re.compile(r"WORLD INFO DICT: \{(.{1,20000})\}")
 _SLOTS = re.compile(r"'([\w.-]{1,120})': \[([\d, ]{0,400})\]")
 _SLURM = re.compile(r"(?:^|[\s='\"])([A-Za-z][\w-]{0,60})\[(\d{1,6}(?:[-,]\d{1,6}){1,200})\](?=$|[\s,'\"])")
+_PER_NODE = re.compile(r"\bnproc[-_]per[-_]node[= ]{1,2}(\d{1,4})\b")
 _SPEAKS_OF_NODES = re.compile(r"node|\bon\b|host|[A-Z]{4,}", re.I)
 
 
@@ -31,6 +32,12 @@ def roster(lines: Sequence[str], source: Source) -> Iterator[Fact]:
             if (name, value, rank) not in stated and len(stated) < _MOST:
                 stated.add((name, value, rank))
                 yield Fact(name, value, source.id, number, rank)
+
+
+def processes_on_a_node(lines: Sequence[str]) -> int:
+    """What the launcher in a log was asked to start; 1 where nothing is said."""
+    asked = {int(found[1]) for line in lines if "nproc" in line and (found := _PER_NODE.search(line[:4_000]))}
+    return asked.pop() if len(asked) == 1 else 1
 
 
 def _said(line: str) -> Iterator[tuple[str, str, int | None]]:

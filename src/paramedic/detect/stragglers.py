@@ -131,8 +131,16 @@ def _usually_slower(run: Run) -> _Slow | None:
 
 
 def _slower(series: Mapping[int, Series], times_of: _Times, least: float) -> _Slow | None:
+    """Over all steps; else over the later half of many: it may have been as fast as the others at first."""
     ranks = sorted(series)
     steps = [values for step, values in common_steps([series[r] for r in ranks]) if not step.startswith("#")]
+    slow = _slower_in(steps, ranks, series, times_of, least)
+    return _slower_in(steps[len(steps) // 2 :], ranks, series, times_of, least) if slow is None else slow
+
+
+def _slower_in(
+    steps: Sequence[Sequence[float]], ranks: Sequence[int], series: Mapping[int, Series], times_of: _Times, least: float
+) -> _Slow | None:
     if len(ranks) < 2 or len(steps) < _STEPS:
         return None
     needed = _SOON if len(steps) < _MANY else _LATER

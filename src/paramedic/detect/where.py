@@ -110,7 +110,10 @@ def _located(
 ) -> Finding:
     event = one.evidence[0].event
     if _speaks_of_pods(one) and (pod := _POD.search(event.text)):
-        rank = _rank_of_pod(pod[1] or pod[2], pods)
+        name = pod[1] or pod[2]
+        if (of_node := known.ranks_on.get(short(name))) is not None and pods.get(name) is None:
+            return _at(one, of_node)
+        rank = _rank_of_pod(name, pods)
         return one if rank is None else _at(one, {rank})
     if one.ranks or event.rank is not None or one.consequence == "always":
         return one
