@@ -110,7 +110,7 @@ def explain(
     it may be all there is.
     """
     alive, suppressed = _outlived(run, located(run, found))
-    alive = _failures_first(alive, knowledge)
+    alive = _failures_first(_excused(alive, foreseen, knowledge), knowledge)
     errors = [f for f in alive if f.severity == "error"]
     notes = [f for f in alive if f.severity != "error"]
     last = _judged(run, errors)
@@ -137,6 +137,17 @@ def explain(
         skipped=run.skipped,
         suppressed=tuple(suppressed),
     )
+
+
+def _excused(found: Sequence[Finding], foreseen: Sequence[Finding], knowledge: Knowledge) -> list[Finding]:
+    """What was seen and looks wrong is a remark where the program shows that it is meant, and made up for elsewhere."""
+    shown = {one.rule for one in foreseen}
+    return [
+        replace(one, severity="warning")
+        if one.severity == "error" and shown.intersection(knowledge.rules[one.rule].excused_by)
+        else one
+        for one in found
+    ]
 
 
 def _failures_first(found: Sequence[Finding], knowledge: Knowledge) -> list[Finding]:

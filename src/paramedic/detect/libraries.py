@@ -27,10 +27,16 @@ from paramedic.detect.values import (
     hint_of,
     is_layer,
     is_optimizer,
+    own_draw,
     params_root,
     union,
     variable,
 )
+
+_IN_ONE = frozenset(
+    ("parameters_to_vector", "_flatten_dense_tensors", "flatten_dense_tensors", "cat", "concat", "stack", "hstack")
+)
+"""What makes one tensor of many."""
 
 
 class Libraries:
@@ -310,7 +316,11 @@ class Libraries:
                 element=Value(
                     "number",
                     (tags - {"graph"}) | {"count"},
-                    attrs={"below": args[-1] if len(args) == 1 else args[1] if len(args) > 1 else Value()},
+                    attrs={
+                        "below": args[-1] if len(args) == 1 else args[1] if len(args) > 1 else Value(),
+                        "start": args[0] if len(args) > 1 else Value(),
+                        "step": args[2] if len(args) > 2 else Value(),
+                    },
                 ),
             )
         if last == "next" and first is not None:
@@ -323,6 +333,10 @@ class Libraries:
         if last in ("new_subgroups", "new_subgroups_by_enumeration"):
             group = Value("group", tags, made=op)
             return Value("tuple", tags, items=[group, Value("list", element=group)], made=op)
+        if last == "broadcast_object_list" and first is not None:
+            first.tags -= {"rank"}  # what one rank chose all have
+            first.items = first.items and [Value(one.kind, one.tags - {"rank"}, made=one.made) for one in first.items]
+            return Value(made=op)
         if last == "new_group":
             return Value("group", tags, made=op, attrs={"ranks": first or Value()})
         if last in ("parse_args", "parse_known_args"):
@@ -340,6 +354,8 @@ class Libraries:
         kind = next((one.kind for one in every if one.kind == "params"), "")
         if kind and last not in ("filter", "list", "tuple", "chain", "sorted", "dict", "set", "reversed"):
             kind = ""
+        if last in _IN_ONE and any(one.kind == "params" for one in every):
+            kept |= {"weights"}
         if kind:
             root = params_root(Value(items=every))
         return Value(
@@ -401,7 +417,7 @@ class Libraries:
         if last in RANDOM and (of.kind in ("generator",) or of.name.startswith(("np", "numpy", "random"))):
             if last == "shuffle" and args:
                 args[0].tags |= of.tags | {"random"}
-            return Value("tensor", of.tags | tags | {"random"}, made=op)
+            return Value("tensor", of.tags | tags | {"random"} | own_draw(of), made=op)
         if last in RANDOM and last.endswith("_"):
             drawn = self._drawn(op, op.keywords)
             of.tags |= drawn
@@ -507,7 +523,7 @@ class Libraries:
         """By which generator: one given, or the global one as it was last seeded."""
         tags = union([*op.args, *keywords.values()]) - {"graph"}
         if "generator" in keywords:
-            return tags | {"random"}
+            return tags | {"random"} | own_draw(keywords["generator"])
         library = (
             "numpy" if op.name.startswith(("np", "numpy")) else "random" if op.name.startswith("random") else "torch"
         )
@@ -523,4 +539,4 @@ class Libraries:
         if not seeds:
             return tags | {"random", "unseeded"}
         given = union([*seeds[-1].args, *seeds[-1].keywords.values()])
-        return tags | {"random"} | (given & {"rank"})
+        return tags | {"random"} | (given & {"rank"}) | ({"own draw"} if "rank" in given else frozenset())

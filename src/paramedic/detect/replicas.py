@@ -19,6 +19,7 @@ from paramedic.detect.conduct import (
     finding,
     items,
     natural,
+    ran_out_of_data,
 )
 from paramedic.detect.hang import listed
 from paramedic.detect.learning import rates_shown
@@ -30,6 +31,10 @@ from paramedic.model import Finding, Run
 
 _PERSISTS = 2
 _ROUNDING, _TINY = 0.02, 1e-7  # a hook may round what it sends; sum and mean are far apart
+_SCALE_FREE = frozenset(
+    ("Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adagrad", "Adadelta", "Adafactor", "Lion", "Rprop")
+)
+"""Optimizers that divide a factor of all gradients out again."""
 _LARGEST_SPREAD = 1.01
 """Of the same norm, between ranks: sums in another order differ far less."""
 
@@ -153,9 +158,10 @@ def stepped_unlike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[F
     """The same parameters and gradients before a step, and other parameters after it."""
     steps = _steps(run)
     ranks = conducts(run)
-    if not are_replicas(run):
+    if not are_replicas(run) or ran_out_of_data(ranks):
         return
-    rates = {rank: tuple(sorted(one.rates.items())) for rank, one in ranks.items()}
+    both = set.intersection(*(set(one.rates) for one in ranks.values()))
+    rates = {rank: tuple((step, one.rates[step]) for step in sorted(both)) for rank, one in ranks.items()}
     same_rates = len(set(rates.values())) == 1
     for before, after in pairwise(steps):
         if before.parameters_agree and before.gradients_agree and not after.parameters_agree:
@@ -205,7 +211,9 @@ def summed_not_averaged(run: Run, rule: Rule, found: Sequence[Finding]) -> Itera
     if len(sums) >= _PERSISTS and len(sums) == len(rows):
         hook = str(next(iter(ranks.values())).raw.get("hook") or "")
         how = f" by the communication hook {hook.rpartition('.')[2]}" if hook and not own else ""
-        yield finding(rule, ranks, [], {"ranks": str(len(ranks)), "how": how, "place": _reduced(ranks)}, _summed)
+        one = finding(rule, ranks, [], {"ranks": str(len(ranks)), "how": how, "place": _reduced(ranks)}, _summed)
+        used = {str(row.get("type")) for rank in ranks.values() for row in items(rank.raw.get("optimizers"))}
+        yield replace(one, severity="warning") if used and used <= _SCALE_FREE else one
 
 
 def _summed(one: Conduct) -> str:

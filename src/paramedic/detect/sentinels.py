@@ -11,6 +11,7 @@ from statistics import median
 from typing import Any
 
 from paramedic.detect.calls import natural
+from paramedic.detect.conduct import conducts, ran_out_of_data
 from paramedic.detect.match import on_events
 from paramedic.detect.watched import said_by, seen_ranks, watcher_of
 from paramedic.knowledge import Rule
@@ -25,6 +26,8 @@ _GROWTH, _CLEAR_GROWTH = 0.10, 0.20
 def replicas_differ(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """At the same step, the parameters of some rank are not those of the others, and stay so."""
     ranks = seen_ranks(run)
+    if ran_out_of_data(conducts(run)):
+        return
     at: dict[tuple[str, int], dict[int, str]] = defaultdict(dict)
     for rank, one in ranks.items():
         for digest in _list(said_by(one.event).get("digests")):

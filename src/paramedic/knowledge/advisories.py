@@ -109,6 +109,7 @@ def _rule(front: Mapping[str, Any], body: str, path: str, taxonomy: Taxonomy) ->
         match=(),
         stack="",
         unless=(),
+        excused_by=(),
         config=(),
         when=(),
         detector=DETECTOR,

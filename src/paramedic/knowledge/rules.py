@@ -102,6 +102,8 @@ class Rule:
     match: tuple[str, ...]
     stack: str
     unless: tuple[str, ...]
+    excused_by: tuple[str, ...]
+    """Rules over the program: where one of them finds it, what was seen is meant, and no error."""
     config: tuple[str, ...]
     """Kinds of configuration that `when` speaks of."""
     when: tuple[Condition, ...]
@@ -194,6 +196,7 @@ def parse_rule(text: str, path: str, taxonomy: Taxonomy, checked: bool = True) -
         match=tuple(front.get("match", ())),
         stack=front.get("stack", ""),
         unless=tuple(front.get("unless", ())),
+        excused_by=tuple(front.get("excused_by", ())),
         config=tuple(front.get("config", ())),
         when=tuple(_condition(c) for c in front.get("when", ())),
         detector=front.get("detector", ""),

@@ -318,21 +318,24 @@ class Conduct:
             on = self.is_on()
             if on:
                 self.agent.guarded("conduct: loss", self._backward, tensors)
+            before = self.said["called"]
             result = backward(tensors, *arguments, **named)
             if on:
-                self.agent.guarded("conduct: sums", self._added)
+                self.agent.guarded("conduct: sums", self._added, self.said["called"] > before)
             return result
 
         autograd.backward = heard
 
-    def _added(self) -> None:
-        """A backward pass adds to what is there; what it leaves as it is belongs to a copy, as half precision has."""
+    def _added(self, reduced: bool) -> None:
+        """A backward pass adds to what is there; what it leaves as it is belongs to a copy, as half precision has.
+        Where hooks have reduced gradients meanwhile, what they were before is not known."""
         if self.left_over is not None:
             grad, version = self.left_over
             self.left_over = None
             same = getattr(self.parameter(), "grad", None) is grad
             self.said["left_over"] += not same or local(grad)._version > version
-        self._sum("after backward")
+        if not reduced:
+            self._sum("after backward")
 
     def _sum(self, when: str) -> None:
         """Of the first gradient: a sum over ranks of sums tells an average from a sum."""
