@@ -110,7 +110,7 @@ def explain(
     it may be all there is.
     """
     alive, suppressed = _outlived(run, located(run, found))
-    alive = _failures_first(_excused(alive, foreseen, knowledge), knowledge)
+    alive = _failures_first(_with_program(alive, foreseen, knowledge), knowledge)
     errors = [f for f in alive if f.severity == "error"]
     notes = [f for f in alive if f.severity != "error"]
     last = _judged(run, errors)
@@ -139,15 +139,21 @@ def explain(
     )
 
 
-def _excused(found: Sequence[Finding], foreseen: Sequence[Finding], knowledge: Knowledge) -> list[Finding]:
-    """What was seen and looks wrong is a remark where the program shows that it is meant, and made up for elsewhere."""
+def _with_program(found: Sequence[Finding], foreseen: Sequence[Finding], knowledge: Knowledge) -> list[Finding]:
+    """What was seen and looks wrong is a remark where the program shows that it is meant, and made up for elsewhere;
+    what alone is a remark is an error where the program shows the same, and nothing else is one."""
     shown = {one.rule for one in foreseen}
-    return [
-        replace(one, severity="warning")
-        if one.severity == "error" and shown.intersection(knowledge.rules[one.rule].excused_by)
-        else one
-        for one in found
-    ]
+    alone = not any(one.severity == "error" for one in found)
+    judged = []
+    for one in found:
+        rule = knowledge.rules[one.rule]
+        if one.severity == "error" and shown.intersection(rule.excused_by):
+            judged.append(replace(one, severity="warning"))
+        elif alone and one.severity == "warning" and shown.intersection(rule.sure_with):
+            judged.append(replace(one, severity="error"))
+        else:
+            judged.append(one)
+    return judged
 
 
 def _failures_first(found: Sequence[Finding], knowledge: Knowledge) -> list[Finding]:

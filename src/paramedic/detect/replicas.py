@@ -19,6 +19,7 @@ from paramedic.detect.conduct import (
     finding,
     items,
     natural,
+    numbers,
     ran_out_of_data,
 )
 from paramedic.detect.hang import listed
@@ -31,6 +32,8 @@ from paramedic.model import Finding, Run
 
 _PERSISTS = 2
 _ROUNDING, _TINY = 0.02, 1e-7  # a hook may round what it sends; sum and mean are far apart
+_MOST = 0.9
+_FED_ALIKE = ("DATA410", "DATA412")
 _SCALE_FREE = frozenset(
     ("Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adagrad", "Adadelta", "Adafactor", "Lion", "Rprop")
 )
@@ -214,6 +217,74 @@ def summed_not_averaged(run: Run, rule: Rule, found: Sequence[Finding]) -> Itera
         one = finding(rule, ranks, [], {"ranks": str(len(ranks)), "how": how, "place": _reduced(ranks)}, _summed)
         used = {str(row.get("type")) for rank in ranks.values() for row in items(rank.raw.get("optimizers"))}
         yield replace(one, severity="warning") if used and used <= _SCALE_FREE else one
+
+
+def gradients_alike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Replicas that send their gradients to be averaged have the same ones before: each does what the others do."""
+    ranks = conducts(run)
+    steps = _steps(run)
+    if len(ranks) < 2 or by_engine(ranks) or any(one.sharded or one.models for one in ranks.values()):
+        return
+    if not steps or not all(one.parameters_agree for one in steps) or not all(map(_sends_gradients, ranks.values())):
+        return
+    at: dict[int, set[float]] = defaultdict(set)
+    for one in ranks.values():
+        for row in items(one.raw.get("sums")):
+            value, used = row.get("after backward"), row.get("at step")
+            if isinstance(value, float) and isinstance(used, float):
+                if not _close(used, value) and not _close(used, len(ranks) * value):
+                    return  # the backward pass went elsewhere, and that is what is left of the step before
+                at[natural(row.get("step"))].add(value)
+    alike = [step for step, values in sorted(at.items()) if len(values) == 1 and abs(next(iter(values))) > _TINY]
+    if len(alike) > _PERSISTS and len(alike) == len(at) and not any(one.rule in _FED_ALIKE for one in found):
+        fields = {"count": str(len(alike)), "step": str(alike[-1]), "place": _reduced(ranks)}
+        yield finding(rule, ranks, [], fields, _summed)
+
+
+def _sends_gradients(one: Conduct) -> bool:
+    """Between the backward pass and the step it sends as much as it has parameters."""
+    elements = max((look.elements for (optimizer, _), look in one.looks.items() if not optimizer), default=0)
+    moved = numbers(one.raw.get("moved"))[1:]
+    return bool(re.search(r"b\+?r", one.usual_order()) and elements and moved and min(moved) >= _MOST * elements)
+
+
+def whole_parts_unlike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Ranks hold parts of a model and, beside them, whole tensors that began alike. With the same loss some of these
+    get the same gradients on all ranks, and others, further from it, do not."""
+    ranks = conducts(run)
+    steps = [one for one in _steps(run) if min(len(look.each_gradients) for look in one.looks.values())]
+    if len(steps) <= _PERSISTS or steps[0].number != 1 or by_engine(ranks):
+        return
+    if not all(re.match(r"[^b]*r", one.usual_order()) for one in ranks.values()):
+        return  # nothing is sent on the way to the loss
+    first = list(zip(*(look.each_parameters for look in steps[0].looks.values()), strict=False))
+    whole = [number for number, one in enumerate(first) if len(set(one)) == 1 and one[0]]  # 0: constants
+    parts = [number for number, one in enumerate(first) if len(set(one)) > 1]
+    apart = [number for number in whole if _unlike_gradients(steps[0], number)]
+    if not parts or not apart or len(apart) == len(whole) or apart[0]:
+        return
+    later = [one for one in steps[1:] if all(_unlike_parameters(one, number) for number in apart)]
+    if len(later) == len(steps) - 1 and _far_apart(ranks):
+        fields = {"count": str(len(apart)), "of": str(len(whole)), "place": ranks[min(ranks)].place("r")}
+        yield finding(rule, ranks, [], fields, _digests)
+
+
+def _unlike_gradients(step: _Step, number: int) -> bool:
+    return len({look.each_gradients[number : number + 1] for look in step.looks.values()}) > 1
+
+
+def _unlike_parameters(step: _Step, number: int) -> bool:
+    return len({look.each_parameters[number : number + 1] for look in step.looks.values()}) > 1
+
+
+def _far_apart(ranks: Mapping[int, Conduct]) -> bool:
+    """Of the first gradient, by more than sums in another order differ."""
+    at: dict[int, list[float]] = defaultdict(list)
+    for one in ranks.values():
+        for row in items(one.raw.get("sums")):
+            if isinstance(value := row.get("at step"), float):
+                at[natural(row.get("step"))].append(value)
+    return sum(not _close(min(values), max(values)) for values in at.values()) >= max(_PERSISTS, len(at) - 1)
 
 
 def _summed(one: Conduct) -> str:

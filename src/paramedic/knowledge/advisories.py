@@ -110,6 +110,7 @@ def _rule(front: Mapping[str, Any], body: str, path: str, taxonomy: Taxonomy) ->
         stack="",
         unless=(),
         excused_by=(),
+        sure_with=(),
         config=(),
         when=(),
         detector=DETECTOR,
