@@ -20,6 +20,7 @@ from paramedic.detect.values import (
     WORLD,
     WORLD_CALLS,
     WRAPPERS,
+    Context,
     Op,
     Value,
     combined,
@@ -37,6 +38,12 @@ _IN_ONE = frozenset(
     ("parameters_to_vector", "_flatten_dense_tensors", "flatten_dense_tensors", "cat", "concat", "stack", "hstack")
 )
 """What makes one tensor of many."""
+
+
+def _asks_for_parts(context: Context) -> bool:
+    """`with FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT)`."""
+    made = context.value.made
+    return made is not None and any(value.name.endswith("LOCAL_STATE_DICT") for value in made.args)
 
 
 class Libraries:
@@ -395,7 +402,10 @@ class Libraries:
             model = args[0] if args else Value()
             return Value("model", model.tags, root=model.base, attrs={"outer": model})
         if last == "state_dict":
-            return Value("state", of.tags & {"rank"}, attrs={"of": of}, made=op)
+            parts = {"local part"} if any(map(_asks_for_parts, op.contexts)) else set()
+            return Value("state", (of.tags & {"rank"}) | parts, attrs={"of": of}, made=op)
+        if last == "to_local":
+            return Value("tensor", tags | {"local part"}, root=of.root, made=op, attrs={"of": of})
         if last == "scale" and of.kind == "scaler" and args:
             return Value("tensor", args[0].tags | {"scaled"}, root=args[0].root, made=op)
         if last in ("append", "extend", "add", "update", "insert", "setdefault"):
