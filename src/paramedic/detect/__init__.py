@@ -171,6 +171,7 @@ RUN_DETECTORS: dict[str, Detector] = {
     "learning.gets_no_gradient": learning.gets_no_gradient,
     "learning.accumulated_undivided": learning.accumulated_undivided,
     "learning.clipped_hard": learning.clipped_hard,
+    "learning.rounded_away": learning.rounded_away,
     "learning.foreign_gradients": learning.foreign_gradients,
     "learning.debugging_aids": learning.debugging_aids,
     "learning.too_many_threads": learning.too_many_threads,
