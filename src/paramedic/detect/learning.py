@@ -176,14 +176,19 @@ def rounded_away(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
     ranks = conducts(run)
     shares = []
     for one in ranks.values():
-        each = [_unmoved(row) for row in items(one.raw.get("optimizers"))]
-        least = max((min(looks) for looks in each if len(looks) >= _LOOKS), default=0.0)
-        if by_engine(ranks) or least < _MOSTLY:
+        share = share_rounded_away(one)
+        if by_engine(ranks) or share < _MOSTLY:
             return
-        shares.append(least)
+        shares.append(share)
     if shares:
         said = finding(rule, ranks, [], {"share": f"{min(shares):.0%}"}, rates_shown)
         yield said if min(shares) >= _ALL_BUT else replace(said, severity="warning")
+
+
+def share_rounded_away(one: Conduct) -> float:
+    """Of the optimizer of which it is most."""
+    each = [_unmoved(row) for row in items(one.raw.get("optimizers"))]
+    return max((min(looks) for looks in each if len(looks) >= _LOOKS), default=0.0)
 
 
 def _unmoved(optimizer: Mapping[str, Any]) -> list[float]:

@@ -23,7 +23,7 @@ from paramedic.detect.conduct import (
     ran_out_of_data,
 )
 from paramedic.detect.hang import listed
-from paramedic.detect.learning import rates_shown
+from paramedic.detect.learning import rates_shown, share_rounded_away
 from paramedic.detect.once import once
 from paramedic.detect.recordings import odd_ones
 from paramedic.detect.sentinels import values_of
@@ -186,6 +186,8 @@ def nothing_changes(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[
         or not all(len(one) > _PERSISTS and len({look.parameters for look in one}) == 1 for one in looks.values())
     ):
         return
+    if all(share_rounded_away(one) == 1 for one in ranks.values()):
+        return  # NUM427 knows why
     zero = all(rate == 0 for one in ranks.values() for rates in one.rates.values() for rate in rates)
     without = all(look.gradients is None for one in looks.values() for look in one)
     why = "; the learning rate is 0" if zero else "; what the optimizer holds gets no gradients" if without else ""
