@@ -193,11 +193,12 @@ def share_rounded_away(one: Conduct) -> float:
 
 def _unmoved(optimizer: Mapping[str, Any]) -> list[float]:
     """Which share, at each look; none while the rate is still low."""
-    rates = [max(values) for row in as_list(optimizer.get("rates")) if len(row) == 2 and (values := floats(row[1]))]
+    rows = [row for row in as_list(optimizer.get("rates")) if isinstance(row, list) and len(row) == 2]
+    rates = [max(values) for row in rows if (values := floats(row[1]))]
     if not rates or rates[0] < _STILL_LOW * max(rates):
         return []
-    rows = [numbers(row) for row in as_list(optimizer.get("moved"))]
-    return [1 - moved / asked for row in rows if len(row) == 3 for _, moved, asked in [row] if asked >= _ASKED]
+    moved = [numbers(row) for row in as_list(optimizer.get("moved"))]
+    return [1 - row[1] / row[2] for row in moved if len(row) == 3 and row[2] >= _ASKED]
 
 
 def debugging_aids(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

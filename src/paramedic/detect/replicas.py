@@ -292,7 +292,8 @@ def _far_apart(ranks: Mapping[int, Conduct]) -> bool:
 def _summed(one: Conduct) -> str:
     rows = [(row, "after backward", "at step") for row in items(one.raw.get("sums"))]
     rows += [(row, "before", "after") for row in items(one.raw.get("buckets"))]
-    said = [f"{row[own]:.6g} became {row[used]:.6g}" for row, own, used in rows if own in row and used in row]
+    known = [(row[own], row[used]) for row, own, used in rows if own in row and used in row]
+    said = [f"{a:.6g} became {b:.6g}" for a, b in known if isinstance(a, float) and isinstance(b, float)]
     return "the sum of a gradient: " + ", ".join(said[:3])
 
 
@@ -300,11 +301,11 @@ def _matched(
     ranks: Mapping[int, Conduct], what: str, keys: Sequence[str], before: str, after: str
 ) -> list[tuple[list[float], float]]:
     """What each rank had, and what all of them then got."""
-    at: dict[tuple[object, ...], list[tuple[float, float]]] = defaultdict(list)
+    at: dict[tuple[int, ...], list[tuple[float, float]]] = defaultdict(list)
     for one in ranks.values():
         for row in items(one.raw.get(what)):
             if isinstance(row.get(before), float) and isinstance(row.get(after), float):
-                at[tuple(row.get(key) for key in keys)].append((row[before], row[after]))
+                at[tuple(natural(row.get(key)) for key in keys)].append((row[before], row[after]))
     whole = [rows for rows in at.values() if len(rows) == len(ranks)]
     return [
         ([own for own, _ in rows], rows[0][1])
@@ -391,11 +392,11 @@ def unlike_beside(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
     """A network that is used and not trained has other parameters on other ranks."""
     ranks = conducts(run)
     rows = {rank: items(one.raw.get("beside")) for rank, one in ranks.items()}
-    kinds = {tuple((row.get("type"), row.get("shapes")) for row in one) for one in rows.values()}
+    kinds = {tuple((str(row.get("type")), natural(row.get("shapes"))) for row in one) for one in rows.values()}
     if len(ranks) < 2 or len(kinds) != 1 or not (are_replicas(run) or are_sharded(run)):
         return
     for number, (kind, _) in enumerate(kinds.pop()):
-        prints = {rank: one[number].get("print") for rank, one in rows.items()}
+        prints = {rank: natural(one[number].get("print")) for rank, one in rows.items()}
         if len(set(prints.values())) > 1:
             yield finding(rule, ranks, odd_ones(prints), {"type": str(kind)})
             return
