@@ -23,6 +23,7 @@ from paramedic.rank import hooks
 PROGRAM = Path(__file__).parent / "conduct" / "silent_job.py"
 PAIR = PROGRAM.with_name("silent_pair.py")
 TARGET = PROGRAM.with_name("silent_target.py")
+HAND = PROGRAM.with_name("silent_hand.py")
 KNOWLEDGE = load()
 PREFILTER = compile_prefilter(KNOWLEDGE)
 
@@ -109,6 +110,21 @@ def test_a_job_that_goes_wrong_without_a_word_is_found(fault: str, rule: str, tm
 )
 def test_targets_files_and_threads_are_seen(fault: str, rules: set[str], tmp_path: Path) -> None:
     folder = watched(tmp_path, fault, program=TARGET)
+    assert state(folder)["off"] == {}
+    assert findings(folder) == rules
+
+
+@pytest.mark.parametrize(
+    ("fault", "rules"),
+    [
+        ("", set()),
+        ("same draws", {"DATA419"}),
+        pytest.param("summed", {"NUM417"}, marks=pytest.mark.slow),
+        pytest.param("half", {"NUM427"}, marks=pytest.mark.slow),
+    ],
+)
+def test_gradients_averaged_by_hand_are_seen(fault: str, rules: set[str], tmp_path: Path) -> None:
+    folder = watched(tmp_path, fault, program=HAND)
     assert state(folder)["off"] == {}
     assert findings(folder) == rules
 

@@ -112,7 +112,7 @@ def explain(
     it may be all there is.
     """
     alive, suppressed = _outlived(run, located(run, found))
-    alive = _failures_first(alive, knowledge)
+    alive = _failures_first(_with_program(alive, foreseen, knowledge), knowledge)
     errors = [f for f in alive if f.severity == "error"]
     notes = [f for f in alive if f.severity != "error"]
     last = _judged(run, errors)
@@ -139,6 +139,23 @@ def explain(
         skipped=run.skipped,
         suppressed=tuple(suppressed),
     )
+
+
+def _with_program(found: Sequence[Finding], foreseen: Sequence[Finding], knowledge: Knowledge) -> list[Finding]:
+    """What was seen and looks wrong is a remark where the program shows that it is meant, and made up for elsewhere;
+    what alone is a remark is an error where the program shows the same, and nothing else is one."""
+    shown = {one.rule for one in foreseen}
+    alone = not any(one.severity == "error" for one in found)
+    judged = []
+    for one in found:
+        rule = knowledge.rules[one.rule]
+        if one.severity == "error" and shown.intersection(rule.excused_by):
+            judged.append(replace(one, severity="warning"))
+        elif alone and one.severity == "warning" and shown.intersection(rule.sure_with):
+            judged.append(replace(one, severity="error"))
+        else:
+            judged.append(one)
+    return judged
 
 
 def _failures_first(found: Sequence[Finding], knowledge: Knowledge) -> list[Finding]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from paramedic.detect.every import every_distributed_program, every_program
 from paramedic.detect.flow import Flow
 from paramedic.detect.loops import backwards, hit, optimizers
+from paramedic.detect.program import text_of
 from paramedic.detect.setup import Hit
 from paramedic.detect.values import Op, Value
 
@@ -90,6 +91,48 @@ def _same_file(save: Op, loads: list[Op]) -> bool:
 def _has_memory(op: Op) -> bool:
     momentum = op.keywords.get("momentum")
     return op.last != "SGD" or (momentum is not None and momentum.const not in (0, 0.0, None))
+
+
+@every_distributed_program("save")
+def part_saved_as_whole(flow: Flow) -> Iterator[Hit]:
+    """Of tensors that are spread over the ranks, the first rank writes what it holds itself, and nobody the rest."""
+    for op in flow.calls("save", "save_file"):
+        given = op.args[0] if op.args else None
+        if given is None or op.label != "first" or not op.name.startswith(("torch.", "safetensors")):
+            continue
+        if given.has("local part") or any(one.has("local part") for one in given.attrs.values()):
+            yield hit(op)
+
+
+@every_distributed_program("named_parameters", "state_dict")
+def averaged_under_other_names(flow: Flow) -> Iterator[Hit]:
+    """A copy keeps weights under the bare model's names and is updated under the wrapped one's: no name matches."""
+    if flow.mentions(r"module\.['\"]|removeprefix|consume_prefix|partition\(['\"]module|\.replace\(['\"]_?module"):
+        return
+    for made in flow.ops:
+        cls, keeper = made.of, made.result
+        if made.kind != "call" or keeper.kind != "instance" or cls is None or cls.kind != "class":
+            continue
+        model = next((value for value in made.args if value.kind == "model"), None)
+        if model is None or not _KEEPS_NAMES.search(text_of(keeper.node)):
+            continue
+        for op in flow.ops[made.index :]:
+            method, given = op.of, op.args[0] if op.args else None
+            if method is None or method.kind != "method" or method.element is not keeper or given is None:
+                continue
+            other = given.kind == "model" and given.base is model.base and _prefixed(given) != _prefixed(model)
+            if other and _PASSES_OVER.search(text_of(method.node)):
+                yield hit(op, made, name=text_of(op.node)[:60])
+                break
+
+
+_KEEPS_NAMES = re.compile(
+    r"self\.\w+ = \{(\w+): .{0,60} for \1, ?\w+ in \w+\.(?:named_parameters|state_dict\(\)\.items)\("
+)
+_PASSES_OVER = re.compile(
+    r"for (\w+), ?\w+ in \w+\.(?:named_parameters|state_dict\(\)\.items)\([^\n]*\n(?:[^\n]*\n)?\s+"
+    r"(?:if[^\n]*\b\1 (?:not )?in self\.|\w+ = self\.\w+\.get\(\1)"
+)
 
 
 @every_program("load_state_dict")

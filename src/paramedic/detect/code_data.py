@@ -165,7 +165,7 @@ def overlapping_parts(flow: Flow) -> Iterator[Hit]:
     if not _shared(flow):
         return
     for op in flow.of_kind("slice"):
-        if op.of is None or not op.args[0].has("rank"):
+        if op.of is None or not _taken_by_rank(op.args[0]):
             continue
         order = op.of
         if not order.has("random") or order.has("data", "graph", "output"):
@@ -176,8 +176,30 @@ def overlapping_parts(flow: Flow) -> Iterator[Hit]:
             order.has("rank")
             and order.made is not None
             and order.made.last in ("randperm", "permutation", "shuffle", "sample")
+            and _seeded_by_rank(order.made)
         ):
             yield hit(op, how="with a seed of its own")
+
+
+def _taken_by_rank(key: Value, depth: int = 0) -> bool:
+    """The rank itself is in it, and not only the length of what this rank has."""
+    if not key.has("rank") or depth > 8:
+        return key.has("rank")
+    parts = [part for part in (key.attrs.get("left"), key.attrs.get("right"), *(key.items or ())) if part is not None]
+    if "below" in key.attrs:
+        parts = [key.attrs["start"], key.attrs["step"]]
+    if parts:
+        return any(_taken_by_rank(part, depth + 1) for part in parts)
+    return not key.has("len")
+
+
+def _seeded_by_rank(op: Op) -> bool:
+    """What it draws differs between ranks by its seed; an order of a part that is this rank's already is its own."""
+    if any(value.has("rank", "shard") for value in op.args):
+        return False
+    of = op.of
+    generator = op.keywords.get("generator") or (of if of is not None and of.kind == "generator" else None)
+    return generator is None or generator.has("rank")
 
 
 @every_program("randperm", "permutation")

@@ -32,6 +32,9 @@ _SHOWS = frozenset(
 )
 
 
+_DEEP = 12
+
+
 def _changes_in_training(model: Value) -> bool:
     """Layers that do something else while training."""
     tags = model.tags | model.base.tags
@@ -115,7 +118,7 @@ def metric_of_one_shard(flow: Flow) -> Iterator[Hit]:
         for op in forwards(flow)
         if op.no_grad
         and op.args
-        and any(v.has("shard", "rank") for v in op.args)
+        and any(v.has("shard") or (v.has("rank") and not v.has("own draw")) for v in op.args)
         and not any(v.has("parameter") for v in op.args)
     ]
     if not evaluated:
@@ -139,11 +142,11 @@ def metric_of_one_shard(flow: Flow) -> Iterator[Hit]:
             break
 
 
-def _from_training(flow: Flow, value: Value) -> bool:
-    """The loss of the training step is usually told by one rank, and nobody minds."""
-    if value.kind == "text":
-        shown = [part for part in value.attrs.values() if part.has("output")]
-        return bool(shown) and all(_from_training(flow, part) for part in shown)
+def _from_training(flow: Flow, value: Value, depth: int = 0) -> bool:
+    """The loss of the training step is usually told by one rank, and nobody minds; so is what was added up of it."""
+    shown = [part for part in _put_together(value) if part.has("output")]
+    if shown and depth < _DEEP:
+        return all(_from_training(flow, part, depth + 1) for part in shown)
     made = value.made
     for _ in range(6):
         if made is None:
@@ -157,6 +160,20 @@ def _from_training(flow: Flow, value: Value) -> bool:
             continue
         return made.result.has("graph")
     return False
+
+
+def _put_together(value: Value) -> list[Value]:
+    """Of which values a text, a tuple, a sum or a quotient is."""
+    if value.kind == "text":
+        return list(value.attrs.values())
+    if "left" in value.attrs:
+        return [value.attrs["left"], value.attrs["right"]]
+    if value.items:
+        return value.items
+    made = value.made
+    if made is not None and made.kind == "augassign" and made.of is not None:
+        return [made.of, *made.args]
+    return []
 
 
 @every_program("gather")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from paramedic.detect.every import every_distributed_program, every_program
@@ -18,6 +19,7 @@ from paramedic.detect.loops import (
     model_parallel,
     noted,
     optimizers,
+    reduces_by_hand,
     steps,
     training_loops,
     wrapped,
@@ -89,6 +91,32 @@ def _divided(flow: Flow) -> bool:
         if op.last in ("copy_",) and op.args and op.args[0].has("/world", "/n"):
             return True
     return any(backward.loss.has("/world") for backward in backwards(flow))
+
+
+@every_distributed_program("all_reduce", "allreduce")
+def divided_elsewhere(flow: Flow) -> Iterator[Hit]:
+    """Gradients are added up, and what makes a mean of the sum stands in the learning rate or in a hook."""
+    if averages(flow) or model_parallel(flow) or not reduces_by_hand(flow):
+        return
+    for op in optimizers(flow):
+        if _by_world(op.argument("lr", 1)):
+            yield hit(op, what="The learning rate")
+    for op in flow.of_kind("setitem"):
+        if op.args[0].const == "lr" and _by_world(op.args[1]):
+            yield hit(op, what="The learning rate")
+    for op in flow.calls("register_hook", "register_post_accumulate_grad_hook"):
+        text = "".join(text_of(value.node) for value in op.args if value.node is not None)
+        if re.search(r"(?:/=?|div_?\() ?\(?(?:\w+\.)*(?:get_)?(?:world|n_?ranks)", text):
+            yield hit(op, what="Each gradient")
+
+
+def _by_world(value: Value | None, depth: int = 0) -> bool:
+    """Somewhere in it is a division by the number of ranks."""
+    if value is None or depth > 6 or "left" not in value.attrs:
+        return value is not None and value.has("/world")
+    left, right = value.attrs["left"], value.attrs["right"]
+    divides = value.attrs["op"].name in ("Div", "FloorDiv") and right.has("world")
+    return divides or _by_world(left, depth + 1) or _by_world(right, depth + 1)
 
 
 @noted
@@ -224,6 +252,8 @@ def cleared_before_step(flow: Flow) -> Iterator[Hit]:
 def never_cleared(flow: Flow) -> Iterator[Hit]:
     if flow.mentions(r"zero_grad|\.grad\s*=\s*None|grad\.zero_|zero_grad_buffer|set_to_none"):
         return
+    if flow.mentions(r"\.grad\s*=[^=]|foreach_zero_") and flow.mentions(r"zero_\(|fill_\(0|\[:\]\s*=\s*0"):
+        return  # gradients are windows of a buffer, which is cleared
     stepped = [
         op
         for op in steps(flow)

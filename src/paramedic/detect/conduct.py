@@ -337,3 +337,12 @@ def floats(value: Any) -> tuple[float, ...]:
 def dealt_out(ranks: Mapping[int, Conduct]) -> bool:
     """Each rank's optimizer holds parameters of its own, as where optimizers are sharded by hand."""
     return len({tuple(sorted({look.shapes for look in one.looks.values()})) for one in ranks.values()}) > 1
+
+
+def ran_out_of_data(ranks: Mapping[int, Conduct]) -> bool:
+    """Some made fewer passes than others, as `Join` allows: the same number is then not the same step. Where all went
+    forward as often, those that stepped less often chose to."""
+    steps = [one.steps for one in ranks.values()]
+    passes = {sum(model.forwards for model in one.models) for one in ranks.values()}
+    wrapped = any(one.models for one in ranks.values())
+    return bool(steps) and max(steps) - min(steps) > 1 and (len(passes) > 1 or not wrapped)

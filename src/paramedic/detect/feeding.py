@@ -11,6 +11,7 @@ from paramedic.detect.conduct import (
     are_replicas,
     by_engine,
     conducts,
+    fed_unlike,
     finding,
     have_met,
     is_alone,
@@ -65,6 +66,20 @@ def fed_alike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
             "place": loader.place if loader else "",
         }
         yield finding(rule, ranks, [], fields, _batches)
+
+
+def loaders_alike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """No loader that gives the replicas unlike batches, though what goes into the model is not the same."""
+    ranks = conducts(run)
+    loaders = [one.training for one in ranks.values()]
+    if not loaders or not all(loaders) or not fed_unlike(ranks) or not _all_hold_all(run):
+        return
+    firsts = {tuple(loader.prints[:1] for loader in each) for each in loaders}
+    first = firsts.pop()
+    if not firsts and all(prints and len(set(prints[0])) >= _SAME for prints in first):
+        loader = loaders[0][0]
+        fields = {"count": str(len(first[0][0])), "sampler": loader.sampler, "place": loader.place}
+        yield finding(rule, ranks, [], fields, _epochs)
 
 
 def rows_shared(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from paramedic.detect.conduct import Conduct, as_dict, by_engine, conducts, finding, floats, items, natural
+from paramedic.detect.conduct import (
+    Conduct,
+    as_dict,
+    as_list,
+    by_engine,
+    conducts,
+    finding,
+    floats,
+    items,
+    natural,
+    numbers,
+)
 from paramedic.detect.sentinels import values_of
 from paramedic.detect.watched import said_by, watcher_of
 from paramedic.knowledge import Rule
@@ -30,6 +41,8 @@ _HARD = 100.0
 _CLEARLY_BELOW = 0.7
 _PLAIN = ("SGD", "RMSprop", "Rprop", "ASGD")
 """Optimizers whose step grows with the gradient: Adam's does not."""
+_MOSTLY, _ALL_BUT, _ASKED = 0.8, 0.95, 256
+"""Of the elements that have a gradient; so many must have been looked at."""
 _TURNING = ("CosineAnnealingLR",)
 
 
@@ -156,6 +169,36 @@ def _falls(losses: Sequence[tuple[int, Any]]) -> bool:
     values = [value for _, value in losses if isinstance(value, float)]
     third = len(values) // 3
     return third > 1 and median(values[-third:]) < _CLEARLY_BELOW * median(values[:third])
+
+
+def rounded_away(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Parameters of half precision have gradients, and nearly none of them is another number after the step."""
+    ranks = conducts(run)
+    shares = []
+    for one in ranks.values():
+        share = share_rounded_away(one)
+        if by_engine(ranks) or share < _MOSTLY:
+            return
+        shares.append(share)
+    if shares:
+        said = finding(rule, ranks, [], {"share": f"{min(shares):.0%}"}, rates_shown)
+        yield said if min(shares) >= _ALL_BUT else replace(said, severity="warning")
+
+
+def share_rounded_away(one: Conduct) -> float:
+    """Of the optimizer of which it is most."""
+    each = [_unmoved(row) for row in items(one.raw.get("optimizers"))]
+    return max((min(looks) for looks in each if len(looks) >= _LOOKS), default=0.0)
+
+
+def _unmoved(optimizer: Mapping[str, Any]) -> list[float]:
+    """Which share, at each look; none while the rate is still low."""
+    rows = [row for row in as_list(optimizer.get("rates")) if isinstance(row, list) and len(row) == 2]
+    rates = [max(values) for row in rows if (values := floats(row[1]))]
+    if not rates or rates[0] < _STILL_LOW * max(rates):
+        return []
+    moved = [numbers(row) for row in as_list(optimizer.get("moved"))]
+    return [1 - row[1] / row[2] for row in moved if len(row) == 3 and row[2] >= _ASKED]
 
 
 def debugging_aids(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

@@ -20,6 +20,7 @@ from paramedic.detect.values import (
     WORLD,
     WORLD_CALLS,
     WRAPPERS,
+    Context,
     Op,
     Value,
     combined,
@@ -27,10 +28,22 @@ from paramedic.detect.values import (
     hint_of,
     is_layer,
     is_optimizer,
+    own_draw,
     params_root,
     union,
     variable,
 )
+
+_IN_ONE = frozenset(
+    ("parameters_to_vector", "_flatten_dense_tensors", "flatten_dense_tensors", "cat", "concat", "stack", "hstack")
+)
+"""What makes one tensor of many."""
+
+
+def _asks_for_parts(context: Context) -> bool:
+    """`with FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT)`."""
+    made = context.value.made
+    return made is not None and any(value.name.endswith("LOCAL_STATE_DICT") for value in made.args)
 
 
 class Libraries:
@@ -310,7 +323,11 @@ class Libraries:
                 element=Value(
                     "number",
                     (tags - {"graph"}) | {"count"},
-                    attrs={"below": args[-1] if len(args) == 1 else args[1] if len(args) > 1 else Value()},
+                    attrs={
+                        "below": args[-1] if len(args) == 1 else args[1] if len(args) > 1 else Value(),
+                        "start": args[0] if len(args) > 1 else Value(),
+                        "step": args[2] if len(args) > 2 else Value(),
+                    },
                 ),
             )
         if last == "next" and first is not None:
@@ -323,6 +340,10 @@ class Libraries:
         if last in ("new_subgroups", "new_subgroups_by_enumeration"):
             group = Value("group", tags, made=op)
             return Value("tuple", tags, items=[group, Value("list", element=group)], made=op)
+        if last == "broadcast_object_list" and first is not None:
+            first.tags -= {"rank"}  # what one rank chose all have
+            first.items = first.items and [Value(one.kind, one.tags - {"rank"}, made=one.made) for one in first.items]
+            return Value(made=op)
         if last == "new_group":
             return Value("group", tags, made=op, attrs={"ranks": first or Value()})
         if last in ("parse_args", "parse_known_args"):
@@ -340,6 +361,8 @@ class Libraries:
         kind = next((one.kind for one in every if one.kind == "params"), "")
         if kind and last not in ("filter", "list", "tuple", "chain", "sorted", "dict", "set", "reversed"):
             kind = ""
+        if last in _IN_ONE and any(one.kind == "params" for one in every):
+            kept |= {"weights"}
         if kind:
             root = params_root(Value(items=every))
         return Value(
@@ -379,7 +402,10 @@ class Libraries:
             model = args[0] if args else Value()
             return Value("model", model.tags, root=model.base, attrs={"outer": model})
         if last == "state_dict":
-            return Value("state", of.tags & {"rank"}, attrs={"of": of}, made=op)
+            parts = {"local part"} if any(map(_asks_for_parts, op.contexts)) else set()
+            return Value("state", (of.tags & {"rank"}) | parts, attrs={"of": of}, made=op)
+        if last == "to_local":
+            return Value("tensor", tags | {"local part"}, root=of.root, made=op, attrs={"of": of})
         if last == "scale" and of.kind == "scaler" and args:
             return Value("tensor", args[0].tags | {"scaled"}, root=args[0].root, made=op)
         if last in ("append", "extend", "add", "update", "insert", "setdefault"):
@@ -401,7 +427,7 @@ class Libraries:
         if last in RANDOM and (of.kind in ("generator",) or of.name.startswith(("np", "numpy", "random"))):
             if last == "shuffle" and args:
                 args[0].tags |= of.tags | {"random"}
-            return Value("tensor", of.tags | tags | {"random"}, made=op)
+            return Value("tensor", of.tags | tags | {"random"} | own_draw(of), made=op)
         if last in RANDOM and last.endswith("_"):
             drawn = self._drawn(op, op.keywords)
             of.tags |= drawn
@@ -507,7 +533,7 @@ class Libraries:
         """By which generator: one given, or the global one as it was last seeded."""
         tags = union([*op.args, *keywords.values()]) - {"graph"}
         if "generator" in keywords:
-            return tags | {"random"}
+            return tags | {"random"} | own_draw(keywords["generator"])
         library = (
             "numpy" if op.name.startswith(("np", "numpy")) else "random" if op.name.startswith("random") else "torch"
         )
@@ -523,4 +549,4 @@ class Libraries:
         if not seeds:
             return tags | {"random", "unseeded"}
         given = union([*seeds[-1].args, *seeds[-1].keywords.values()])
-        return tags | {"random"} | (given & {"rank"})
+        return tags | {"random"} | (given & {"rank"}) | ({"own draw"} if "rank" in given else frozenset())

@@ -215,12 +215,16 @@ _EACH_WEIGHT = re.compile(
     r"for \w+(?:, ?\w+)? in [^\n:]{0,60}?\.(?:named_)?(?:parameters|buffers)\(|parameters_to_vector\("
     r"|state_dict\(\)\.(?:items|values)|_flatten_dense_tensors\("
 )
+_TO_ONE = ("isend", "irecv", "P2POp")
 _SENDS = ("all_reduce", "reduce", "broadcast", "all_gather", "gather", "scatter", "reduce_scatter", "send", "recv")
 
 
 @noted
 def exchanges_weights(flow: Flow) -> bool:
     """Again and again a function goes through weights or gradients and sends: ranks meet in their own way."""
+    for op in flow.calls(*_SENDS, *_TO_ONE):
+        if op.loops and any(value.kind in ("params", "state") or value.has("weights") for value in op.args):
+            return True
     for op in flow.calls(*_SENDS):
         around = [loop for loop in op.loops if loop.over.kind != "params"]
         text = _text_around(op) if around else ""

@@ -32,6 +32,10 @@ _REASONS: Mapping[str, Mapping[str, float]] = {
 _AT_LEAST_MS, _WAITED, _TIMES, _WITH_BACKWARD = 2.0, 0.6, 1.7, 3.0
 _MOST_OF_IT, _LARGE_PART = 0.5, 0.3  # of a step
 _FIFTH = 0.2
+_FAR = 0.4  # of a step
+_OWN = ("data", "optimizer", "other")
+_HARDLY, _NEARLY_HALF, _AGAIN, _WATCHED_MS = 0.1, 0.45, 4, 1000.0
+"""Of the time, waiting; in so many of the last steps; in less time nothing can be told."""
 _SENT, _BUSY_US = 1 << 23, 100_000  # less tells nothing about a link
 _SLOWER = 8.0  # a crowded processor alone makes it four times
 _EDGE = ("port", "peer_port", "lately_sent", "lately_busy_us", "lately_by_peer_us")
@@ -92,8 +96,57 @@ def slow_rank(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
     }
     events = [one.event for one in (*slow[:3], *others[:1])]
     found_one = replace(on_events(rule, events, sorted(one.rank for one in slow), fields), weights=_REASONS[part])
-    half_lost = _waited_for(all_paces, {one.rank for one in slow})
+    ranks = {one.rank for one in slow}
+    half_lost = _waited_for(all_paces, ranks) or _far_behind(run, ranks)
     yield replace(found_one, severity="error") if half_lost else found_one
+
+
+def _far_behind(run: Run, ranks: set[int]) -> bool:
+    """In each of all windows they need twice as long for themselves as anybody else, and a large part of the step."""
+    for window in range(_WINDOWS):
+        there = paces(run, window)
+        slow = [one.own for one in there if one.rank in ranks]
+        rest = [one.own for one in there if one.rank not in ranks]
+        if not slow or not rest or min(slow) < 2 * max(rest):
+            return False
+        if min(slow) - max(rest) < _FAR * median([one.total for one in there]):
+            return False
+    return True
+
+
+def waited_at_times(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Again and again all ranks but one stand in a collective until that one has done something by itself."""
+    told = {rank: rows for rank, one in seen_ranks(run).items() if (rows := _rows(one.event))}
+    if len(told) < 2 or len({len(rows) for rows in told.values()}) > 1 or any(one.rule == "PERF014" for one in found):
+        return
+    total = {rank: sum(row["total"] for row in rows) for rank, rows in told.items()}
+    if min(total.values()) < _WATCHED_MS or max(total.values()) > 1.1 * min(total.values()) or is_suspected(run):
+        return
+    share = {rank: sum(row["collective"] for row in rows) / total[rank] for rank, rows in told.items()}
+    one = min(share, key=lambda rank: share[rank])
+    own = sum(row[part] for row in told[one] for part in _OWN) / total[one]
+    others = [rank for rank in told if rank != one]
+    waited = sum(
+        all(told[rank][n]["collective"] > 0.5 * told[rank][n]["total"] for rank in others)
+        for n in range(len(told[one]))
+    )
+    least = min(share[rank] for rank in others)
+    if share[one] > _HARDLY or own < _FAR or least < _NEARLY_HALF or waited < _AGAIN:
+        return
+    part = max(_OWN, key=lambda part: sum(row[part] for row in told[one]))
+    fields = {"accused": str(one), "share": f"{least:.0%}", "count": str(waited), "of": str(len(told[one]))}
+    events = [seen_ranks(run)[rank].event for rank in (one, *others[:2])]
+    yield on_events(rule, events, [one], {**fields, "why": _WORDS[part]})
+
+
+def _rows(event: Event) -> list[dict[str, float]]:
+    """The times of its last steps, by what they were spent on."""
+    names, rows = said_by(event).get("parts"), said_by(event).get("times_ms")
+    if not isinstance(names, list) or not isinstance(rows, list) or not {*_OWN, "collective"} <= set(map(str, names)):
+        return []
+    rows = [row for row in rows if isinstance(row, list) and len(row) == len(names) + 1 and all(map(_is_number, row))]
+    found = [dict(zip(("total", *map(str, names)), row, strict=True)) for row in rows]
+    return found if len(found) >= 2 * _STEPS else []
 
 
 def _stays(run: Run, ranks: set[int]) -> bool:

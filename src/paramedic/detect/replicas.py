@@ -19,9 +19,11 @@ from paramedic.detect.conduct import (
     finding,
     items,
     natural,
+    numbers,
+    ran_out_of_data,
 )
 from paramedic.detect.hang import listed
-from paramedic.detect.learning import rates_shown
+from paramedic.detect.learning import rates_shown, share_rounded_away
 from paramedic.detect.once import once
 from paramedic.detect.recordings import odd_ones
 from paramedic.detect.sentinels import values_of
@@ -30,6 +32,12 @@ from paramedic.model import Finding, Run
 
 _PERSISTS = 2
 _ROUNDING, _TINY = 0.02, 1e-7  # a hook may round what it sends; sum and mean are far apart
+_MOST = 0.9
+_FED_ALIKE = ("DATA410", "DATA412")
+_SCALE_FREE = frozenset(
+    ("Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adagrad", "Adadelta", "Adafactor", "Lion", "Rprop")
+)
+"""Optimizers that divide a factor of all gradients out again."""
 _LARGEST_SPREAD = 1.01
 """Of the same norm, between ranks: sums in another order differ far less."""
 
@@ -153,9 +161,10 @@ def stepped_unlike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[F
     """The same parameters and gradients before a step, and other parameters after it."""
     steps = _steps(run)
     ranks = conducts(run)
-    if not are_replicas(run):
+    if not are_replicas(run) or ran_out_of_data(ranks):
         return
-    rates = {rank: tuple(sorted(one.rates.items())) for rank, one in ranks.items()}
+    both = set.intersection(*(set(one.rates) for one in ranks.values()))
+    rates = {rank: tuple((step, one.rates[step]) for step in sorted(both)) for rank, one in ranks.items()}
     same_rates = len(set(rates.values())) == 1
     for before, after in pairwise(steps):
         if before.parameters_agree and before.gradients_agree and not after.parameters_agree:
@@ -177,6 +186,8 @@ def nothing_changes(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[
         or not all(len(one) > _PERSISTS and len({look.parameters for look in one}) == 1 for one in looks.values())
     ):
         return
+    if all(share_rounded_away(one) == 1 for one in ranks.values()):
+        return  # NUM427 knows why
     zero = all(rate == 0 for one in ranks.values() for rates in one.rates.values() for rate in rates)
     without = all(look.gradients is None for one in looks.values() for look in one)
     why = "; the learning rate is 0" if zero else "; what the optimizer holds gets no gradients" if without else ""
@@ -205,13 +216,84 @@ def summed_not_averaged(run: Run, rule: Rule, found: Sequence[Finding]) -> Itera
     if len(sums) >= _PERSISTS and len(sums) == len(rows):
         hook = str(next(iter(ranks.values())).raw.get("hook") or "")
         how = f" by the communication hook {hook.rpartition('.')[2]}" if hook and not own else ""
-        yield finding(rule, ranks, [], {"ranks": str(len(ranks)), "how": how, "place": _reduced(ranks)}, _summed)
+        one = finding(rule, ranks, [], {"ranks": str(len(ranks)), "how": how, "place": _reduced(ranks)}, _summed)
+        used = {str(row.get("type")) for rank in ranks.values() for row in items(rank.raw.get("optimizers"))}
+        yield replace(one, severity="warning") if used and used <= _SCALE_FREE else one
+
+
+def gradients_alike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Replicas that send their gradients to be averaged have the same ones before: each does what the others do."""
+    ranks = conducts(run)
+    steps = _steps(run)
+    if len(ranks) < 2 or by_engine(ranks) or any(one.sharded or one.models for one in ranks.values()):
+        return
+    if not steps or not all(one.parameters_agree for one in steps) or not all(map(_sends_gradients, ranks.values())):
+        return
+    at: dict[int, set[float]] = defaultdict(set)
+    for one in ranks.values():
+        for row in items(one.raw.get("sums")):
+            value, used = row.get("after backward"), row.get("at step")
+            if isinstance(value, float) and isinstance(used, float):
+                if not _close(used, value) and not _close(used, len(ranks) * value):
+                    return  # the backward pass went elsewhere, and that is what is left of the step before
+                at[natural(row.get("step"))].add(value)
+    alike = [step for step, values in sorted(at.items()) if len(values) == 1 and abs(next(iter(values))) > _TINY]
+    if len(alike) > _PERSISTS and len(alike) == len(at) and not any(one.rule in _FED_ALIKE for one in found):
+        fields = {"count": str(len(alike)), "step": str(alike[-1]), "place": _reduced(ranks)}
+        yield finding(rule, ranks, [], fields, _summed)
+
+
+def _sends_gradients(one: Conduct) -> bool:
+    """Between the backward pass and the step it sends as much as it has parameters."""
+    elements = max((look.elements for (optimizer, _), look in one.looks.items() if not optimizer), default=0)
+    moved = numbers(one.raw.get("moved"))[1:]
+    return bool(re.search(r"b\+?r", one.usual_order()) and elements and moved and min(moved) >= _MOST * elements)
+
+
+def whole_parts_unlike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Ranks hold parts of a model and, beside them, whole tensors that began alike. With the same loss some of these
+    get the same gradients on all ranks, and others, further from it, do not."""
+    ranks = conducts(run)
+    steps = [one for one in _steps(run) if min(len(look.each_gradients) for look in one.looks.values())]
+    if len(steps) <= _PERSISTS or steps[0].number != 1 or by_engine(ranks):
+        return
+    if not all(re.match(r"[^b]*r", one.usual_order()) for one in ranks.values()):
+        return  # nothing is sent on the way to the loss
+    first = list(zip(*(look.each_parameters for look in steps[0].looks.values()), strict=False))
+    whole = [number for number, one in enumerate(first) if len(set(one)) == 1 and one[0]]  # 0: constants
+    parts = [number for number, one in enumerate(first) if len(set(one)) > 1]
+    apart = [number for number in whole if _unlike_gradients(steps[0], number)]
+    if not parts or not apart or len(apart) == len(whole) or apart[0]:
+        return
+    later = [one for one in steps[1:] if all(_unlike_parameters(one, number) for number in apart)]
+    if len(later) == len(steps) - 1 and _far_apart(ranks):
+        fields = {"count": str(len(apart)), "of": str(len(whole)), "place": ranks[min(ranks)].place("r")}
+        yield finding(rule, ranks, [], fields, _digests)
+
+
+def _unlike_gradients(step: _Step, number: int) -> bool:
+    return len({look.each_gradients[number : number + 1] for look in step.looks.values()}) > 1
+
+
+def _unlike_parameters(step: _Step, number: int) -> bool:
+    return len({look.each_parameters[number : number + 1] for look in step.looks.values()}) > 1
+
+
+def _far_apart(ranks: Mapping[int, Conduct]) -> bool:
+    """Of the first gradient, by more than sums in another order differ."""
+    at: dict[int, list[float]] = defaultdict(list)
+    for one in ranks.values():
+        for row in items(one.raw.get("sums")):
+            if isinstance(value := row.get("at step"), float):
+                at[natural(row.get("step"))].append(value)
+    return sum(not _close(min(values), max(values)) for values in at.values()) >= max(_PERSISTS, len(at) - 1)
 
 
 def _summed(one: Conduct) -> str:
     rows = [(row, "after backward", "at step") for row in items(one.raw.get("sums"))]
     rows += [(row, "before", "after") for row in items(one.raw.get("buckets"))]
-    said = [f"{row[own]:.6g} became {row[used]:.6g}" for row, own, used in rows if own in row and used in row]
+    known = [(row[own], row[used]) for row, own, used in rows if own in row and used in row]
+    said = [f"{a:.6g} became {b:.6g}" for a, b in known if isinstance(a, float) and isinstance(b, float)]
     return "the sum of a gradient: " + ", ".join(said[:3])
 
 
@@ -219,11 +301,11 @@ def _matched(
     ranks: Mapping[int, Conduct], what: str, keys: Sequence[str], before: str, after: str
 ) -> list[tuple[list[float], float]]:
     """What each rank had, and what all of them then got."""
-    at: dict[tuple[object, ...], list[tuple[float, float]]] = defaultdict(list)
+    at: dict[tuple[int, ...], list[tuple[float, float]]] = defaultdict(list)
     for one in ranks.values():
         for row in items(one.raw.get(what)):
             if isinstance(row.get(before), float) and isinstance(row.get(after), float):
-                at[tuple(row.get(key) for key in keys)].append((row[before], row[after]))
+                at[tuple(natural(row.get(key)) for key in keys)].append((row[before], row[after]))
     whole = [rows for rows in at.values() if len(rows) == len(ranks)]
     return [
         ([own for own, _ in rows], rows[0][1])
@@ -310,11 +392,11 @@ def unlike_beside(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
     """A network that is used and not trained has other parameters on other ranks."""
     ranks = conducts(run)
     rows = {rank: items(one.raw.get("beside")) for rank, one in ranks.items()}
-    kinds = {tuple((row.get("type"), row.get("shapes")) for row in one) for one in rows.values()}
+    kinds = {tuple((str(row.get("type")), natural(row.get("shapes"))) for row in one) for one in rows.values()}
     if len(ranks) < 2 or len(kinds) != 1 or not (are_replicas(run) or are_sharded(run)):
         return
     for number, (kind, _) in enumerate(kinds.pop()):
-        prints = {rank: one[number].get("print") for rank, one in rows.items()}
+        prints = {rank: natural(one[number].get("print")) for rank, one in rows.items()}
         if len(set(prints.values())) > 1:
             yield finding(rule, ranks, odd_ones(prints), {"type": str(kind)})
             return

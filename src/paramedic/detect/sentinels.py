@@ -11,6 +11,7 @@ from statistics import median
 from typing import Any
 
 from paramedic.detect.calls import natural
+from paramedic.detect.conduct import conducts, ran_out_of_data
 from paramedic.detect.match import on_events
 from paramedic.detect.watched import said_by, seen_ranks, watcher_of
 from paramedic.knowledge import Rule
@@ -22,9 +23,15 @@ _GROWTH, _CLEAR_GROWTH = 0.10, 0.20
 """Of what the rank began with. What is clear is seen in few points, too, and is a verdict."""
 
 
+_FEW, _WARM, _ONE_LINE = 3, 16, 0.7
+"""Points of a short job; the step before which nothing counts; of the steepest slope."""
+
+
 def replicas_differ(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """At the same step, the parameters of some rank are not those of the others, and stay so."""
     ranks = seen_ranks(run)
+    if ran_out_of_data(conducts(run)):
+        return
     at: dict[tuple[str, int], dict[int, str]] = defaultdict(dict)
     for rank, one in ranks.items():
         for digest in _list(said_by(one.event).get("digests")):
@@ -85,6 +92,8 @@ def _growth(points: Sequence[Any], column: int) -> tuple[float, int, float] | No
     """Bytes a step, bytes now, and by what share it rose, where each third lies clearly above the one before it."""
     rows = [p for p in points if isinstance(p, list) and len(p) > column and all(isinstance(v, int) for v in p)]
     rows = [row for before, row in pairwise([[-1], *rows]) if row[0] > before[0]]  # once for each step
+    if len(rows) < _POINTS and (grown := _straight(rows, column)) is not None:
+        return grown
     rows = rows[len(rows) // 4 :]  # the first steps allocate what is then kept
     third = len(rows) // 3
     if len(rows) < _POINTS or rows[-1][0] <= rows[0][0]:
@@ -100,6 +109,17 @@ def _growth(points: Sequence[Any], column: int) -> tuple[float, int, float] | No
         return None
     slope = (rows[-1][column] - rows[0][column]) / (rows[-1][0] - rows[0][0])
     return (slope, rows[-1][column], rise) if slope > 0 else None
+
+
+def _straight(rows: Sequence[Any], column: int) -> tuple[float, int, float] | None:
+    """Of a short job few points are known: those must lie on one line that rises steeply, over many steps."""
+    if len(rows) < _FEW or rows[0][0] < _WARM or rows[-1][0] < 2 * rows[0][0]:
+        return None
+    slopes = [(b[column] - a[column]) / (b[0] - a[0]) for a, b in pairwise(rows)]
+    rise = (rows[-1][column] - rows[0][column]) / max(rows[0][column], 1)
+    if min(slopes) <= 0 or min(slopes) < _ONE_LINE * max(slopes) or rise < _CLEAR_GROWTH:
+        return None
+    return median(slopes), rows[-1][column], rise
 
 
 def _limit(run: Run, place: str, rank: int) -> float:

@@ -342,6 +342,11 @@ def flowing(values: Sequence[Value]) -> frozenset[str]:
     return tags
 
 
+def own_draw(generator: Value) -> frozenset[str]:
+    """Numbers that differ between ranks because they are drawn, not because each has a part of something."""
+    return frozenset({"own draw"}) if "rank" in generator.tags else frozenset()
+
+
 def parts_of(value: Value) -> frozenset[str]:
     return frozenset(tag for tag in value.tags if tag.startswith("part:"))
 

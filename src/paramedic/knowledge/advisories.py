@@ -109,6 +109,8 @@ def _rule(front: Mapping[str, Any], body: str, path: str, taxonomy: Taxonomy) ->
         match=(),
         stack="",
         unless=(),
+        excused_by=(),
+        sure_with=(),
         config=(),
         when=(),
         detector=DETECTOR,

@@ -102,6 +102,10 @@ class Rule:
     match: tuple[str, ...]
     stack: str
     unless: tuple[str, ...]
+    excused_by: tuple[str, ...]
+    """Rules over the program: where one of them finds it, what was seen is meant, and no error."""
+    sure_with: tuple[str, ...]
+    """Rules over the program: where one of them finds it, too, what was seen is an error."""
     config: tuple[str, ...]
     """Kinds of configuration that `when` speaks of."""
     when: tuple[Condition, ...]
@@ -194,6 +198,8 @@ def parse_rule(text: str, path: str, taxonomy: Taxonomy, checked: bool = True) -
         match=tuple(front.get("match", ())),
         stack=front.get("stack", ""),
         unless=tuple(front.get("unless", ())),
+        excused_by=tuple(front.get("excused_by", ())),
+        sure_with=tuple(front.get("sure_with", ())),
         config=tuple(front.get("config", ())),
         when=tuple(_condition(c) for c in front.get("when", ())),
         detector=front.get("detector", ""),

@@ -19,6 +19,7 @@ from .counting import Known
 from .feeding import Feeding, printed
 from .hooks import own_place
 from .restoring import Restoring
+from .rounding import Rounding
 from .sentinels import Sentinels, bits, local
 
 LOOKS = (1, 2, 4, 8, 16, 64)
@@ -72,6 +73,7 @@ class Conduct:
         self.feeding = Feeding(agent, self.said, is_on)
         self.restoring = Restoring(agent, self.said, is_on)
         self.beside = Beside(agent, self.said, is_on)
+        self.rounding = Rounding(sentinels)
 
     def patches(self) -> dict[str, Callable[[Any], None]]:
         return {
@@ -158,8 +160,13 @@ class Conduct:
 
     def after_step(self, optimizer: Any, *_: Any) -> None:
         """Where several optimizers are used, the gradients of one may hold what another one's loss has left there."""
+        if self.is_on() and len(self.stepping) < 2:
+            self.agent.guarded("conduct: rounding", self._rounded, optimizer)
         if self.is_on() and self.known.count > 1 and self.agent.steps <= LOOKS[-2]:
             self.agent.guarded("conduct: foreign gradients", self._after, optimizer)
+
+    def _rounded(self, optimizer: Any) -> None:
+        self.rounding.after(self.known.number(optimizer), self._optimizer(optimizer))
 
     def _after(self, optimizer: Any) -> None:
         own = self.known.number(optimizer)
@@ -177,6 +184,7 @@ class Conduct:
 
     def _before(self, optimizer: Any) -> None:
         one = self._optimizer(optimizer)
+        self.rounding.before(self.known.number(optimizer), one, optimizer)
         step = self.agent.steps + 1
         if step >= one["due"]:
             one["due"] = step + 1 + step // 4
@@ -318,21 +326,24 @@ class Conduct:
             on = self.is_on()
             if on:
                 self.agent.guarded("conduct: loss", self._backward, tensors)
+            before = self.said["called"]
             result = backward(tensors, *arguments, **named)
             if on:
-                self.agent.guarded("conduct: sums", self._added)
+                self.agent.guarded("conduct: sums", self._added, self.said["called"] > before)
             return result
 
         autograd.backward = heard
 
-    def _added(self) -> None:
-        """A backward pass adds to what is there; what it leaves as it is belongs to a copy, as half precision has."""
+    def _added(self, reduced: bool) -> None:
+        """A backward pass adds to what is there; what it leaves as it is belongs to a copy, as half precision has.
+        Where hooks have reduced gradients meanwhile, what they were before is not known."""
         if self.left_over is not None:
             grad, version = self.left_over
             self.left_over = None
             same = getattr(self.parameter(), "grad", None) is grad
             self.said["left_over"] += not same or local(grad)._version > version
-        self._sum("after backward")
+        if not reduced:
+            self._sum("after backward")
 
     def _sum(self, when: str) -> None:
         """Of the first gradient: a sum over ranks of sums tells an average from a sum."""

@@ -23,7 +23,7 @@ from paramedic.detect.loops import (
 )
 from paramedic.detect.program import text_of
 from paramedic.detect.setup import Hit
-from paramedic.detect.values import Op, Value
+from paramedic.detect.values import Op, Value, is_rank
 
 
 @every_distributed_program("backward")
@@ -56,7 +56,7 @@ def never_wrapped(flow: Flow) -> Iterator[Hit]:
     starts += [op for op in flow.calls("get_context", "TorchTrainer", "get_world_rank") if "ray" in op.name]
     if not starts or averages(flow) or model_parallel(flow) or reduces_by_hand(flow) or uses_horovod(flow):
         return
-    if exchanges_weights(flow) or flow.mentions(r"(?i)\bensemble|committee|\bbagging"):
+    if exchanges_weights(flow) or flow.mentions(_APART) or any(map(_tells_whose, flow.calls(*_ROWS))):
         return  # in their own way, or meant to stay apart
     if flow.mentions(r"autograd\.Function\)"):
         return  # collectives of its own, between the layers
@@ -71,6 +71,14 @@ def never_wrapped(flow: Flow) -> Iterator[Hit]:
             break
 
 
+def _tells_whose(op: Op) -> bool:
+    """What each rank has found is gathered with its number: results of models of their own, side by side."""
+    given = op.argument("obj", 1 if op.last == "all_gather_object" else 0)
+    return given is not None and any(map(is_rank, (*(given.items or ()), *given.attrs.values())))
+
+
+_ROWS = ("gather_object", "all_gather_object")
+_APART = r"(?i)\bensemble|committee|\bbagging|\bk_?folds?\b|\bfolds?\b|cross.?validat|\bsweep|\bpopulation|\btrials?\b"
 _WRAPPING = (
     r"\bDDP\b|DataParallel|\bFSDP\b|fully_shard|\bwrap|deepspeed|Lightning|\bpl\.|Trainer\((?!worker|loop|train_)|PipelineStage|prepare"
     r"|Booster|register_comm_hook|autograd\.Function|\bDTensor\b|distribute_|replicate|\bhvd\b"
