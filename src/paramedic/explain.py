@@ -52,6 +52,7 @@ _LOCAL = frozenset(
 """Causes that strike some ranks and spare others; code, model and versions are the same everywhere."""
 _OF_SOME_RANKS = 4.0
 _LINES_AFTER = 3
+_BY_SIGNAL = 128
 _OF_OTHERS = 6  # lines of progress, where it is not known that the same rank wrote them
 _ALIKE = frozenset(
     [
@@ -374,7 +375,7 @@ def _everywhere(run: Run, first: Finding, errors: Sequence[Finding]) -> bool:
     others = expected - set(first.ranks) - _saying_the_same(first, errors)
     if not others:
         return len(expected) > 1 or _alone(run, first)
-    said_more = {r for f in errors if f.consequence != "always" and f.rule != first.rule for r in f.ranks}
+    said_more = {r for f in errors if f.rule != first.rule and not _only_ended(f) for r in f.ranks}
     if others & said_more or "accused" in first.fields or _on_hosts_of_their_own(run, first.ranks):
         return False
     ended = {r for f in errors if f.consequence == "always" for r in f.ranks}
@@ -390,6 +391,12 @@ def _everywhere(run: Run, first: Finding, errors: Sequence[Finding]) -> bool:
         return stopped or not others & heard
     more = 2 * len(first.ranks) - len(expected)  # in step with each other, all would have had the time to say it
     return stopped and (more > 0 or (more == 0 and not trained and first.symptom not in _OWN))
+
+
+def _only_ended(one: Finding) -> bool:
+    """A bare exit code, without a signal, says nothing of why."""
+    event = one.evidence[0].event
+    return one.consequence == "always" or (event.kind == "exit" and 0 < event.fields.get("exitcode", 0) < _BY_SIGNAL)
 
 
 def _saying_the_same(first: Finding, errors: Sequence[Finding]) -> set[int]:

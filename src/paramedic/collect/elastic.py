@@ -63,7 +63,7 @@ class Failure:
     """One row: which rank ended how, as the agent saw it."""
 
     rank: int | None
-    local_rank: int
+    local_rank: int | None
     exitcode: int
     pid: int
     host: str = ""
@@ -171,10 +171,12 @@ def agent_line(text: str, number: int) -> Failure | None:
 def other_ends(text: str, number: int) -> list[Failure]:
     """What launchers other than torchrun say of processes that ended; srun only where a signal ended them.
 
-    DeepSpeed and torch name the local rank only. A process whose number is not said gets a negative one.
+    torch names the local rank only, and DeepSpeed always the command that it started last, whoever ended. A process
+    whose number is not said gets a negative one.
     """
     if "exits with return code = " in text and (found := _DEEPSPEED.search(text)) is not None:
-        return [Failure(None, int(found[1]), int(found[2]), -1 - int(found[1]), line=number)]
+        only = 0 if int(found[1]) == 0 else None
+        return [Failure(None, only, int(found[2]), -1 - number, line=number)]
     if " exited on signal " in text and (found := _MPIRUN.search(text)) is not None:
         return [Failure(int(found[1]), 0, -int(found[4]), int(found[2]), found[3], line=number)]
     if "CalledProcessError: " in text and (found := _LAUNCH.search(text)) is not None:  # torch.distributed.launch

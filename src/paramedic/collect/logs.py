@@ -204,7 +204,7 @@ class _Scan:
             self._keep(line, line.numbers, text, peeled)
             return
         for failure in elastic.other_ends(peeled.text, self.line) if self.exits <= MAX_EXITS else ():
-            if failure.rank is None:
+            if failure.rank is None and failure.local_rank is not None:
                 failure.rank = self.prefixes.rank_on_node(failure.local_rank, peeled.stream)
             self._exit(failure)
         if tracebacks.START in peeled.text:
@@ -341,6 +341,8 @@ class _Scan:
                 self._quoted(trace, ranks[:_MAX_OPEN])
             return
         named = None if by or self.source.rank is not None else rank_in_header(trace.header)
+        if (quoted := trace.quoted_rank) is not None:
+            named = quoted
         if named is None and not by and self.source.rank is None:
             named = trace.child
         if named is not None:

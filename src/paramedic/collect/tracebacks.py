@@ -32,6 +32,8 @@ _MORE_OF_IT = re.compile(
     r"|The actor (?:is dead|died) because |\[ERROR\] [\d:-]{19} \(PID:\d|E[A-Z]\d{4}: "
 )
 """How the coordination service of TensorFlow and JAX, Ray and torch_npu go on in a message of several lines."""
+_OF_RANK = re.compile(r":? {1,4}\(RANK (\d{1,6})\)\s*$")
+_FAILED_ON = re.compile(r"CheckpointException ranks:dict_keys\(\[(\d{1,6})\]\)")
 _WIDEST_PREFIX = 200
 _BOX = re.compile(r"^\s*[╭+][─-]{2,} ?" + re.escape(START) + r" ?[─-]{2,}[╮+]\s*$")
 _BOX_FRAME = re.compile(r"^(\S.{0,500}?):(\d{1,9}) in (\S.{0,200})$")
@@ -79,6 +81,8 @@ class Traceback:
     closed: bool = False
     process: str = ""
     """`pid@ip` of the Ray worker in which it was raised."""
+    of_rank: int | None = None
+    """The rank whose traceback torch's checkpoint quotes."""
     child: int | None = None
     """The number of torch.multiprocessing's child that raised it."""
     _margin: str = ""
@@ -98,6 +102,8 @@ class Traceback:
     def opened_by(cls, text: str, number: int, by_torch: bool) -> Traceback:
         self = cls(number, by_torch, _GROUP.match(text) is not None, line=number, last_line=number)
         at = text.find(START)
+        if (quoted := _OF_RANK.match(text, at + len(START))) is not None:
+            self.of_rank = int(quoted[1])
         if _BOX.match(text):
             self._state, self._width = "box", len(text.rstrip())
         elif "\\n" in text[at:]:
@@ -130,6 +136,12 @@ class Traceback:
         if self.headless and (not self.types or self.types[-1].endswith("Warning")):
             return True  # somebody has printed where he stood
         return in_finaliser or self.header.startswith("Exception ignored in")
+
+    @property
+    def quoted_rank(self) -> int | None:
+        """Whose it is, where a checkpoint that failed on one rank alone quotes it on the others."""
+        only = _FAILED_ON.search(self.header)
+        return self.of_rank if only is not None and int(only[1]) == self.of_rank else None
 
     def feed(self, text: str, number: int, by_torch: bool) -> bool:
         """True when the line belongs to this traceback; sets `closed` when it has ended."""

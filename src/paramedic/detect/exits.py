@@ -58,7 +58,8 @@ def crashed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]
     nameless = {(one.evidence[0].event.source, one.attempt) for one in other if _is_timeout_of_anybody(one)}
 
     def wanted(event: Event) -> bool:
-        told = _rank(event) in spoken or (event.source, event.attempt) in nameless
+        whose = _rank(event)
+        told = (bool(spoken) if whose is None else whose in spoken) or (event.source, event.attempt) in nameless
         return _signal(event) in _CRASHES and not (_signal(event) == signal.SIGABRT and told)
 
     for one in _ended(run, rule, wanted):
@@ -81,7 +82,9 @@ def wordless(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding
     alone = {key for key in nameless if ends[key] == 1}  # who else should have said it?
 
     def wanted(event: Event) -> bool:
-        silent = _rank(event) not in spoken and (event.source, event.attempt) not in alone
+        whose = _rank(event)
+        heard = bool(spoken) if whose is None else whose in spoken  # of those who spoke, it may be anybody's end
+        silent = not heard and (event.source, event.attempt) not in alone
         return silent and event.fields["exitcode"] > 0 and _signal(event) is None
 
     silent = _ended(run, rule, wanted)
