@@ -311,3 +311,16 @@ def test_a_stall_is_over_when_those_who_were_waited_for_train_on(of) -> None:  #
     )
     assert of(stall).verdict is not None
     assert of(stall + "".join(f"[1,0]<stdout>:step {n} loss 1.{n}\n" for n in range(8))).verdict is None
+
+
+def test_who_is_stopped_after_training_has_ended_has_lost_nothing(of) -> None:  # type: ignore[no-untyped-def]
+    stopped = "slurmstepd: error: *** STEP 77.0 ON n1 CANCELLED AT 2026-09-01T12:00:31 DUE TO PREEMPTION ***\n"
+    steps = "".join(f"step {n} loss 1.{n}\n" for n in range(4))
+    assert of(steps + stopped).verdict is not None
+    assert of(steps + "Training complete.\n" + stopped).verdict is None
+    assert of(steps + stopped + "resuming\n" + steps + "Job completed successfully\n").verdict is None, "it came back"
+
+
+def test_a_crash_after_training_has_ended_is_still_one(of) -> None:  # type: ignore[no-untyped-def]
+    full = trace("OSError: [Errno 28] No space left on device")
+    assert of(f"step 1 loss 1.1\nTraining complete.\n{full}\n").verdict is not None

@@ -428,12 +428,15 @@ def _outlived(run: Run, found: Sequence[Finding]) -> tuple[list[Finding], list[S
     progress = _progress(run)
     dead = {e.rank for e in run.events if e.kind == "exit" and e.fields.get("exitcode") not in (0, -15)}
     somebody_died = bool(dead) or any(f.consequence == "always" for f in found)
-    again = _started_again(run)
+    again, ends = _started_again(run), _ended_well(run)
     alive, survived = [], []
     for one in found:
         event = one.evidence[0].event
         if one.severity == "error" and event.seq <= again.get(event.source, -1):
             survived.append(Suppressed(one.rule, "the job was started again afterwards, and finished", one.ranks))
+            continue
+        if one.severity == "error" and event.rank not in dead and (why := _after_the_end(one, ends)):
+            survived.append(Suppressed(one.rule, why, one.ranks))
             continue
         if one.severity != "error" or event.kind == "exit" or event.rank in dead or one.symptom in _STAYS:
             alive.append(one)
@@ -447,6 +450,24 @@ def _outlived(run: Run, found: Sequence[Finding]) -> tuple[list[Finding], list[S
             why = f"handled: after line {event.line} training went on to line {later.line}"
             survived.append(Suppressed(one.rule, why, one.ranks))
     return alive, survived
+
+
+def _ended_well(run: Run) -> dict[str, int]:
+    """Sources in which training ended as it should, and where: after it nobody left with an error code of its own."""
+    ends = {e.source: e.fields["ended"] for e in run.events if e.kind == "progress" and e.fields.get("ended")}
+    failed = {e.source for e in run.events if e.kind == "exit" and e.fields.get("exitcode") not in (0, -15, 143)}
+    return {source: end for source, end in ends.items() if source not in failed}
+
+
+def _after_the_end(one: Finding, ends: Mapping[str, int]) -> str:
+    """Who is stopped when all is done has lost nothing, nor who was stopped and came back to finish it."""
+    event = one.evidence[0].event
+    end = ends.get(event.source)
+    if end is None or one.symptom in _SILENT or event.kind not in ("line", "traceback"):
+        return ""
+    if event.seq > end:
+        return f"training had ended at line {end}" if one.symptom == "worker-or-node-loss" else ""
+    return f"training went on to its end at line {end}"
 
 
 def _whose_progress(run: Run, one: Finding, somebody_died: bool) -> list[int | None]:

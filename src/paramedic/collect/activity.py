@@ -21,6 +21,14 @@ _FINISHED = Guarded(
         re.I,
     ),
 )
+_ENDED = Guarded(
+    ("training ", "train_runtime", "stopped", "job completed"),
+    re.compile(
+        r"\btraining (?:is |has |was )?(?:completed?|done|finished)\b(?! (?:epoch|step|iter))|'train_runtime': \d"
+        r"|^`Trainer\.fit` stopped: \S{1,60} reached|\bjob completed successfully\b",
+        re.I,
+    ),
+)
 _NOT = Guarded(
     (
         "error", "fail", "exception", "abort", "killed", "traceback", "time", "fatal", "%|", "it [", "wandb:",
@@ -72,6 +80,11 @@ def complains(text: str) -> bool:
 
 def shows_progress(text: str) -> bool:
     return (_STEP.search(text) is not None or finished(text)) and _NOT.search(text) is None
+
+
+def ended(text: str) -> bool:
+    """Not an epoch or a step, but all of it is done."""
+    return _ENDED.search(text) is not None and _NOT.search(text) is None
 
 
 def finished(text: str) -> bool:

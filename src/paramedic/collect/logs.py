@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, NamedTuple
 
 from paramedic.collect import elastic, stacks, tracebacks
-from paramedic.collect.activity import bar, complains, finished, shows_progress
+from paramedic.collect.activity import bar, complains, ended, finished, shows_progress
 from paramedic.collect.blocks import MAX_LINE, NEWLINE, Block, blocks, context, line_before, piece_end, piece_start
 from paramedic.collect.clocks import Stamp, find_stamp
 from paramedic.collect.identity import facts_in, ranks_stated
@@ -453,10 +453,12 @@ class _Scan:
         bars: dict[int | None, dict[str, tuple[int, str, Peeled]]] = defaultdict(dict)
         again: dict[int | None, int] = {}
         shapes: dict[int | None, str] = {}
+        end = 0
         for item in reversed(self._tail_lines(lines, self._line_count() - len(lines) + 1)):
             peeled = item[2]
             rank = self.prefixes.whose(_speaker(peeled), None)
             last.setdefault(rank, item)
+            end = end or (item[0] if ended(peeled.text) else 0)
             shape = peeled.text.translate(WITHOUT_DIGITS)
             again[rank] = again.get(rank, 0) + (shapes.setdefault(rank, shape) == shape)
             if len(complaints) < _COMPLAINTS and complains(peeled.text):
@@ -478,6 +480,7 @@ class _Scan:
             self._event(
                 "progress", whose, number, raw,
                 at=[n for n, _, _ in found[:_PROGRESS]][::-1], finished=finished(peeled.text), prefixed=prefixed,
+                **({"ended": end} if end else {}),
             )  # fmt: skip
         for rank, (number, raw, peeled) in last.items():
             named = rank_named(peeled.text) if rank is None and self.source.rank is None else None

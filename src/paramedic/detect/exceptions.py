@@ -43,6 +43,7 @@ _GOES_ON = re.compile(
     r"\b(?:continuing|continue (?:with|without|to|anyway)|fall(?:s|ing)? ?back|ignor(?:e|ed|ing)|skipp(?:ed|ing)"
     r"|retry(?:ing)?|reinit\w*|newly initiali[sz]ed|temporarily|safely|by default|instead of|using \S.{0,40} instead"
     r"|(?:will|going to) (?:use|retry|ignore|default)|not (?:fatal|critical)|disabl(?:ed|ing)|deprecat\w+)\b"
+    r"|INTENDED_(?:SYSTEM|USER)_EXIT"
     r"|(?:failed|unable|not able) to (?:load|import|find) .{1,120}no module named|:\d+: \w*Warning: ",
     re.IGNORECASE,
 )
