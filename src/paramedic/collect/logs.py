@@ -392,7 +392,8 @@ class _Scan:
         peeled = Peeled(rank, "" if rank is None else "torch", text)
         self._event(
             "exit", peeled, failure.line, failure.time,
-            exitcode=failure.exitcode, pid=failure.pid, local_rank=failure.local_rank,
+            exitcode=failure.exitcode, pid=failure.pid,
+            **({} if failure.local_rank is None else {"local_rank": failure.local_rank}),
             host=clipped(failure.host, MAX_HOST), first_observed=failure.first_observed,
             traceback=clipped(failure.traceback, MAX_TRACE), **({"by_srun": True} if failure.by_srun else {}),
         )  # fmt: skip
@@ -568,11 +569,11 @@ def _with_local_ranks(events: list[Event], prefixes: Prefixes) -> list[Event]:
     """An agent's line names the local rank only; on a single node it is the job's, too."""
     exits = [event for event in events if event.kind == "exit"]
     nameless = any(event.rank is None for event in exits)
-    if not nameless or any(event.rank not in (None, event.fields["local_rank"]) for event in exits):
+    if not nameless or any(event.rank not in (None, event.fields.get("local_rank")) for event in exits):
         return events
     if not prefixes.on_one_node:
         return events
-    return [replace(e, rank=e.fields["local_rank"]) if e.kind == "exit" and e.rank is None else e for e in events]
+    return [replace(e, rank=e.fields.get("local_rank")) if e.kind == "exit" and e.rank is None else e for e in events]
 
 
 def _with_rank_of_end(events: list[Event]) -> list[Event]:
