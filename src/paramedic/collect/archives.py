@@ -50,6 +50,8 @@ _HEADING = re.compile(rb"^==> (.{1,200}) <==\r?$", re.M)
 _NEAR_THE_TOP = 1_000
 _MOST_JOINED = 16 << 20
 _MOST_PARTS = 4_096
+_MOST_ABOVE = 64 << 20
+"""Empty lines that stand for what is above, in all parts together."""
 
 
 def is_log(name: str) -> bool:
@@ -186,13 +188,14 @@ def _joined(name: str, data: bytes, skipped: list[Skipped]) -> Iterator[Input]:
         )
     headings = list(_HEADING.finditer(data))
     ends = [heading.start() for heading in headings[1:]] + [len(data)]
-    if len(headings) < 2 or len(headings) > _MOST_PARTS:
+    if not 1 < len(headings) <= _MOST_PARTS or len(headings) * data.count(b"\n") > _MOST_ABOVE:
         yield Input(name, _in_memory(data))
         return
+    above, counted = 0, 0
     for heading, end in zip(headings, ends, strict=True):
-        above = b"\n" * (data.count(b"\n", 0, heading.end()))
+        above, counted = above + data.count(b"\n", counted, heading.end()), heading.end()
         title = heading[1].decode("utf-8", "replace").strip().lstrip("/").replace("..", "")
-        yield Input(f"{name}/{title}", _in_memory(above + data[heading.end() : end]))
+        yield Input(f"{name}/{title}", _in_memory(b"\n" * above + data[heading.end() : end]))
 
 
 def _in_memory(data: bytes) -> io.BufferedReader:

@@ -118,6 +118,11 @@ class Peeled(NamedTuple):
     """The host or pod, or the process as `pid@host`."""
 
     @property
+    def prefixed(self) -> bool:
+        """Somebody else has put before the line who speaks."""
+        return self.by not in ("", "said", "group")
+
+    @property
     def who(self) -> Who:
         """Lines of one speaker have the same. What a program says of itself within a line is no prefix."""
         if self.by in ("said", "group"):

@@ -473,10 +473,10 @@ class _Scan:
         for drawn_by in bars.values():
             number, raw, peeled = max(drawn_by.values())
             at = sorted(line for line, _, _ in drawn_by.values())[-_PROGRESS:]
-            self._event("bars", peeled, number, raw, at=at, prefixed=peeled.by not in ("", "said", "group"))
+            self._event("bars", peeled, number, raw, at=at, prefixed=peeled.prefixed)
         for rank, found in progress.items():
             number, raw, peeled = found[0]
-            prefixed = peeled.by not in ("", "said", "group")
+            prefixed = peeled.prefixed
             whose = peeled if prefixed or rank is None else Peeled(rank, "said", peeled.text)
             self._event(
                 "progress", whose, number, raw,
