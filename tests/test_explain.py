@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from paramedic import diagnose
-from paramedic.explain import _summary
+from paramedic.causes import summary
 from paramedic.knowledge import load
 from paramedic.model import Finding
 from paramedic.report import ShownReport
@@ -285,9 +285,9 @@ def test_one_rank_that_waits_is_spoken_of_in_the_singular() -> None:
     rule = load().rules["COL045"]
     fields = {"does": "is stopped", "waiting": "0"}
     one = Finding(rule.id, rule.symptom, "error", "rank", (1,), (), 0.9, rule.title, (), fields=fields)
-    assert _summary(rule, one) == "The process of rank 1 is stopped, while rank 0 waits for it."
+    assert summary(rule, one) == "The process of rank 1 is stopped, while rank 0 waits for it."
     many = replace(one, fields={**fields, "waiting": "0, 2"})
-    assert _summary(rule, many) == "The process of rank 1 is stopped, while ranks 0, 2 wait for it."
+    assert summary(rule, many) == "The process of rank 1 is stopped, while ranks 0, 2 wait for it."
 
 
 def test_others_that_train_for_long_mean_that_the_message_was_no_end(of) -> None:  # type: ignore[no-untyped-def]

@@ -124,6 +124,13 @@ MORE = [pytest.param(id, marks=pytest.mark.slow, id=id) for id in ("nan-check", 
 """A crash, and a failed rendezvous."""
 
 
+def _last_words(folder: Path) -> str:
+    """What the job wrote at its end, for whoever reads why a test failed."""
+    return "\n".join(
+        f"{file.name}: {file.read_text(errors='replace')[-2000:]}" for file in sorted(folder.glob("*.log"))
+    )
+
+
 @pytest.mark.parametrize("fixed", [False, True], ids=["fails", "cured"])
 @pytest.mark.parametrize("id", [*SMOKE, *MORE])
 def test_a_case_fails_as_labelled_and_succeeds_with_its_cure(id: str, fixed: bool, tmp_path: Path) -> None:
@@ -131,7 +138,7 @@ def test_a_case_fails_as_labelled_and_succeeds_with_its_cure(id: str, fixed: boo
     if why := lab.lacking(case):
         pytest.skip(why)
     outcome = lab.run(case, lab.canonical(case, fixed), fixed, environments.build("torch"), tmp_path / "input")
-    assert outcome.problems == ()
+    assert outcome.problems == (), _last_words(tmp_path / "input")
 
 
 def test_a_job_runs_in_a_plain_folder_where_namespaces_cannot_be_made(
@@ -142,7 +149,7 @@ def test_a_job_runs_in_a_plain_folder_where_namespaces_cannot_be_made(
     monkeypatch.setattr(lab, "isolated", lambda: False)
     case = BY_ID["import-missing"]
     outcome = lab.run(case, lab.Variant("per-rank", 2), False, environments.build("torch"), tmp_path / "input")
-    assert outcome.problems == ()
+    assert outcome.problems == (), _last_words(tmp_path / "input")
     assert sorted(file.name for file in (tmp_path / "input").iterdir())[-2:] == ["rank-0.log", "rank-1.log"]
     assert lab.lacking(BY_ID["disk-full"]) == "needs root on Linux, for namespaces"
 
@@ -153,7 +160,7 @@ def test_a_job_runs_in_a_plain_folder_where_namespaces_cannot_be_made(
 def test_one_case_of_every_framework_fails_and_is_cured(name: str, fixed: bool, tmp_path: Path) -> None:
     case = next(c for c in RUNNABLE if c.launch and c.launch.environment == name and not lab.lacking(c))
     outcome = lab.run(case, lab.canonical(case, fixed), fixed, environments.build(name), tmp_path / "input")
-    assert outcome.problems == ()
+    assert outcome.problems == (), _last_words(tmp_path / "input")
 
 
 @pytest.mark.parametrize(

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from paramedic.causes import Place, explained, listed, subject
 from paramedic.detect.exits import closed_by_launcher
 from paramedic.detect.hang import absent, missed, odd_among_accused, odd_ones
 from paramedic.detect.where import located, places
 from paramedic.knowledge import Knowledge, Rule
 from paramedic.knowledge.clues import OUTRIGHT
 from paramedic.knowledge.priors import Setting
-from paramedic.model import SEVERITIES, Cascade, Cause, Event, Evidence, Finding, Report, Run, Suppressed
+from paramedic.model import SEVERITIES, Cascade, Evidence, Finding, Report, Run
+from paramedic.survived import SILENT, outlived
 
 VERDICT_AT = 0.5
 """No answer beats a wrong one: below this confidence the verdict is null."""
@@ -27,33 +29,9 @@ of each case's own system left out, where rules that said 0.8 were right in 92 o
 _UNSURE = frozenset({"exceptions.unrecognised", "exceptions.last_words", "hang.silent_setup"})
 
 MAX_EVIDENCE = 6
-UNKNOWN = 0.1
-"""The share of every cause distribution that is kept for causes nobody listed."""
-_UNLISTED = 0.05
-_UNHEARD_OF = 0.02
-"""The base rate of a cause that the taxonomy does not list for a symptom."""
 _ZONE_STEP_NS = 25 * 60 * 1_000_000_000
 """Clocks that are further apart than this may be in different zones: then they decide nothing."""
-_TEMPER = 0.5
-"""Whoever weighed a rule's causes knew the base rate already, so it counts by its square root beside them."""
-_LOCAL = frozenset(
-    [
-        "data-or-input-defect",
-        "uneven-work-across-ranks",
-        "cross-node-environment-skew",
-        "hardware-fault",
-        "host-resource-exhaustion",
-        "network-fabric-fault",
-        "device-assignment-error",
-        "storage-or-external-service-fault",
-        "collective-order-divergence",
-    ]
-)
-"""Causes that strike some ranks and spare others; code, model and versions are the same everywhere."""
-_OF_SOME_RANKS = 4.0
-_LINES_AFTER = 3
 _BY_SIGNAL = 128
-_OF_OTHERS = 6  # lines of progress, where it is not known that the same rank wrote them
 _ALIKE = frozenset(
     [
         "build-or-install-failure",
@@ -79,24 +57,6 @@ _OWN = frozenset(
 """What one rank can have alone: that others were ended meanwhile does not mean that they had it, too."""
 _POSITIONS = frozenset({"trace", "stack", "process", "watch", "calls"})
 """Events that tell where a rank stands, and not why."""
-_STAYS = frozenset(["low-throughput", "straggler-or-imbalance", "unexpected-transport"])
-"""Training goes on, and the fault with it."""
-_SILENT = frozenset(
-    [
-        "checkpoint-resume-failure",
-        "low-throughput",
-        "memory-growth",
-        "memory-savings-not-realised",
-        "non-convergence",
-        "numerical-instability",
-        "replica-divergence",
-        "silent-wrong-result",
-        "straggler-or-imbalance",
-        "unexpected-parallel-placement",
-        "unexpected-transport",
-    ]
-)
-"""What a job can have and still end well by its own words."""
 _CONVICTS = 0.7
 """A pattern in a program that is less often the failure than this is a remark, and no verdict."""
 _FORESEEN = 12.0
@@ -112,7 +72,7 @@ def explain(
     `foreseen` is what the job's program and settings say: it confirms what the logs show, and where they show nothing
     it may be all there is.
     """
-    alive, suppressed = _outlived(run, located(run, found))
+    alive, suppressed = outlived(run, located(run, found))
     alive = _failures_first(_with_program(alive, foreseen, knowledge), knowledge)
     errors = [f for f in alive if f.severity == "error"]
     notes = [f for f in alive if f.severity != "error"]
@@ -125,8 +85,8 @@ def explain(
     else:
         first, foreseen = _by_program(run, foreseen)
     earlier = _merged(f for f in errors if f.attempt != last and f.consequence == "never")
-    place = _Place(_hosts(run), _blamed_by_torchrun(run), len(run.ranks_seen))
-    findings = [_explained(place, f, knowledge, setting) for f in (*first, *earlier, *_merged(notes), *foreseen)]
+    place = Place.of(run)
+    findings = [explained(place, f, knowledge, setting) for f in (*first, *earlier, *_merged(notes), *foreseen)]
     findings.sort(key=lambda f: (f.severity != "error", f.attempt != last))
     if first and findings[0].confidence >= VERDICT_AT:
         verdict = findings[0] = _calibrated(findings[0], knowledge.rules[findings[0].rule])
@@ -180,8 +140,8 @@ def _calibrated(verdict: Finding, rule: Rule) -> Finding:
 
 def foresee(run: Run, found: Iterable[Finding], knowledge: Knowledge, setting: Setting) -> Report:
     """Before the start nothing has failed yet: no verdict, and every finding stands for itself."""
-    place = _Place({}, None, 0)
-    findings = [_explained(place, one, knowledge, setting) for one in found]
+    place = Place({}, None, 0)
+    findings = [explained(place, one, knowledge, setting) for one in found]
     findings.sort(key=lambda one: (SEVERITIES[::-1].index(one.severity), -one.confidence))
     return Report(run=run, verdict=None, findings=tuple(findings), skipped=run.skipped)
 
@@ -199,7 +159,7 @@ def _by_program(run: Run, foreseen: Sequence[Finding]) -> tuple[list[Finding], S
     """Nobody failed by the logs. What the program does wrong by itself, and nothing stops it from, is the verdict."""
     if not any(source.lines for source in run.sources):
         return [], foreseen
-    sure = [one for one in foreseen if one.symptom in _SILENT and _convicts(one)]
+    sure = [one for one in foreseen if one.symptom in SILENT and _convicts(one)]
     if not sure:
         return [], foreseen
     first = max(sure, key=lambda one: one.confidence)
@@ -258,11 +218,11 @@ def _named(run: Run, first: Finding, errors: Sequence[Finding], knowledge: Knowl
         odd = odd_ones(own)
     if odd:
         ranks = tuple(sorted(odd))
-        fields = {**first.fields, "accused": _listed(ranks), "who": _who(first.ranks)}
+        fields = {**first.fields, "accused": listed(ranks), "who": subject(first.ranks)}
         return replace(first, ranks=ranks, scope="rank", fields=fields)
     echo = first.consequence != "never" and rule.consequence == "never"
     if everywhere or (echo and not accused) or not (rule.blames_reporter or accused):
-        who = "Every rank" if everywhere and first.ranks else _who(first.ranks)
+        who = "Every rank" if everywhere and first.ranks else subject(first.ranks)
         return replace(first, ranks=(), scope="job", fields={**first.fields, "who": who})
     return first
 
@@ -423,114 +383,6 @@ def _on_hosts_of_their_own(run: Run, ranks: Sequence[int]) -> bool:
     return len(theirs) < len(hosts) and all(there <= set(ranks) for there in theirs)
 
 
-def _outlived(run: Run, found: Sequence[Finding]) -> tuple[list[Finding], list[Suppressed]]:
-    """Sets aside what a rank survived: it went on training after it, and nobody saw it die."""
-    progress = _progress(run)
-    dead = {e.rank for e in run.events if e.kind == "exit" and e.fields.get("exitcode") not in (0, -15)}
-    somebody_died = bool(dead) or any(f.consequence == "always" for f in found)
-    again, ends = _started_again(run), _ended_well(run)
-    alive, survived = [], []
-    for one in found:
-        event = one.evidence[0].event
-        if one.severity == "error" and event.seq <= again.get(event.source, -1):
-            survived.append(Suppressed(one.rule, "the job was started again afterwards, and finished", one.ranks))
-            continue
-        if one.severity == "error" and event.rank not in dead and (why := _after_the_end(one, ends)):
-            survived.append(Suppressed(one.rule, why, one.ranks))
-            continue
-        if one.severity != "error" or event.kind == "exit" or event.rank in dead or one.symptom in _STAYS:
-            alive.append(one)
-            continue
-        ranks = _whose_progress(run, one, somebody_died)
-        known = (progress[event.source, rank] for rank in ranks if (event.source, rank) in progress)
-        later = next((later for later in known if _went_on(event, later)), None)
-        if later is None or (event.rank is None and somebody_died):
-            alive.append(one)
-        else:
-            why = f"handled: after line {event.line} training went on to line {later.line}"
-            survived.append(Suppressed(one.rule, why, one.ranks))
-    return alive, survived
-
-
-def _ended_well(run: Run) -> dict[str, int]:
-    """Sources in which training ended as it should, and where: after it nobody left with an error code of its own."""
-    ends = {e.source: e.fields["ended"] for e in run.events if e.kind == "progress" and e.fields.get("ended")}
-    failed = {e.source for e in run.events if e.kind == "exit" and e.fields.get("exitcode") not in (0, -15, 143)}
-    return {source: end for source, end in ends.items() if source not in failed}
-
-
-def _after_the_end(one: Finding, ends: Mapping[str, int]) -> str:
-    """Who is stopped when all is done has lost nothing, nor who was stopped and came back to finish it."""
-    event = one.evidence[0].event
-    end = ends.get(event.source)
-    if end is None or one.symptom in _SILENT or event.kind not in ("line", "traceback"):
-        return ""
-    if event.seq > end:
-        return f"training had ended at line {end}" if one.symptom == "worker-or-node-loss" else ""
-    return f"training went on to its end at line {end}"
-
-
-def _whose_progress(run: Run, one: Finding, somebody_died: bool) -> list[int | None]:
-    """Its own. What a program prints need not carry the prefix of its errors; and who meets the others again does not
-    wait for them any more."""
-    event = one.evidence[0].event
-    ranks: list[int | None] = [event.rank]
-    if event.fields.get("named") or not somebody_died:
-        ranks.append(None)
-    if one.symptom == "collective-hang" and not somebody_died:
-        ranks += run.ranks_seen
-    return ranks
-
-
-def _started_again(run: Run) -> dict[str, int]:
-    """Sources in which training went on to its end after a launcher had seen ranks die, and where that was."""
-    ends: dict[str, int] = {}
-    for event in run.events:
-        if event.kind == "exit" or (event.kind == "traceback" and "SignalException" in event.text):
-            ends[event.source] = max(ends.get(event.source, -1), event.seq)
-    went_on = {
-        event.source
-        for event in run.events
-        if event.kind == "progress"
-        and event.fields.get("finished")
-        and sum(line > ends.get(event.source, event.seq) for line in event.fields.get("at", ())) >= _LINES_AFTER
-    }
-    return {source: end for source, end in ends.items() if source in went_on}
-
-
-def _progress(run: Run) -> dict[tuple[str, int | None], Event]:
-    """The progress of each rank by source; under None that of everybody who is not told apart by a prefix."""
-    found: dict[tuple[str, int | None], Event] = {}
-    for event in run.events:
-        if event.kind not in ("progress", "bars"):
-            continue
-        one = _thinned(event) if event.kind == "bars" else event
-        for rank in {event.rank, None} if not event.fields.get("prefixed") else {event.rank} - {None}:
-            found[event.source, rank] = _together(found.get((event.source, rank), one), one)
-    return found
-
-
-def _thinned(bars: Event) -> Event:
-    """Each third: of a dying process the bars that are open are drawn once more, and there are rarely three."""
-    return replace(bars, fields={**bars.fields, "at": bars.fields.get("at", ())[2::3]})
-
-
-def _together(one: Event, other: Event) -> Event:
-    newer = max(one, other, key=lambda e: e.seq)
-    lines = sorted({*one.fields.get("at", ()), *other.fields.get("at", ())})
-    return replace(newer, fields={**newer.fields, "at": lines})
-
-
-def _went_on(event: Event, later: Event) -> bool:
-    """Several lines of progress after it, or the end of the work. One alone may be what a dying process flushed; and
-    the others go on for a while, until they miss it."""
-    if event.fields.get("uncaught") and not later.fields.get("prefixed"):
-        return False  # torch's excepthook had the last word; what follows was still in a buffer
-    after = sum(line > event.seq for line in later.fields.get("at", ()))
-    needed = 3 if event.rank is None else 2 if event.rank == later.rank else _OF_OTHERS
-    return after >= needed or (after >= 1 and bool(later.fields.get("finished")))
-
-
 def _cascades(echoes: Sequence[Finding], because: str) -> tuple[Cascade, ...]:
     by_symptom: dict[str, list[Finding]] = defaultdict(list)
     for one in echoes:
@@ -548,113 +400,3 @@ def _cascades(echoes: Sequence[Finding], because: str) -> tuple[Cascade, ...]:
 
 
 # -- why -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """What is asked of the run for every finding, worked out once."""
-
-    hosts: Mapping[int | None, str]
-    blamed: int | None
-    ranks_seen: int
-
-
-def _explained(place: _Place, one: Finding, knowledge: Knowledge, setting: Setting) -> Finding:
-    rule = knowledge.rules[one.rule]
-    prior = knowledge.priors.cause(one.symptom, setting)
-    weights = rule.causes if one.symptom == rule.symptom else {}
-    if rule.before:  # what the program has says its cause itself
-        prior = {**dict.fromkeys(weights, _UNHEARD_OF), **prior}
-    if rule.of_conduct:  # and so does what it was seen doing, whatever is usual
-        prior = {**prior, **dict.fromkeys(weights, max(prior.values(), default=1.0))}
-    some_only = bool(one.ranks) and place.ranks_seen > len(one.ranks)
-    return replace(
-        one,
-        hosts=tuple(sorted({*one.hosts, *(place.hosts[rank] for rank in one.ranks if rank in place.hosts)})),
-        causes=_causes(prior, weights, one.weights, some_only, setting),
-        summary=_summary(rule, one) + _misled(place, one),
-    )
-
-
-def _hosts(run: Run) -> dict[int | None, str]:
-    """Which rank was where, as the launcher's table says."""
-    return {e.rank: str(e.fields["host"]) for e in run.events if e.kind == "exit" and e.fields.get("host")}
-
-
-def _blamed_by_torchrun(run: Run) -> int | None:
-    named = {e.rank for e in run.events if e.kind == "exit" and e.fields.get("first_observed")}
-    return named.pop() if len(named) == 1 else None
-
-
-def _misled(place: _Place, one: Finding) -> str:
-    """torchrun names the rank whose end its agent saw first, which is often a mere victim."""
-    if place.blamed is None or not one.ranks or place.blamed in one.ranks or one.severity != "error":
-        return ""
-    return f" (torchrun's table blames rank {place.blamed}, whose end it merely saw first.)"
-
-
-def _causes(
-    prior: Mapping[str, float],
-    weights: Mapping[str, float],
-    evidence: Mapping[str, float],
-    some_only: bool,
-    setting: str,
-) -> tuple[Cause, ...]:
-    """Base rate × what this message says × how many ranks have it, normalised to leave a share for the unknown.
-    What the message names outright counts though the symptom's list does not have it."""
-    prior = {**{cause: _UNHEARD_OF for cause, factor in evidence.items() if factor >= OUTRIGHT}, **prior}
-    likelihood = {
-        cause: (prior[cause] ** _TEMPER * weights.get(cause, _UNLISTED) if weights else prior[cause])
-        * (_OF_SOME_RANKS if cause in _LOCAL and some_only else 1.0)
-        * evidence.get(cause, 1.0)
-        for cause in prior
-    }
-    total = sum(likelihood.values())
-    causes = [
-        Cause(cause, round((1 - UNKNOWN) * value / total, 3), _why(cause, prior[cause], weights, some_only, setting))
-        for cause, value in sorted(likelihood.items(), key=lambda item: -item[1])
-    ]
-    return tuple(c for c in causes if c.probability >= 0.02)
-
-
-def _why(cause: str, base: float, weights: Mapping[str, float], some_only: bool, setting: str) -> str:
-    reasons = [] if cause in weights or not weights else ["not what this message usually means"]
-    if some_only and cause in _LOCAL:
-        reasons.append("only some ranks have it")
-    return "; ".join([*reasons, f"base rate {base:.0%} ({setting})"])
-
-
-_ONE_WAITS = {
-    "anks {waiting} wait ": "ank {waiting} waits ",
-    "anks {waiting} wait{": "ank {waiting} waits{",
-    "anks {waiting} have": "ank {waiting} has",
-    "anks {waiting}": "ank {waiting}",
-}
-
-
-def _summary(rule: Rule, one: Finding) -> str:
-    """The rule's sentence with what the message said; the plain title where the message does not say enough."""
-    who = one.fields.get("who") or _who(one.ranks)
-    sentence = rule.summary.replace("Rank {rank}", who).replace("rank {rank}", who[0].lower() + who[1:])
-    if one.fields.get("waiting", "").isdigit():
-        for many, single in _ONE_WAITS.items():
-            sentence = sentence.replace(many, single)
-    known = {**one.fields, "rank": _listed(one.ranks) or "?"}
-    for name, value in known.items():
-        sentence = sentence.replace("{" + name + "}", value)
-    return rule.title if any(f"{{{name}}}" in sentence for name in _placeholders(rule)) else sentence
-
-
-def _who(ranks: Sequence[int]) -> str:
-    if not ranks:
-        return "A rank"
-    return f"Rank {ranks[0]}" if len(ranks) == 1 else f"Ranks {_listed(ranks)}"
-
-
-def _placeholders(rule: Rule) -> list[str]:
-    return [part.split("}", 1)[0] for part in rule.summary.split("{")[1:]]
-
-
-def _listed(ranks: Sequence[int]) -> str:
-    texts = [str(rank) for rank in ranks[:8]] + ([f"{len(ranks) - 8} more"] if len(ranks) > 8 else [])
-    return " and ".join([", ".join(texts[:-1]), texts[-1]]) if len(texts) > 1 else "".join(texts)

@@ -1,0 +1,137 @@
+"""What a job survived: errors that were handled, attempts that were made up for, words after the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from paramedic.model import Event, Finding, Run, Suppressed
+
+_LINES_AFTER = 3
+_OF_OTHERS = 6  # lines of progress, where it is not known that the same rank wrote them
+_STAYS = frozenset(["low-throughput", "straggler-or-imbalance", "unexpected-transport"])
+"""Training goes on, and the fault with it."""
+SILENT = frozenset(
+    [
+        "checkpoint-resume-failure",
+        "low-throughput",
+        "memory-growth",
+        "memory-savings-not-realised",
+        "non-convergence",
+        "numerical-instability",
+        "replica-divergence",
+        "silent-wrong-result",
+        "straggler-or-imbalance",
+        "unexpected-parallel-placement",
+        "unexpected-transport",
+    ]
+)
+"""What a job can have and still end well by its own words."""
+
+
+def outlived(run: Run, found: Sequence[Finding]) -> tuple[list[Finding], list[Suppressed]]:
+    """Sets aside what a rank survived: it went on training after it, and nobody saw it die."""
+    progress = _progress(run)
+    dead = {e.rank for e in run.events if e.kind == "exit" and e.fields.get("exitcode") not in (0, -15)}
+    somebody_died = bool(dead) or any(f.consequence == "always" for f in found)
+    again, ends = _started_again(run), _ended_well(run)
+    alive, survived = [], []
+    for one in found:
+        event = one.evidence[0].event
+        if one.severity == "error" and event.seq <= again.get(event.source, -1):
+            survived.append(Suppressed(one.rule, "the job was started again afterwards, and finished", one.ranks))
+            continue
+        if one.severity == "error" and event.rank not in dead and (why := _after_the_end(one, ends)):
+            survived.append(Suppressed(one.rule, why, one.ranks))
+            continue
+        if one.severity != "error" or event.kind == "exit" or event.rank in dead or one.symptom in _STAYS:
+            alive.append(one)
+            continue
+        ranks = _whose_progress(run, one, somebody_died)
+        known = (progress[event.source, rank] for rank in ranks if (event.source, rank) in progress)
+        later = next((later for later in known if _went_on(event, later)), None)
+        if later is None or (event.rank is None and somebody_died):
+            alive.append(one)
+        else:
+            why = f"handled: after line {event.line} training went on to line {later.line}"
+            survived.append(Suppressed(one.rule, why, one.ranks))
+    return alive, survived
+
+
+def _ended_well(run: Run) -> dict[str, int]:
+    """Sources in which training ended as it should, and where: after it nobody left with an error code of its own."""
+    ends = {e.source: e.fields["ended"] for e in run.events if e.kind == "progress" and e.fields.get("ended")}
+    failed = {e.source for e in run.events if e.kind == "exit" and e.fields.get("exitcode") not in (0, -15, 143)}
+    return {source: end for source, end in ends.items() if source not in failed}
+
+
+def _after_the_end(one: Finding, ends: Mapping[str, int]) -> str:
+    """Who is stopped when all is done has lost nothing, nor who was stopped and came back to finish it."""
+    event = one.evidence[0].event
+    end = ends.get(event.source)
+    if end is None or one.symptom in SILENT or event.kind not in ("line", "traceback"):
+        return ""
+    if event.seq > end:
+        return f"training had ended at line {end}" if one.symptom == "worker-or-node-loss" else ""
+    return f"training went on to its end at line {end}"
+
+
+def _whose_progress(run: Run, one: Finding, somebody_died: bool) -> list[int | None]:
+    """Its own. What a program prints need not carry the prefix of its errors; and who meets the others again does not
+    wait for them any more."""
+    event = one.evidence[0].event
+    ranks: list[int | None] = [event.rank]
+    if event.fields.get("named") or not somebody_died:
+        ranks.append(None)
+    if one.symptom == "collective-hang" and not somebody_died:
+        ranks += run.ranks_seen
+    return ranks
+
+
+def _started_again(run: Run) -> dict[str, int]:
+    """Sources in which training went on to its end after a launcher had seen ranks die, and where that was."""
+    ends: dict[str, int] = {}
+    for event in run.events:
+        if event.kind == "exit" or (event.kind == "traceback" and "SignalException" in event.text):
+            ends[event.source] = max(ends.get(event.source, -1), event.seq)
+    went_on = {
+        event.source
+        for event in run.events
+        if event.kind == "progress"
+        and event.fields.get("finished")
+        and sum(line > ends.get(event.source, event.seq) for line in event.fields.get("at", ())) >= _LINES_AFTER
+    }
+    return {source: end for source, end in ends.items() if source in went_on}
+
+
+def _progress(run: Run) -> dict[tuple[str, int | None], Event]:
+    """The progress of each rank by source; under None that of everybody who is not told apart by a prefix."""
+    found: dict[tuple[str, int | None], Event] = {}
+    for event in run.events:
+        if event.kind not in ("progress", "bars"):
+            continue
+        one = _thinned(event) if event.kind == "bars" else event
+        for rank in {event.rank, None} if not event.fields.get("prefixed") else {event.rank} - {None}:
+            found[event.source, rank] = _together(found.get((event.source, rank), one), one)
+    return found
+
+
+def _thinned(bars: Event) -> Event:
+    """Each third: of a dying process the bars that are open are drawn once more, and there are rarely three."""
+    return replace(bars, fields={**bars.fields, "at": bars.fields.get("at", ())[2::3]})
+
+
+def _together(one: Event, other: Event) -> Event:
+    newer = max(one, other, key=lambda e: e.seq)
+    lines = sorted({*one.fields.get("at", ()), *other.fields.get("at", ())})
+    return replace(newer, fields={**newer.fields, "at": lines})
+
+
+def _went_on(event: Event, later: Event) -> bool:
+    """Several lines of progress after it, or the end of the work. One alone may be what a dying process flushed; and
+    the others go on for a while, until they miss it."""
+    if event.fields.get("uncaught") and not later.fields.get("prefixed"):
+        return False  # torch's excepthook had the last word; what follows was still in a buffer
+    after = sum(line > event.seq for line in later.fields.get("at", ()))
+    needed = 3 if event.rank is None else 2 if event.rank == later.rank else _OF_OTHERS
+    return after >= needed or (after >= 1 and bool(later.fields.get("finished")))
