@@ -575,3 +575,26 @@ def test_a_rank_that_became_slow_in_the_middle_is_named(said: Said) -> None:
 
     verdict = said(**{f"rank{r}.log": "".join(line(r, step) for step in range(16)) for r in range(4)})
     assert (verdict.symptom, verdict.ranks) == ("straggler-or-imbalance", (2,))
+
+
+def test_a_gpu_that_the_kernel_names_is_of_the_rank_that_nccl_says(said: Said) -> None:
+    buses = ("18000", "2a000", "7000", "ab000")
+    started = "".join(
+        f"gpu-0{1 + n // 2}:{900 + n}:{950 + n} [{n % 2}] NCCL INFO ncclCommInitRankConfig comm 0x55d{n} rank {n} nranks 4"
+        f" cudaDev {n % 2} nvmlDev {n % 2} busId {bus} commId 0x7f1 - Init START\n"
+        for n, bus in enumerate(buses)
+    )
+    kernel = "[81234.5] NVRM: Xid (PCI:0000:ab:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n"
+    verdict = said(**{"job.log": started + steps(0), "dmesg-gpu-02.txt": kernel})
+    assert (verdict.symptom, verdict.ranks) == ("accelerator-fault", (3,))
+
+
+def test_a_gpu_that_the_kernel_names_is_of_the_rank_in_its_place_on_the_node(said: Said) -> None:
+    table = "".join(
+        f"|   {n}  NVIDIA A100-SXM4-80GB          On  | 00000000:{bus}:00.0 Off |                    0 |\n"
+        for n, bus in enumerate(("0F", "47"))
+    )
+    hosts = "".join(f"rank {n} on host n{1 + n // 2}\n" for n in range(4))
+    kernel = "[81234.5] NVRM: Xid (PCI:0000:47:00): 95, pid=71, Uncontained ECC error\n"
+    files = {"job.log": hosts + steps(0), "nvidia-smi-n2.txt": table, "dmesg-n2.txt": kernel}
+    assert said(**files).ranks == (3,)

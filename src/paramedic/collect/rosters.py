@@ -1,4 +1,4 @@
-"""Which rank is on which host, as launchers and programs say it in a log's first lines."""
+"""Which rank is on which host and GPU, as launchers and programs say it in a log's first lines."""
 
 from __future__ import annotations
 
@@ -21,11 +21,19 @@ _DEEPSPEED = re.compile(r"WORLD INFO DICT: \{(.{1,20000})\}")
 _SLOTS = re.compile(r"'([\w.-]{1,120})': \[([\d, ]{0,400})\]")
 _SLURM = re.compile(r"(?:^|[\s='\"])([A-Za-z][\w-]{0,60})\[(\d{1,6}(?:[-,]\d{1,6}){1,200})\](?=$|[\s,'\"])")
 _PER_NODE = re.compile(r"\bnproc[-_]per[-_]node[= ]{1,2}(\d{1,4})\b")
+_NCCL_GPU = re.compile(
+    r"(?P<host>[\w.-]{1,120}):\d{1,10}:\d{1,10} \[-?\d{1,3}\] NCCL INFO .{0,120}?"
+    r"\brank (?P<rank>\d{1,6}) nranks (?P<size>\d{1,6}) cudaDev \d{1,3}(?: nvmlDev \d{1,3})? busId (?P<bus>[0-9a-f]{4,16})\b"
+)
+_SMI_GPU = re.compile(
+    r"\|? {0,6}(?P<index>\d{1,2})(?:,| {1,4}\S).{0,60}?\b[0-9A-Fa-f]{4,8}:(?P<bus>[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})\.0\b"
+)
 _SPEAKS_OF_NODES = re.compile(r"node|\bon\b|host|[A-Z]{4,}", re.I)
 
 
 def roster(lines: Sequence[str], source: Source) -> Iterator[Fact]:
-    """`host` of a rank each; `nodelist` is all hosts of a job in Slurm's order."""
+    """`host` of a rank each; `nodelist` is all hosts of a job in Slurm's order; `gpu` of a rank, as `host bus size`
+    with the size of the group in which it has its number; `gpu index`, as `bus index`."""
     stated: set[tuple[str, str, int | None]] = set()
     for number, line in enumerate(lines, 1):
         for name, value, rank in _said(line[:20_000]):
@@ -45,6 +53,12 @@ def _said(line: str) -> Iterator[tuple[str, str, int | None]]:
         slots = [host for host, gpus in _SLOTS.findall(dict_[1]) for _ in gpus.split(",")]
         yield from (("host", host, rank) for rank, host in enumerate(slots[:_MOST]))
         return
+    if "busId " in line and (gpu := _NCCL_GPU.search(line)) is not None:
+        yield "gpu", f"{gpu['host']} {_as_nvidia_writes(gpu['bus'])} {gpu['size']}", int(gpu["rank"])
+        return
+    if ".0" in line and (gpu := _SMI_GPU.match(line)) is not None:
+        yield "gpu index", f"{gpu['bus'].lower()} {int(gpu['index'])}", None
+        return
     low = line[:500].casefold()
     if ("rank" in low or "procid" in low) and any(word in low for word in ("host", "node", " on ")):
         found = next((hit for pattern in _TOGETHER if (hit := pattern.search(line[:500])) is not None), None)
@@ -54,6 +68,11 @@ def _said(line: str) -> Iterator[tuple[str, str, int | None]]:
         names = list(islice(_expanded(nodes[1], nodes[2]), _MOST))
         if len(names) > 1:
             yield "nodelist", ",".join(names), None
+
+
+def _as_nvidia_writes(number: str) -> str:
+    """NCCL has bus, device and function as one number: `ab000` is ab:00.0."""
+    return f"{number[:-3][-2:]:0>2}:{number[-3:-1]}"
 
 
 def _expanded(prefix: str, ranges: str) -> Iterator[str]:

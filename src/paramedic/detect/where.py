@@ -14,6 +14,9 @@ _NCCL_PROCESS = re.compile(r"(?:\[[^\]\n]{1,60}\] ?)?([\w.-]{1,120}):(\d{1,10}):
 _ADDRESS = re.compile(r"[\d.]+|[0-9a-fA-F:]*:[0-9a-fA-F:]*")
 _WORD = re.compile(r"[A-Za-z0-9][\w.-]{0,120}")
 _POD = re.compile(r"\bpod/([a-z0-9][a-z0-9.-]{0,252})|^([a-z0-9][a-z0-9.-]{0,252}-\d{1,5}) {1,40}\d{1,4}/\d{1,4} ")
+_BUS = re.compile(r"[0-9A-Fa-f]{4,8}:([0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})(?:\.|$)")
+_OF_NCCL = re.compile(r"(\S{1,120}) ([0-9a-f]{2}:[0-9a-f]{2}) (\d{1,6})")
+_OF_SMI = re.compile(r"([0-9a-f]{2}:[0-9a-f]{2}) (\d{1,2})")
 _HEAD = 80  # so far into a line of progress a program names its host
 _NOT_THE_ONE = re.compile(r"\bON \S{1,120} CANCELLED")
 """Slurm names the first node of a job that it cancels, whichever it lost."""
@@ -37,6 +40,8 @@ class Places:
     """By the host's short name."""
     rank_of_pid: Mapping[int, int | None] = field(default_factory=dict)
     """Two ranks on two hosts may have one number, which then is nobody's."""
+    rank_of_gpu: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """By the host's short name and the GPU, as `ab:00`."""
 
 
 @once
@@ -65,7 +70,36 @@ def places(run: Run) -> Places:
             note(rank, found[1], int(found[2]))
     _by_their_own_words(run, hosts)
     _in_slurms_order(run, hosts)
-    return Places({host: frozenset(ranks) for host, ranks in hosts.items()}, pids)
+    gpus = _gpus(run, hosts)
+    return Places({host: frozenset(ranks) for host, ranks in hosts.items()}, pids, gpus)
+
+
+def _gpus(run: Run, hosts: dict[str, set[int]]) -> dict[tuple[str, str], int]:
+    """NCCL says it of each rank, in the largest group by the job's numbers; else ranks take GPUs in their order."""
+    facts = [fact for fact in run.facts if fact.name in ("gpu", "gpu index") and isinstance(fact.value, str)]
+    said = [
+        (int(found[3]), short(found[1]), found[2], fact.rank)
+        for fact in facts
+        if fact.rank is not None and (found := _OF_NCCL.fullmatch(fact.value))
+    ]
+    if said:
+        largest = max(said)[0]
+        world = {(host, bus): rank for size, host, bus, rank in said if size == largest}
+        for (host, _), rank in world.items():
+            hosts[host].add(rank)
+        return world
+    listed: dict[str, dict[str, int]] = defaultdict(dict)
+    for fact in facts:
+        if found := _OF_SMI.fullmatch(fact.value):
+            for host in _parts_of_name(fact.source):
+                listed[short(host)][found[1]] = int(found[2])
+    return {
+        (host, bus): sorted(hosts[host])[index]
+        for host, buses in listed.items()
+        if host in hosts and len(buses) == len(hosts[host])
+        for bus, index in buses.items()
+        if index < len(buses)
+    }
 
 
 def _in_slurms_order(run: Run, hosts: dict[str, set[int]]) -> None:
@@ -118,12 +152,19 @@ def _located(
     if one.ranks or event.rank is not None or one.consequence == "always":
         return one
     here = _meant(one, event, known)
+    if (rank := _rank_of_gpu(one, here, known)) is not None:
+        return _at(one, {rank})
     ranks = known.ranks_on.get(here, frozenset())
     if not ranks and event.kind == "traceback":
         ranks = blocks.get(here, frozenset())
     if one.symptom in _OF_PROCESSES and len(ranks) > 1:  # one of them, but which?
         return one
     return _at(one, ranks) if ranks and ranks != everybody else one
+
+
+def _rank_of_gpu(one: Finding, host: str, known: Places) -> int | None:
+    gpu = _BUS.search(one.fields.get("gpu", ""))
+    return known.rank_of_gpu.get((host, gpu[1].lower())) if gpu else None
 
 
 def _rank_of_pod(name: str, pods: Mapping[str, int | None]) -> int | None:
