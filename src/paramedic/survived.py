@@ -11,6 +11,9 @@ _LINES_AFTER = 3
 _OF_OTHERS = 6  # lines of progress, where it is not known that the same rank wrote them
 _STAYS = frozenset(["low-throughput", "straggler-or-imbalance", "unexpected-transport"])
 """Training goes on, and the fault with it."""
+_HOUR_NS = 3_600_000_000_000
+_LONG_NS = 10 * 60_000_000_000
+_NEAR_NS = 5 * 60_000_000_000
 SILENT = frozenset(
     [
         "checkpoint-resume-failure",
@@ -34,14 +37,16 @@ def outlived(run: Run, found: Sequence[Finding]) -> tuple[list[Finding], list[Su
     progress = _progress(run)
     dead = {e.rank for e in run.events if e.kind == "exit" and e.fields.get("exitcode") not in (0, -15)}
     somebody_died = bool(dead) or any(f.consequence == "always" for f in found)
-    again, ends = _started_again(run), _ended_well(run)
+    again, ends, trained_on = _started_again(run), _ended_well(run), _Elsewhere(run)
+    tests = _tests(run)
     alive, survived = [], []
     for one in found:
         event = one.evidence[0].event
         if one.severity == "error" and event.seq <= again.get(event.source, -1):
             survived.append(Suppressed(one.rule, "the job was started again afterwards, and finished", one.ranks))
             continue
-        if one.severity == "error" and event.rank not in dead and (why := _after_the_end(one, ends)):
+        lives = event.rank not in dead or event.source in tests
+        if one.severity == "error" and lives and (why := _after_the_end(one, ends) or trained_on(one)):
             survived.append(Suppressed(one.rule, why, one.ranks))
             continue
         if one.severity != "error" or event.kind == "exit" or event.rank in dead or one.symptom in _STAYS:
@@ -62,18 +67,54 @@ def _ended_well(run: Run) -> dict[str, int]:
     """Sources in which training ended as it should, and where: after it nobody left with an error code of its own."""
     ends = {e.source: e.fields["ended"] for e in run.events if e.kind == "progress" and e.fields.get("ended")}
     failed = {e.source for e in run.events if e.kind == "exit" and e.fields.get("exitcode") not in (0, -15, 143)}
-    return {source: end for source, end in ends.items() if source not in failed}
+    return {source: end for source, end in ends.items() if source not in failed - _tests(run)}
+
+
+def _tests(run: Run) -> set[str]:
+    """Sources in which tests were run, and passed: processes die there on purpose."""
+    return {e.source for e in run.events if e.kind == "progress" and e.fields.get("tested")}
 
 
 def _after_the_end(one: Finding, ends: Mapping[str, int]) -> str:
     """Who is stopped when all is done has lost nothing, nor who was stopped and came back to finish it."""
     event = one.evidence[0].event
     end = ends.get(event.source)
-    if end is None or one.symptom in SILENT or event.kind not in ("line", "traceback"):
+    if end is None or one.symptom in SILENT or event.kind not in ("line", "traceback", "complaint"):
         return ""
     if event.seq > end:
         return f"training had ended at line {end}" if one.symptom == "worker-or-node-loss" else ""
     return f"training went on to its end at line {end}"
+
+
+class _Elsewhere:
+    """Whether training, as all logs that show any tell it, was done or went on regardless of what a scheduler, a kernel
+    or an older log has seen. A clock may be in another zone, which is whole hours: then it says nothing."""
+
+    def __init__(self, run: Run) -> None:
+        progress = [e for e in run.events if e.kind == "progress" and not e.fields.get("stepless")]
+        ends = [e.fields.get("exitcode") for e in run.events if e.kind == "exit"]
+        self.quiet = all(code in (0, -15, 143) for code in ends)
+        self.training = {e.source for e in progress}
+        self.done = self.training <= {e.source for e in progress if e.fields.get("ended") or e.fields.get("closes")}
+        last: dict[str, Event] = {}
+        for event in progress:
+            if len(event.fields.get("at", ())) >= _LINES_AFTER and event.utc_ns is not None:
+                last[event.source] = max(event, last.get(event.source, event), key=lambda e: e.utc_ns or 0)
+        self.last = max(last.values(), key=lambda e: e.utc_ns or 0, default=None)
+        self.ranked = {source.id for source in run.sources if source.rank is not None}
+
+    def __call__(self, one: Finding) -> str:
+        event = one.evidence[0].event
+        theirs = event.source in self.training | self.ranked or event.rank is not None
+        if theirs or not self.training or not self.quiet or one.symptom in SILENT or event.kind not in ("line", "exit"):
+            return ""
+        if self.done:
+            return "every log that shows training tells of its good end"
+        if self.last is None or event.utc_ns is None or event.uncertainty_ns != self.last.uncertainty_ns:
+            return ""
+        later = (self.last.utc_ns or 0) - event.utc_ns
+        zones = min(later % _HOUR_NS, -later % _HOUR_NS) < _NEAR_NS
+        return f"training went on in {self.last.source} long after it" if later > _LONG_NS and not zones else ""
 
 
 def _whose_progress(run: Run, one: Finding, somebody_died: bool) -> list[int | None]:
@@ -134,4 +175,5 @@ def _went_on(event: Event, later: Event) -> bool:
         return False  # torch's excepthook had the last word; what follows was still in a buffer
     after = sum(line > event.seq for line in later.fields.get("at", ()))
     needed = 3 if event.rank is None else 2 if event.rank == later.rank else _OF_OTHERS
-    return after >= needed or (after >= 1 and bool(later.fields.get("finished")))
+    done = later.fields.get("finished") or later.fields.get("closes")
+    return after >= needed or (after >= 1 and bool(done))

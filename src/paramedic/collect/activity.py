@@ -29,6 +29,13 @@ _ENDED = Guarded(
         re.I,
     ),
 )
+_TESTED = re.compile(
+    r"^=+ (?!.{0,200}\b\d+ (?:failed|errors?)\b).{0,200}?\b\d+ passed\b.{0,200} in \d|^OK \([a-z ]{4,20}=\d"
+)
+"""pytest's and unittest's last line, when nothing failed but what was to."""
+_CLOSING = re.compile(r"(?:^|[;:,.\]] )(?:all )?(?:done|ok)(?:[.! ]|$)|\bdone \d+/\d", re.I)
+_PAIR = re.compile(r"[A-Za-z_][\w/@.-]{0,60}(?P<sign>[=:] {0,2}| {1,3})(?:[-+]?\d[\w.%/+-]{0,30}|nan\b|inf\b)")
+_FEW, _MANY = 3, 6
 _NOT = Guarded(
     (
         "error", "fail", "exception", "abort", "killed", "traceback", "time", "fatal", "%|", "it [", "wandb:",
@@ -53,8 +60,8 @@ _COMPLAINT = Guarded(
     ),
 )  # fmt: skip
 _MILD = re.compile(
-    r"\b(?:warn(?:ing)?|info|debug|deprecat\w*|note|notice|retry(?:ing)?|falling back)\b|^[WI]\d{4} "
-    r"|cuInit|Unable to register cu|computation_placer",  # TensorFlow on a machine without a GPU
+    r"\b(?:warn(?:ing)?|[A-Z]\w{1,40}Warning|info|debug|deprecat\w*|note|notice|retry(?:ing)?|falling back)\b"
+    r"|^[WI]\d{4} |cuInit|Unable to register cu|computation_placer",  # TensorFlow on a machine without a GPU
     re.I,
 )
 _EXCEPTION = re.compile(
@@ -75,17 +82,42 @@ def complains(text: str) -> bool:
     """A line that speaks of something that did not work, and not as a mere warning."""
     if _EXCEPTION.match(text):
         return True
-    return _COMPLAINT.search(text) is not None and _MILD.search(text[:200]) is None
+    if _COMPLAINT.search(text) is None or _MILD.search(text[:200]) is not None:
+        return False
+    return _COMPLAINT.search(_without_numbers(text)) is not None
+
+
+def steps(text: str) -> bool:
+    """Training itself, and not that something has finished."""
+    return _STEP.search(text) is not None
 
 
 def shows_progress(text: str) -> bool:
-    return (_STEP.search(text) is not None or finished(text)) and _NOT.search(text) is None
+    going = steps(text) or finished(text)
+    return (going and (_NOT.search(text) is None or _NOT.search(_without_numbers(text)) is None)) or tested(text)
 
 
 def ended(text: str) -> bool:
     """Not an epoch or a step, but all of it is done."""
-    return _ENDED.search(text) is not None and _NOT.search(text) is None
+    return (_ENDED.search(text) is not None and _NOT.search(text) is None) or tested(text)
+
+
+def tested(text: str) -> bool:
+    """Tests were run here, and passed: whatever failed in them was to fail."""
+    return text.startswith(("=", "OK (")) and _TESTED.search(text[:1_000]) is not None
 
 
 def finished(text: str) -> bool:
     return _FINISHED.search(text) is not None
+
+
+def closing(text: str) -> bool:
+    """A word with which programs, and scripts around them, take their leave."""
+    return _CLOSING.search(text[:400]) is not None
+
+
+def _without_numbers(text: str) -> str:
+    """A line of figures without their names: `timeout=0.1 aborted 2` complains of nothing."""
+    pairs = list(_PAIR.finditer(text[:2_000]))
+    signed = sum(not pair["sign"].isspace() for pair in pairs)
+    return _PAIR.sub("", text) if signed >= _FEW or len(pairs) >= _MANY else text

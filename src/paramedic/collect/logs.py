@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, NamedTuple
 
 from paramedic.collect import elastic, stacks, tracebacks
-from paramedic.collect.activity import bar, complains, ended, finished, shows_progress
+from paramedic.collect.activity import bar, closing, complains, ended, finished, shows_progress, steps, tested
 from paramedic.collect.blocks import MAX_LINE, NEWLINE, Block, blocks, context, line_before, piece_end, piece_start
 from paramedic.collect.clocks import Stamp, find_stamp
 from paramedic.collect.identity import facts_in, ranks_stated
@@ -45,6 +45,7 @@ _SILENCE = 20_000  # lines after which a traceback or a table that was never fin
 _COMPLAINTS = 12  # of the tail's lines that speak of an error, the last ones
 WITHOUT_DIGITS = str.maketrans("", "", "0123456789")
 """For `translate`: lines that differ only in their numbers become the same."""
+_LAST_LINES = 8  # in which a program takes its leave
 _PROGRESS = 64  # of each rank's lines in the tail that show it, the last ones
 _EVIDENCE = 4  # places that one series may need for the lines that show it
 _WITH_CONTEXT = 2  # of the lines with one literal so many keep those around them
@@ -454,12 +455,14 @@ class _Scan:
         bars: dict[int | None, dict[str, tuple[int, str, Peeled]]] = defaultdict(dict)
         again: dict[int | None, int] = {}
         shapes: dict[int | None, str] = {}
-        end = 0
-        for item in reversed(self._tail_lines(lines, self._line_count() - len(lines) + 1)):
+        end, closes = 0, False
+        tail = self._tail_lines(lines, self._line_count() - len(lines) + 1)
+        for seen, item in enumerate(reversed(tail)):
             peeled = item[2]
             rank = self.prefixes.whose(_speaker(peeled), None)
             last.setdefault(rank, item)
             end = end or (item[0] if ended(peeled.text) else 0)
+            closes = closes or (not progress and seen < _LAST_LINES and closing(peeled.text))
             shape = peeled.text.translate(WITHOUT_DIGITS)
             again[rank] = again.get(rank, 0) + (shapes.setdefault(rank, shape) == shape)
             if len(complaints) < _COMPLAINTS and complains(peeled.text):
@@ -481,7 +484,9 @@ class _Scan:
             self._event(
                 "progress", whose, number, raw,
                 at=[n for n, _, _ in found[:_PROGRESS]][::-1], finished=finished(peeled.text), prefixed=prefixed,
-                **({"ended": end} if end else {}),
+                **({"ended": end} if end else {}), **({"closes": True} if closes else {}),
+                **({"tested": True} if tested(peeled.text) else {}),
+                **({} if any(steps(one.text) for _, _, one in found) else {"stepless": True}),
             )  # fmt: skip
         for rank, (number, raw, peeled) in last.items():
             named = rank_named(peeled.text) if rank is None and self.source.rank is None else None

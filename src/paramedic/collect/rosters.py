@@ -23,7 +23,8 @@ _SLURM = re.compile(r"(?:^|[\s='\"])([A-Za-z][\w-]{0,60})\[(\d{1,6}(?:[-,]\d{1,6
 _PER_NODE = re.compile(r"\bnproc[-_]per[-_]node[= ]{1,2}(\d{1,4})\b")
 _NCCL_GPU = re.compile(
     r"(?P<host>[\w.-]{1,120}):\d{1,10}:\d{1,10} \[-?\d{1,3}\] NCCL INFO .{0,120}?"
-    r"\brank (?P<rank>\d{1,6}) nranks (?P<size>\d{1,6}) cudaDev \d{1,3}(?: nvmlDev \d{1,3})? busId (?P<bus>[0-9a-f]{4,16})\b"
+    r"\brank (?P<rank>\d{1,6}) nranks (?P<size>\d{1,6}) cudaDev \d{1,3}(?: nvmlDev \d{1,3})?"
+    r" busId (?P<bus>[0-9a-f]{4,16})\b"
 )
 _SMI_GPU = re.compile(
     r"\|? {0,6}(?P<index>\d{1,2})(?:,| {1,4}\S).{0,60}?\b[0-9A-Fa-f]{4,8}:(?P<bus>[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})\.0\b"

@@ -1,0 +1,101 @@
+"""What a job survived is no verdict: errors that were handled, tests that fail on purpose, what other logs made up for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from paramedic import diagnose
+from paramedic.collect.activity import complains, shows_progress
+from paramedic.model import Finding
+
+Judged = Callable[..., Finding | None]
+
+BUS = (
+    "RuntimeError: DataLoader worker (pid 20391) is killed by signal: Bus error. It is possible that dataloader's workers"
+    " are out of shared memory. Please try to raise your shared memory limit.\n"
+)
+PREEMPTED = "slurmstepd: error: *** JOB 7712 ON n1 CANCELLED AT 2026-04-01T01:39:08 DUE TO PREEMPTION ***\n"
+KILLED = (
+    "[Tue Mar 17 05:15:02 2026] Memory cgroup out of memory: Killed process 790114 (jupyter-lab) total-vm:68112044kB\n"
+)
+
+
+@pytest.fixture
+def judged(tmp_path: Path) -> Judged:
+    def verdict(**files: str) -> Finding | None:
+        for name, text in files.items():
+            (tmp_path / name.replace("_", ".")).write_text(text, "utf-8")
+        return diagnose(tmp_path).verdict
+
+    return verdict
+
+
+def steps(day: str, *clocks: str) -> str:
+    return "".join(f"{day} {clock} step {n} loss 1.{n}\n" for n, clock in enumerate(clocks))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "step 73/80 reward/mean=0.5788 pass=0.575 runtime_error=0.149 timeout=0.064 grad_norm=0.186",
+        "upd 7 step 7 | fps 183 | killed_by_enemy 254 died 245 | episodes_timeout 88 aborted 2 | failed 0.88 | kl 0.01",
+        "2026-07-07 07:18:48 step=2800 loss=1.3483 failures=0/3 nan=0 tput=9097",
+    ],
+)
+def test_figures_that_are_named_after_failures_are_figures(line: str) -> None:
+    assert shows_progress(line)
+    assert not complains(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "NCCL error 5 at step 3",
+        "RuntimeError: expected 3 got 5 at dim 2, size 7, step 8, rank 1",
+        "step 12: loader failed, rank=3 pid=77 code=1",
+    ],
+)
+def test_an_error_with_numbers_is_an_error(line: str) -> None:
+    assert not shows_progress(line)
+    assert complains(line)
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "====== 93 passed, 1 skipped, 1 xfailed, 1 warning in 214.77s (0:03:34) ======\n",
+        "Ran 30 tests in 141.902s\n\nOK (skipped=10)\n",
+    ],
+)
+def test_what_fails_in_tests_that_pass_was_to_fail(judged: Judged, end: str) -> None:
+    assert judged(ci_log=BUS + end) is None
+
+
+def test_what_fails_in_tests_that_fail_is_told(judged: Judged) -> None:
+    verdict = judged(ci_log=BUS + "====== 1 failed, 93 passed in 214.77s (0:03:34) ======\n")
+    assert verdict is not None
+    assert verdict.symptom == "host-out-of-memory"
+
+
+def test_a_preemption_is_made_up_for_by_the_log_that_tells_of_the_end(judged: Judged) -> None:
+    ran = steps("2026-04-01", "01:30:00", "01:35:00", "03:10:00")
+    assert judged(slurm_err=PREEMPTED, slurm_out=steps("2026-04-01", "01:30:00", "01:35:00", "01:38:00")) is not None
+    assert judged(slurm_err=PREEMPTED, slurm_out=ran + "training finished, exit 0\n") is None
+
+
+def test_a_scripts_done_alone_makes_up_for_nothing(judged: Judged) -> None:
+    verdict = judged(console_log=steps("2026-04-01", "01:30:00", "01:35:00", "01:38:00") + BUS + "Done.\n")
+    assert verdict is not None
+
+
+def test_what_the_kernel_saw_long_before_the_last_step_did_not_end_the_job(judged: Judged) -> None:
+    before = steps("2026-03-17", "06:30:22", "06:31:00", "07:28:40")
+    assert judged(dmesg_txt=KILLED, job_log=before) is None
+
+
+def test_clocks_that_may_be_of_different_zones_excuse_nothing(judged: Judged) -> None:
+    hours_off = steps("2026-03-17", "07:10:22", "07:11:00", "07:14:40")
+    assert judged(dmesg_txt=KILLED, job_log=hours_off) is not None
