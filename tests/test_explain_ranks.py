@@ -598,3 +598,31 @@ def test_a_gpu_that_the_kernel_names_is_of_the_rank_in_its_place_on_the_node(sai
     kernel = "[81234.5] NVRM: Xid (PCI:0000:47:00): 95, pid=71, Uncontained ECC error\n"
     files = {"job.log": hosts + steps(0), "nvidia-smi-n2.txt": table, "dmesg-n2.txt": kernel}
     assert said(**files).ranks == (3,)
+
+
+def test_the_tables_of_torchrun_tell_which_rank_a_local_prefix_means(said: Said) -> None:
+    own = "".join(f"[default1]:{line}\n" for line in trace(OOM).splitlines())
+    rows = "".join(
+        f"[{n}]:\n  time      : 2026-02-20_19:31:58\n  host      : pluto-2\n  rank      : {12 + n} (local_rank: {n})\n"
+        f"  exitcode  : 1 (pid: {2123 + n})\n  error_file: <N/A>\n  traceback : To enable traceback see: https://pytorch.org\n"
+        for n in (0, 1)
+    )
+    bar = "=" * 60 + "\n"
+    table = f"torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n{bar}run.py FAILED\nFailures:\n{rows}{bar}"
+    assert said("using world size: 16, data-parallel size: 16\n" + own + table).ranks == (13,)
+
+
+def test_a_node_that_is_told_to_end_has_the_ranks_that_its_agent_was_given(said: Said) -> None:
+    met = "".join(
+        f"[pod/llm-worker-{n}/pytorch] [default] Rendezvous complete for workers. Result: restart_count=0 group_rank={n}"
+        f" group_world_size=3 global_ranks=[{2 * n}, {2 * n + 1}] global_world_sizes=[6, 6]\n"
+        for n in range(3)
+    )
+    gone = "[pod/llm-worker-1/pytorch] W0909 14:41:10.2 1 torch/distributed/elastic/agent/server/api.py:719] Received Signals.SIGTERM death signal, shutting down workers\n"
+    assert said(met + gone + "[pod/llm-worker-0/pytorch] [rank0]: waiting\n").ranks == (2, 3)
+
+
+def test_who_did_not_join_is_named_where_the_others_said_where_they_are(said: Said) -> None:
+    here = "".join(f"rank {n}: init_process_group(nccl, env://) world_size=4 host=gx3{n}\n" for n in range(3))
+    why = "torch.distributed.DistStoreError: Timed out initializing process group in store based barrier on rank {}, for key: store_based_barrier_key:1 (world_size=4, num_workers_joined=3, timeout=0:30:00)"
+    assert said(here + trace(why.format(0)) + trace(why.format(2))).ranks == (3,)

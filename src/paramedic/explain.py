@@ -189,7 +189,7 @@ def _first_failure(run: Run, errors: Sequence[Finding], knowledge: Knowledge) ->
     """([the first failure, then rivals that cannot be told from it], the echoes)."""
     if not errors:
         return [], []
-    merged = sorted(_merged(_roots(errors)), key=_preference)
+    merged = sorted(_merged(_roots(_telling(errors))), key=_preference)
     first = _of_the_job(_earliest(merged), merged, knowledge)
     named = set(first.ranks)
     rest = [f for f in errors if f.rule != first.rule or not named.issuperset(f.ranks)]
@@ -258,6 +258,13 @@ def _as_ranks_said(run: Run, first: Finding, errors: Sequence[Finding]) -> Findi
     if not said and first.symptom in ("accelerator-fault", "host-out-of-memory", "native-crash"):
         said = missed(run, errors)
     return replace(first, ranks=tuple(sorted(said)), scope="rank") if said else first
+
+
+def _telling(errors: Sequence[Finding]) -> Sequence[Finding]:
+    """Without ends that say too little for a verdict, where somebody's words are enough for one."""
+    sure = [f for f in errors if f.confidence >= VERDICT_AT]
+    spoken = any(f.consequence != "always" and f.evidence[0].event.kind != "exit" for f in sure)
+    return [f for f in errors if f in sure or f.evidence[0].event.kind != "exit"] if spoken else errors
 
 
 def _roots(errors: Sequence[Finding]) -> list[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from paramedic.collect import processes, stacks
@@ -288,12 +288,27 @@ def _renamed(log: LogRead, rank: int | None) -> LogRead:
 
 
 def _with_global_ranks(reads: Sequence[Read]) -> list[LogRead]:
-    """torchrun names its folders after local ranks; where torch has named one rank of a node, the others follow."""
+    """torchrun names its folders after local ranks; where torch or its own table has named one rank of a node, the
+    others follow."""
     offsets: dict[str, set[int]] = {}
+    runs = {read.place.run for read in reads if read.place.run is not None and read.place.rank is not None}
+    for read in reads:
+        folder = read.log.source.id.rpartition("/")[0]
+        below = [run for run in runs if run.startswith(f"{folder}/")]
+        if len(below) == 1 and read.place.rank is None:
+            offsets.setdefault(below[0], set()).update(_of_table(read.log.events))
     for read in reads:
         if read.place.run is not None and read.place.rank is not None and read.log.rank_is_sure:
             offsets.setdefault(read.place.run, set()).add((read.log.source.rank or 0) - read.place.rank)
     return [_moved(read, offsets.get(read.place.run or "", set())) for read in reads]
+
+
+def _of_table(events: Sequence[Event]) -> Iterator[int]:
+    """How far the job's ranks are from the node's, by the rows that name both."""
+    for event in events:
+        local = event.fields.get("local_rank") if event.kind == "exit" else None
+        if event.rank is not None and isinstance(local, int):
+            yield event.rank - local
 
 
 def _moved(read: Read, offsets: set[int]) -> LogRead:

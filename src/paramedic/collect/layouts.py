@@ -296,7 +296,7 @@ class Prefixes:
         at = line.find("[rank", 0, _BURIED)
         if at >= 0 and (found := _TORCH.match(line, at)):  # behind a time, a pod, a host or a stream
             if by in ("tee", "launcher") and rank is not None:
-                self._learn_offset(by, stream, int(found[1]) - rank)
+                self.learn_offset(by, stream, int(found[1]) - rank)
             rank, by, line = int(found[1]), "torch", line[found.end() :]
         elif by in ("", "host") and (said := _said(head)) is not None:
             rank, by = said, "said"
@@ -369,7 +369,8 @@ class Prefixes:
             if host:
                 self.hosts[rank] = host
 
-    def _learn_offset(self, by: str, stream: str, offset: int) -> None:
+    def learn_offset(self, by: str, stream: str, offset: int) -> None:
+        """How far a node's own numbers are from the job's."""
         for key in {(by, ""), (by, stream)}:
             known = self._offsets.setdefault(key, set())
             if len(known) < _ENOUGH and len(self._offsets) < _MANY:

@@ -15,7 +15,7 @@ _RANK = (
 )
 _TOGETHER = (
     re.compile(rf"\bhost(?:name)?[=: ]{{1,2}}{_HOST}\b.{{0,40}}?{_RANK}", re.I),
-    re.compile(rf"{_RANK}.{{0,40}}?\b(?:on(?: (?:host|node))?|host(?:name)?[=:]|node(?:name)?[=:]) ?{_HOST}", re.I),
+    re.compile(rf"{_RANK}.{{0,80}}?\b(?:on(?: (?:host|node))?|host(?:name)?[=:]|node(?:name)?[=:]) ?{_HOST}", re.I),
 )
 _DEEPSPEED = re.compile(r"WORLD INFO DICT: \{(.{1,20000})\}")
 _SLOTS = re.compile(r"'([\w.-]{1,120})': \[([\d, ]{0,400})\]")
@@ -29,6 +29,9 @@ _NCCL_GPU = re.compile(
 _SMI_GPU = re.compile(
     r"\|? {0,6}(?P<index>\d{1,2})(?:,| {1,4}\S).{0,60}?\b[0-9A-Fa-f]{4,8}:(?P<bus>[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})\.0\b"
 )
+_MET = re.compile(r"\bglobal_ranks=\[([\d, ]{1,20000})\]")
+_BEFORE = re.compile(r"\[pod/([\w.-]{1,253})[/\]]|([A-Za-z0-9][\w.-]{0,100}): ")
+_OF_NAME = re.compile(r"\.(?:log|txt|out|err)\b")
 _SPEAKS_OF_NODES = re.compile(r"node|\bon\b|host|[A-Z]{4,}", re.I)
 
 
@@ -36,8 +39,9 @@ def roster(lines: Sequence[str], source: Source) -> Iterator[Fact]:
     """`host` of a rank each; `nodelist` is all hosts of a job in Slurm's order; `gpu` of a rank, as `host bus size`
     with the size of the group in which it has its number; `gpu index`, as `bus index`."""
     stated: set[tuple[str, str, int | None]] = set()
+    of_file = source.host or _OF_NAME.split(source.id.rsplit("/", 1)[-1], maxsplit=1)[0]
     for number, line in enumerate(lines, 1):
-        for name, value, rank in _said(line[:20_000]):
+        for name, value, rank in (*_met(line[:20_000], of_file), *_said(line[:20_000])):
             if (name, value, rank) not in stated and len(stated) < _MOST:
                 stated.add((name, value, rank))
                 yield Fact(name, value, source.id, number, rank)
@@ -47,6 +51,14 @@ def processes_on_a_node(lines: Sequence[str]) -> int:
     """What the launcher in a log was asked to start; 1 where nothing is said."""
     asked = {int(found[1]) for line in lines if "nproc" in line and (found := _PER_NODE.search(line[:4_000]))}
     return asked.pop() if len(asked) == 1 else 1
+
+
+def _met(line: str, of_file: str) -> Iterator[tuple[str, str, int | None]]:
+    """torchrun's agent on each node, once all have met: `global_ranks=[8, 9]`."""
+    if "global_ranks=[" in line and (found := _MET.search(line)) is not None:
+        where = _BEFORE.match(line)
+        host = (where[1] or where[2]) if where else of_file
+        yield from (("host", host, int(rank)) for rank in found[1].split(",")[:_MOST] if rank.strip())
 
 
 def _said(line: str) -> Iterator[tuple[str, str, int | None]]:

@@ -53,6 +53,10 @@ _LEAST, _MOST = 0.5, 0.88
 """Nobody has seen this message before, so never surer; but a rank did end with it."""
 
 
+_OF_PEERS = frozenset(["DistBackendError", "DistNetworkError", "DistStoreError"])
+"""What torch raises when it cannot reach or await the others, whatever stopped them."""
+
+
 def unrecognised(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     known = {(e.event.source, e.event.seq) for one in found for e in one.evidence}
     for event in run.events:
@@ -62,7 +66,8 @@ def unrecognised(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
         of_child = name == "CalledProcessError" and any(one.severity == "error" for one in found)
         if name not in _LAUNCHER and name not in _QUIET and not of_child:
             fields = {"exception": _last_exception(event)[:200], "where": own_frame(event)}
-            yield _read(rule, event, fields)
+            one = _read(rule, event, fields)
+            yield replace(one, consequence="possible") if name in _OF_PEERS else one
 
 
 def last_words(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

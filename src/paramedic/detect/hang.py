@@ -141,7 +141,8 @@ def absent(run: Run, waiting: Sequence[Finding]) -> Set[int]:
     heard |= {fact.rank for fact in run.facts if fact.name == "member"}
     missing = (frozenset(range(min(size, _MOST_RANKS))) if size else run.expected_ranks) - heard
     if size and joined is not None:
-        return missing if len(missing) == size - joined else frozenset()
+        named = missing - {fact.rank for fact in run.facts if fact.name == "host"}
+        return next((ranks for ranks in (missing, named) if len(ranks) == size - joined), frozenset())
     return missing if few(missing, heard - {None}) else frozenset()
 
 

@@ -20,6 +20,8 @@ _OF_SMI = re.compile(r"([0-9a-f]{2}:[0-9a-f]{2}) (\d{1,2})")
 _HEAD = 80  # so far into a line of progress a program names its host
 _NOT_THE_ONE = re.compile(r"\bON \S{1,120} CANCELLED")
 """Slurm names the first node of a job that it cancels, whichever it lost."""
+_OWN_END = re.compile(r"death signal|\bSIGTERM\b")
+"""An agent that is told to end speaks of itself."""
 _OF_NODES = ("worker-or-node-loss", "rendezvous-setup-failure")
 _OF_PROCESSES = ("accelerator-fault", "host-out-of-memory", "native-crash", "device-out-of-memory")
 _OF_FILES = (
@@ -71,7 +73,23 @@ def places(run: Run) -> Places:
     _by_their_own_words(run, hosts)
     _in_slurms_order(run, hosts)
     gpus = _gpus(run, hosts)
+    _last_block(run, hosts)
     return Places({host: frozenset(ranks) for host, ranks in hosts.items()}, pids, gpus)
+
+
+def _last_block(run: Run, hosts: dict[str, set[int]]) -> None:
+    """Of nodes with equally many ranks, all but one are known to have theirs: the last one has what is left."""
+    names = {short(host) for host in (*(e.host for e in run.events), *(s.host for s in run.sources)) if host} | {*hosts}
+    each, rest = divmod(run.world_size or 0, len(names) or 1)
+    unknown = [name for name in names if not hosts.get(name)]
+    if len(names) < 2 or len(unknown) != 1 or rest or each < 1:
+        return
+    blocks = {name: {rank // each for rank in ranks} for name, ranks in hosts.items() if ranks}
+    taken = {block for there in blocks.values() for block in there}
+    whole = any(rank % each == each - 1 for ranks in hosts.values() for rank in ranks)  # so that `each` is no guess
+    if whole and len(taken) == len(blocks) == len(names) - 1 and all(len(there) == 1 for there in blocks.values()):
+        for left in set(range(len(names))) - taken:
+            hosts[unknown[0]] = set(range(left * each, (left + 1) * each))
 
 
 def _gpus(run: Run, hosts: dict[str, set[int]]) -> dict[tuple[str, str], int]:
@@ -191,6 +209,8 @@ def _meant(one: Finding, event: Event, known: Places) -> str:
         if _NOT_THE_ONE.search(event.text):
             return ""
         said = {short(word) for word in _WORD.findall(event.text)} & known.ranks_on.keys()
+        if not said and event.host and _OWN_END.search(event.text):
+            return short(event.host)
         named = short(one.fields.get("host", ""))
         return named if named in known.ranks_on else next(iter(said)) if len(said) == 1 else ""
     if one.symptom not in _OF_FILES:
