@@ -626,3 +626,28 @@ def test_who_did_not_join_is_named_where_the_others_said_where_they_are(said: Sa
     here = "".join(f"rank {n}: init_process_group(nccl, env://) world_size=4 host=gx3{n}\n" for n in range(3))
     why = "torch.distributed.DistStoreError: Timed out initializing process group in store based barrier on rank {}, for key: store_based_barrier_key:1 (world_size=4, num_workers_joined=3, timeout=0:30:00)"
     assert said(here + trace(why.format(0)) + trace(why.format(2))).ranks == (3,)
+
+
+def test_who_says_that_its_own_communicator_was_aborted_leaves_the_first_traceback_to_the_rank_that_ended(
+    said: Said,
+) -> None:
+    aborted = "RuntimeError: NCCL communicator was aborted on rank {}.  Original reason for failure was: NCCL error: unhandled system error, NCCL version 2.10.3"
+    first = trace("ValueError: image 3 has no mask")
+    said_before = "INFO:root:rank 2 caught ValueError, exiting\n"
+    ended = "".join(
+        f"WARNING:torch.distributed.elastic.multiprocessing.api:Sending process {210 + n} closing signal SIGTERM\n"
+        for n in (0, 1, 3)
+    )
+    agent = "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: 1) local_rank: 2 (pid: 212) of binary: /usr/bin/python3\n"
+    others = "".join(trace(aborted.format(n)) for n in (0, 3, 1))
+    assert said("8 workers, 4 ranks\n" + first + said_before + others + ended + agent).ranks == (2,)
+
+
+def test_a_program_may_tag_its_lines_with_a_bare_R(said: Said) -> None:
+    text = "".join(
+        f"11/05 10:0{step}:10 [R{n}] Epoch [3][{step}00/12811] loss 4.9{n} data_time {0.67 if n == 2 else 0.005} total 1.281\n"
+        for step in range(1, 9)
+        for n in range(4)
+    )
+    verdict = said(text)
+    assert (verdict.symptom, verdict.ranks) == ("straggler-or-imbalance", (2,))

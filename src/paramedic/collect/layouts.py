@@ -166,8 +166,9 @@ _NCCL_SENDS = re.compile(
 _NCCL_RANK = re.compile(r"\brank (\d{1,6}) nranks (\d{1,6})\b")
 _SAID = re.compile(
     r"^[\d:.,TZ+/ -]{0,40}(?:\[[^\]\n]{1,80}\][ :]{0,2}|[A-Z]{4,8}[ :]{1,2}){0,4}"
-    r"\[(?:[Rr]ank|RANK|process|proc)[ :=#]{0,2}(\d{1,6})\]"
+    r"\[(?:[Rr]ank|RANK|process|proc|R)[ :=#]{0,2}(\d{1,6})\]"
 )
+_TAGS = ("[rank", "[R", "[proc")
 _IN_GROUP = re.compile(r"\[Rank (\d{1,6})\] (?=(?:NCCL )?[Ww]atchdog )(.{0,400})")
 """Torch before 2.2 wrote no `[rank3]:`; its watchdog names the rank in its process group, as all such jobs with one."""
 _MANY_GROUPS = re.compile(r"megatron|(?:model|tensor|pipeline|sequence|expert)[-_ ]?(?:model[-_ ])?parallel", re.I)
@@ -527,7 +528,7 @@ def snippet_ranks(header: str) -> list[int]:
 
 def _said(head: str) -> int | None:
     """`[2026-…] [INFO] [logging.py:96:log_dist] [Rank 0] …`: a program's own tag; a process group's rank is another."""
-    if "[rank" not in head and "[Rank" not in head and "[RANK" not in head and "[proc" not in head:
+    if not any(tag in head for tag in _TAGS):
         return None
     found = _SAID.match(head)
     return int(found[1]) if found and "ProcessGroup" not in head else None

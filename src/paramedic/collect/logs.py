@@ -140,6 +140,7 @@ class _Scan:
         self.traced: set[int | None] = set()
         self.last_traces: deque[_Made] = deque(maxlen=self.quota.traces)
         self.own = prefilter.numbers(LITERALS)
+        self.last_raised = "\n"
         lines = _head_lines(head)
         self.prefixes = Prefixes.of(lines[:400])
         for line in lines:
@@ -321,7 +322,7 @@ class _Scan:
         trace = Traceback.opened_by(peeled.text, self.line, peeled.by == "torch")
         before = line_before(line.block, line.start)
         header = None if before is None else self.prefixes.peel(plain(_decoded(before)))
-        if header and header.who == peeled.who:
+        if header and header.who == peeled.who and not self.last_raised.endswith(header.text.strip()):
             trace.header = header.text
         self.traces[peeled.who] = trace
         if trace.closed:
@@ -334,6 +335,7 @@ class _Scan:
     def _close_trace(self, who: Who) -> None:
         trace = self.traces.pop(who)
         trace.close()
+        self.last_raised = trace.text
         if trace.is_ignored or not (trace.frames or trace.exceptions):
             return
         by, rank, stream = who
@@ -341,11 +343,13 @@ class _Scan:
             if by in ("", "process"):
                 self._quoted(trace, ranks[:_MAX_OPEN])
             return
-        named = None if by or self.source.rank is not None else rank_in_header(trace.header)
+        named = None
+        if not by and self.source.rank is None:
+            named = next(
+                (n for n in (trace.own_rank, rank_in_header(trace.header), trace.child) if n is not None), None
+            )
         if (quoted := trace.quoted_rank) is not None:
             named = quoted
-        if named is None and not by and self.source.rank is None:
-            named = trace.child
         if named is not None:
             by, rank = "torch", named
         elif (

@@ -56,6 +56,9 @@ _RAISING = re.compile(
     r"""^(?:raise (?P<type>[A-Za-z_][\w.]{0,200})\(|assert\b[^"']{1,300}?, ?)\(?"""
     r"""[fFrR]{0,2}["']{1,3}(?P<message>[^"'\n].{3,400})"""
 )
+_OWN_RANK = re.compile(
+    r"(?:store based barrier on|communicator was aborted on|which did not receive grad for) rank:? (\d{1,6})\b"
+)
 _MARGIN = re.compile(r"^\s*(?:\| ?|\+[-+])")
 
 
@@ -136,6 +139,12 @@ class Traceback:
         if self.headless and (not self.types or self.types[-1].endswith("Warning")):
             return True  # somebody has printed where he stood
         return in_finaliser or self.header.startswith("Exception ignored in")
+
+    @property
+    def own_rank(self) -> int | None:
+        """Whose it is, where torch's message names the process that raises it."""
+        found = _OWN_RANK.search(self.text[-MAX_TEXT:])
+        return int(found[1]) if found else None
 
     @property
     def quoted_rank(self) -> int | None:
