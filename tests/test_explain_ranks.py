@@ -651,3 +651,23 @@ def test_a_program_may_tag_its_lines_with_a_bare_R(said: Said) -> None:
     )
     verdict = said(text)
     assert (verdict.symptom, verdict.ranks) == ("straggler-or-imbalance", (2,))
+
+
+def test_what_composers_launcher_prints_of_a_rank_is_that_ranks(said: Said) -> None:
+    def printed(rank: int, code: int, text: str) -> str:
+        head = f"Global rank {rank} (PID {310 + rank}) exited with code {code}\n"
+        return f"{head}----------Begin global rank {rank} STDERR----------\n{text}----------End global rank {rank} STDERR----------\n"
+
+    ended = trace("RuntimeError: DataLoader worker (pid 402) is killed by signal: Terminated. ")
+    text = "".join(printed(n, -15, ended) for n in range(3)) + printed(3, 1, trace("ValueError: image 7 is empty"))
+    assert said("[batch=1/4800]:\n" + text).ranks == (3,)
+
+
+def test_who_is_killed_when_slurm_ends_the_step_was_not_lost(said: Said) -> None:
+    out = "torch.distributed.DistBackendError: Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600009 milliseconds before timing out."
+    waits = "".join(f"{n}: [rank{n}]: {line}\n" for n in range(3) for line in trace(out).splitlines())
+    ends = "srun: error: n1: tasks 0-2: Aborted (core dumped)\n"
+    step = "slurmstepd: error: *** STEP 771204.0 ON n1 CANCELLED AT 2026-10-03T02:01:50 ***\n"
+    killed = "srun: error: n2: task 3: Killed\n"
+    assert said(f"0: step 1 loss 2\n{waits}{ends}{step}{killed}").symptom == "collective-hang"
+    assert said(f"0: step 1 loss 2\n{killed}{waits}{ends}{step}").symptom == "worker-or-node-loss"

@@ -99,3 +99,15 @@ def test_what_the_kernel_saw_long_before_the_last_step_did_not_end_the_job(judge
 def test_clocks_that_may_be_of_different_zones_excuse_nothing(judged: Judged) -> None:
     hours_off = steps("2026-03-17", "07:10:22", "07:11:00", "07:14:40")
     assert judged(dmesg_txt=KILLED, job_log=hours_off) is not None
+
+
+def test_a_thread_that_fails_after_the_end_takes_nothing_away(judged: Judged) -> None:
+    thread = (
+        "Exception in thread Thread-4 (_pin_memory_loop):\nTraceback (most recent call last):\n"
+        '  File "/usr/lib/python3.11/threading.py", line 1045, in _bootstrap_inner\n    self.run()\n'
+        '  File "/usr/lib/python3.11/multiprocessing/connection.py", line 508, in Client\n    answer_challenge(c, key)\n'
+        "EOFError\n"
+    )
+    ran = steps("2026-04-01", "01:30:00", "01:35:00", "03:10:00")
+    assert judged(console_log=ran + thread) is not None
+    assert judged(console_log=ran + "training finished\n" + thread) is None

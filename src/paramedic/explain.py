@@ -261,10 +261,16 @@ def _as_ranks_said(run: Run, first: Finding, errors: Sequence[Finding]) -> Findi
 
 
 def _telling(errors: Sequence[Finding]) -> Sequence[Finding]:
-    """Without ends that say too little for a verdict, where somebody's words are enough for one."""
+    """Without what says too little for a verdict, where somebody's words are enough for one: ends beside words, and
+    failures beside a sure one."""
     sure = [f for f in errors if f.confidence >= VERDICT_AT]
     spoken = any(f.consequence != "always" and f.evidence[0].event.kind != "exit" for f in sure)
-    return [f for f in errors if f in sure or f.evidence[0].event.kind != "exit"] if spoken else errors
+    failed = any(f.consequence == "never" for f in sure)
+    return [
+        f
+        for f in errors
+        if f in sure or not ((spoken and f.evidence[0].event.kind == "exit") or (failed and f.consequence == "never"))
+    ]
 
 
 def _roots(errors: Sequence[Finding]) -> list[Finding]:

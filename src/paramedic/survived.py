@@ -82,8 +82,14 @@ def _after_the_end(one: Finding, ends: Mapping[str, int]) -> str:
     if end is None or one.symptom in SILENT or event.kind not in ("line", "traceback", "complaint"):
         return ""
     if event.seq > end:
-        return f"training had ended at line {end}" if one.symptom == "worker-or-node-loss" else ""
+        harmless = one.symptom == "worker-or-node-loss" or _in_a_thread(event)
+        return f"training had ended at line {end}" if harmless else ""
     return f"training went on to its end at line {end}"
+
+
+def _in_a_thread(event: Event) -> bool:
+    """Beside the main thread: nothing ends by it."""
+    return any(frame.endswith(" in _bootstrap_inner") for frame in event.fields.get("frames", ()))
 
 
 class _Elsewhere:

@@ -13,6 +13,7 @@ _GROUP_FAILED = "will restart worker group"
 _GROUP_STARTS = "Attempting to start training worker group"
 _GROUP_AGAIN = "Restarting all workers and"
 _REQUEUED = "Requeued SLURM job"
+_BEGINS, _ENDS = "---Begin global rank ", "---End global rank "
 LITERALS = (
     "Root Cause (first observed failure)",
     "Failures:",
@@ -24,6 +25,9 @@ LITERALS = (
     " died with <Signals.",
     " crashed with exit code ",
     " exit with status code ",
+    " exited with code ",
+    _BEGINS,
+    _ENDS,
     _GROUP_FAILED,
     _GROUP_STARTS,
     _GROUP_AGAIN,
@@ -46,8 +50,12 @@ _LAUNCH = re.compile(
     r"Command '\[.{0,4000}?'--local[_-]rank=(\d{1,6})'.{0,8000}?\]' "
     r"(?:returned non-zero exit status (\d{1,3})|died with <Signals\.\w{1,20}: (\d{1,3})>)"
 )
-_HOROVOD = re.compile(r"^Process (\d{1,6}) exit with status code (\d{1,3})\.")
-_COMPOSER = re.compile(r"\bRank (\d{1,6}) crashed with exit code (-?\d{1,3})\b")
+_BY_RANK = (
+    re.compile(r"^Process (?P<rank>\d{1,6}) exit with status code (?P<code>\d{1,3})\."),  # Horovod
+    re.compile(r"\bRank (?P<rank>\d{1,6}) crashed with exit code (?P<code>-?\d{1,3})\b"),  # Composer
+    re.compile(r"\bGlobal rank (?P<rank>\d{1,6}) \(PID (?P<pid>\d{1,10})\) exited with code (?P<code>-?\d{1,3})\b"),
+)
+_SECTION = re.compile(r"-{3,20}(Begin|End) global rank (\d{1,6}) STD(?:OUT|ERR)-{3,20}")
 _MPIRUN = re.compile(r"process rank (\d{1,6}) with PID (\d{1,10}) on node ([\w.-]{1,100}) exited on signal (\d{1,3})\b")
 _SRUN = re.compile(
     r"srun: error: ([\w.-]{1,100}): tasks? ([\d,-]{1,2000}): (Killed|Aborted|Segmentation fault|Bus error|Terminated)"
@@ -182,13 +190,20 @@ def other_ends(text: str, number: int) -> list[Failure]:
     if "CalledProcessError: " in text and (found := _LAUNCH.search(text)) is not None:  # torch.distributed.launch
         code = int(found[2]) if found[2] else -int(found[3])
         return [Failure(None, int(found[1]), code, -1 - int(found[1]), line=number)]
-    if " with exit code " in text or " with status code " in text:
-        found = _COMPOSER.search(text) or _HOROVOD.search(text)
-        return [Failure(int(found[1]), int(found[1]), int(found[2]), -1 - int(found[1]), line=number)] if found else []
+    if " code " in text and (found := next((hit for p in _BY_RANK if (hit := p.search(text))), None)) is not None:
+        rank, pid = int(found["rank"]), int(found["pid"]) if "pid" in found.groupdict() else -1 - int(found["rank"])
+        return [Failure(rank, rank, int(found["code"]), pid, line=number)]
     if "srun: error: " in text and (found := _SRUN.search(text)) is not None:
         code = _SIGNALS[found[3]]
         return [Failure(task, 0, code, -1 - task, found[1], line=number, by_srun=True) for task in _tasks(found[2])]
     return []
+
+
+def section(text: str, current: int | None) -> int | None:
+    """Whose output Composer's launcher prints from this line on, when its processes have ended."""
+    if (_BEGINS not in text and _ENDS not in text) or (found := _SECTION.search(text)) is None:
+        return current
+    return int(found[2]) if found[1] == "Begin" else None
 
 
 def _tasks(text: str) -> list[int]:

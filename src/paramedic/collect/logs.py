@@ -19,7 +19,7 @@ from paramedic.collect.layouts import Peeled, Prefixes, Who, glued, may_be_wrapp
 from paramedic.collect.metrics import Meter
 from paramedic.collect.rosters import processes_on_a_node, roster
 from paramedic.collect.stacks import StackReader
-from paramedic.collect.tracebacks import Traceback, process_in, rank_in_header, rank_named
+from paramedic.collect.tracebacks import Traceback, process_in, rank_named
 from paramedic.model import Event, Fact, Skipped, Source
 from paramedic.prefilter import Prefilter
 from paramedic.redact import clipped, clipped_lines, may_hide_something, redact
@@ -141,6 +141,7 @@ class _Scan:
         self.last_traces: deque[_Made] = deque(maxlen=self.quota.traces)
         self.own = prefilter.numbers(LITERALS)
         self.last_raised = "\n"
+        self.section: int | None = None
         lines = _head_lines(head)
         self.prefixes = Prefixes.of(lines[:400])
         for line in lines:
@@ -190,6 +191,9 @@ class _Scan:
             return
         text = _decoded(line.raw)
         peeled = self.prefixes.peel(plain(text))
+        self.section = elastic.section(peeled.text, self.section)
+        if self.section is not None and not peeled.by:
+            peeled = peeled._replace(rank=self.section, by="launcher")
         while peeled.by == "torch" and (at := glued(peeled.text)) > 0:
             self._take_peeled(peeled._replace(text=peeled.text[:at]), line, text)
             peeled = self.prefixes.peel(peeled.text[at:])
@@ -322,8 +326,9 @@ class _Scan:
         trace = Traceback.opened_by(peeled.text, self.line, peeled.by == "torch")
         before = line_before(line.block, line.start)
         header = None if before is None else self.prefixes.peel(plain(_decoded(before)))
-        if header and header.who == peeled.who and not self.last_raised.endswith(header.text.strip()):
+        if header and header.who == peeled.who:
             trace.header = header.text
+            trace.announced = not self.last_raised.endswith(header.text.strip())
         self.traces[peeled.who] = trace
         if trace.closed:
             self._close_trace(peeled.who)
@@ -345,9 +350,7 @@ class _Scan:
             return
         named = None
         if not by and self.source.rank is None:
-            named = next(
-                (n for n in (trace.own_rank, rank_in_header(trace.header), trace.child) if n is not None), None
-            )
+            named = next((n for n in (trace.own_rank, trace.announced_rank, trace.child) if n is not None), None)
         if (quoted := trace.quoted_rank) is not None:
             named = quoted
         if named is not None:

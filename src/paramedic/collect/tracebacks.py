@@ -79,6 +79,8 @@ class Traceback:
     """The source lines of the last frames of the user's own code."""
     header: str = ""
     """The line before it, of the same process: `… ERROR rank 2 failed at step 12`."""
+    announced: bool = False
+    """The header is not the end of another traceback."""
     line: int = 0
     last_line: int = 0
     closed: bool = False
@@ -145,6 +147,11 @@ class Traceback:
         """Whose it is, where torch's message names the process that raises it."""
         found = _OWN_RANK.search(self.text[-MAX_TEXT:])
         return int(found[1]) if found else None
+
+    @property
+    def announced_rank(self) -> int | None:
+        """Only a line that announces the error speaks of the rank that has it; the end of another one does not."""
+        return rank_named(self.header) if self.announced and _ANNOUNCES.search(self.header) else None
 
     @property
     def quoted_rank(self) -> int | None:
@@ -394,11 +401,6 @@ def process_in(text: str) -> str:
     """`pid@ip` of the Ray actor that died, as Ray's message lists them."""
     found = dict(_ACTOR.findall(text)) if "class_name:" in text else {}
     return f"{found['pid']}@{found.get('ip', '')}" if found.get("pid", "").isdigit() else ""
-
-
-def rank_in_header(text: str) -> int | None:
-    """Only a line that announces the error speaks of the rank that has it."""
-    return rank_named(text) if _ANNOUNCES.search(text) else None
 
 
 def rank_named(text: str) -> int | None:

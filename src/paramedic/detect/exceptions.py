@@ -57,6 +57,10 @@ _OF_PEERS = frozenset(["DistBackendError", "DistNetworkError", "DistStoreError"]
 """What torch raises when it cannot reach or await the others, whatever stopped them."""
 
 
+_ENDED_BY_OTHERS = re.compile(r"\) is killed by signal: (?:Terminated|Interrupt)\b")
+"""A loader's worker that was asked to end, with its rank."""
+
+
 def unrecognised(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     known = {(e.event.source, e.event.seq) for one in found for e in one.evidence}
     for event in run.events:
@@ -67,6 +71,8 @@ def unrecognised(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
         if name not in _LAUNCHER and name not in _QUIET and not of_child:
             fields = {"exception": _last_exception(event)[:200], "where": own_frame(event)}
             one = _read(rule, event, fields)
+            if _ENDED_BY_OTHERS.search(event.text):
+                one = replace(one, consequence="always")
             yield replace(one, consequence="possible") if name in _OF_PEERS else one
 
 

@@ -25,6 +25,7 @@ _FROM_OUTSIDE = {
 }
 _CLOSED = re.compile(r"Sending process (\d{1,10}) closing signal |\bKilling subprocess (\d{1,10})\b")
 _FORCED = re.compile(r"Unable to shutdown process (\d{1,10}) via")
+_STEP_ENDED = re.compile(r"slurmstepd: error: \*\*\* (?:STEP|JOB) \S{1,40} ON \S{1,120} CANCELLED AT")
 _VICTIMS = ("communication-runtime-error", "collective-hang")
 _PAGE_NOT_THERE = 300.0
 _MISSED_BY_PEERS = 0.65
@@ -115,9 +116,24 @@ def _rank(event: Event) -> int | None:
 
 
 def _forced(run: Run) -> set[int]:
-    """Processes that did not end when the agent asked them to: the SIGKILL is its doing."""
+    """Processes that did not end when the agent asked them to, or that Slurm ended with the step after others had
+    failed: the SIGKILL is their doing."""
     texts = (e.text for e in run.events if e.kind == "line" and "shutdown process" in e.text)
-    return {int(hit[1]) for text in texts if (hit := _FORCED.search(text))}
+    asked = {int(hit[1]) for text in texts if (hit := _FORCED.search(text))}
+    return asked | _cancelled(run)
+
+
+def _cancelled(run: Run) -> set[int]:
+    first = {e.source: e.seq for e in reversed(run.events) if e.kind == "exit" and e.fields.get("by_srun")}
+    steps: dict[str, int] = {}
+    for event in run.events:
+        if event.kind == "line" and event.seq > first.get(event.source, event.seq) and _STEP_ENDED.search(event.text):
+            steps.setdefault(event.source, event.seq)
+    return {
+        event.fields["pid"]
+        for event in run.events
+        if event.kind == "exit" and event.fields.get("by_srun") and event.seq > steps.get(event.source, event.seq)
+    }
 
 
 def _ended(run: Run, rule: Rule, wanted: Callable[[Event], bool]) -> Iterator[Finding]:
