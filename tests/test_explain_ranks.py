@@ -671,3 +671,12 @@ def test_who_is_killed_when_slurm_ends_the_step_was_not_lost(said: Said) -> None
     killed = "srun: error: n2: task 3: Killed\n"
     assert said(f"0: step 1 loss 2\n{waits}{ends}{step}{killed}").symptom == "collective-hang"
     assert said(f"0: step 1 loss 2\n{killed}{waits}{ends}{step}").symptom == "worker-or-node-loss"
+
+
+def test_ranks_that_lost_a_peer_did_not_stay_away_from_the_collective(said: Said) -> None:
+    out = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600009 milliseconds before timing out."
+    waits = "".join(f"[rank{n}]:[E ProcessGroupNCCL.cpp:616] [Rank {n}] {out}\n" for n in range(6))
+    others = "".join(f"[rank{n}]: NCCL WARN Connection closed by remote peer 10.0.0.1<5012>\n" for n in (6, 7))
+    begun = "world size: 8\nstep 1 loss 2.0\nstep 2 loss 1.9\n"
+    assert said(begun + waits).ranks == (6, 7)
+    assert said(begun + waits + others).ranks == ()

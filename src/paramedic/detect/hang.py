@@ -50,6 +50,9 @@ class _Wait:
     event: Event
 
 
+_LOST = ("communication-runtime-error", "rendezvous-setup-failure")
+
+
 def rank_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Ranks that did not wait in the collective in which the others waited until their timeout."""
     expected = run.expected_ranks
@@ -64,6 +67,8 @@ def rank_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
             expected, {one.rank for one in waits if one.rank in waiting or one.place}, waiting
         )
         waiting -= missing
+        if _lost_others(missing, errors):
+            continue
         if few(missing, waiting) and (run.world_size or len(waiting) > 1 or missing <= {*run.ranks_seen}):
             yield _accusation(run, rule, events, missing, waiting)
         elif odd := _elsewhere(waits):
@@ -73,6 +78,12 @@ def rank_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
             accused = on_events(rule, [*theirs, *others][:4], sorted(odd), fields)
             at_the_end = all(one.at_the_end and not one.aside for one in waits if one.rank in odd)
             yield replace(accused, weights=_reasons(run, odd, elsewhere=True, at_the_end=at_the_end))
+
+
+def _lost_others(missing: Set[int], errors: Sequence[Finding]) -> bool:
+    """Most of them say that they lost a peer themselves: whoever stayed away, it was not they."""
+    lost = {r for one in errors if one.symptom in _LOST and "accused" not in one.fields for r in one.ranks}
+    return 2 * len(missing & lost) > len(missing) > 1
 
 
 def rank_lost(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

@@ -37,16 +37,27 @@ def match(run: Run, rules: Sequence[Rule], prefilter: Prefilter) -> list[Finding
             by_keyword[keyword].append(rule)
     rank_of_pid = places(run).rank_of_pid
     launched = names_processes(run.events)
+    begun = _training_begun(run)
     found = []
     for event, said in zip(events, literals, strict=True):
         candidates = {rule.id: rule for keyword in said for rule in by_keyword.get(keyword, ())}
         for rule in candidates.values():
             fields = fires(rule, event)
-            if fields is not None:
+            if fields is not None and not (rule.setup_only and event.seq > begun.get(event.source, event.seq)):
                 if launched and "srun: error: " in event.text:  # its tasks are the launchers, one on each node
                     fields.pop("accused", None)
                 found.append(finding(rule, event, fields, rank_of_pid))
     return found
+
+
+def _training_begun(run: Run) -> dict[str, int]:
+    """The first line in each source that shows training going on, as far as its end is known."""
+    begun: dict[str, int] = {}
+    for event in run.events:
+        at = event.fields.get("at") if event.kind == "progress" and not event.fields.get("stepless") else None
+        if at:
+            begun[event.source] = min(begun.get(event.source, at[0]), at[0])
+    return begun
 
 
 def fires(rule: Rule, event: Event) -> dict[str, str] | None:
