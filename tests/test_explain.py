@@ -324,3 +324,11 @@ def test_who_is_stopped_after_training_has_ended_has_lost_nothing(of) -> None:  
 def test_a_crash_after_training_has_ended_is_still_one(of) -> None:  # type: ignore[no-untyped-def]
     full = trace("OSError: [Errno 28] No space left on device")
     assert of(f"step 1 loss 1.1\nTraining complete.\n{full}\n").verdict is not None
+
+
+def test_a_sentence_about_nobody_gives_way_to_the_title() -> None:
+    rule = load().rules["COL041"]
+    one = Finding(
+        "COL041", "collective-hang", "error", "job", (), (), 0.8, "", (), fields={"waiting": "", "where": "a.py:1"}
+    )
+    assert summary(rule, one) == rule.title

@@ -128,6 +128,8 @@ def summary(rule: Rule, one: Finding) -> str:
         for many, single in _ONE_WAITS.items():
             sentence = sentence.replace(many, single)
     known = {**one.fields, "rank": listed(one.ranks) or "?"}
+    if not known.get("waiting", "?"):  # stacks of processes that nobody has numbered
+        del known["waiting"]
     for name, value in known.items():
         sentence = sentence.replace("{" + name + "}", value)
     return rule.title if any(f"{{{name}}}" in sentence for name in _placeholders(rule)) else sentence
