@@ -328,7 +328,6 @@ def test_a_crash_after_training_has_ended_is_still_one(of) -> None:  # type: ign
 
 def test_a_sentence_about_nobody_gives_way_to_the_title() -> None:
     rule = load().rules["COL041"]
-    one = Finding(
-        "COL041", "collective-hang", "error", "job", (), (), 0.8, "", (), fields={"waiting": "", "where": "a.py:1"}
-    )
+    fields = {"waiting": "", "where": "a.py:1"}
+    one = Finding(rule.id, rule.symptom, "error", "job", (), (), 0.8, rule.title, (), fields=fields)
     assert summary(rule, one) == rule.title

@@ -42,6 +42,7 @@ from paramedic.detect import (
     stacks,
     stragglers,
     training,
+    transport,
     versions,
     watched,
 )
@@ -95,6 +96,7 @@ RUN_DETECTORS: dict[str, Detector] = {
     "hang.rank_lost": hang.rank_lost,
     "hang.rank_left": hang.rank_left,
     "recovery.failed": recovery.failed,
+    "transport.sockets_beside_rdma": transport.sockets_beside_rdma,
     "stragglers.more_work": stragglers.more_work,
     "stragglers.same_work": stragglers.same_work,
     "stragglers.slow_input": stragglers.slow_input,

@@ -1,0 +1,58 @@
+"""What NCCL says it sends over, held against what the record shows the machines to have."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from paramedic.detect.match import on_events
+from paramedic.knowledge import Rule
+from paramedic.model import Event, Finding, Run
+
+_SOCKETS = re.compile(
+    r"^(?:\[[^\]\n]{1,60}\] ?)?([\w.-]{1,120}):\d{1,10}:\d{1,10} \[-?\d{1,3}\] NCCL INFO Using network Socket"
+)
+_BETWEEN = re.compile(r"\bvia NET/Socket/\d")
+_WHY = (
+    (re.compile(r"NCCL_IB_DISABLE(?: set by environment to|=) ?1\b"), "communication-backend-misconfiguration"),
+    (
+        re.compile(r"(?:Failed to open|cannot open) libibverbs|libibverbs\.so\S{0,8}: cannot open"),
+        "missing-or-misresolved-dependency",
+    ),
+    (re.compile(r"Could not find: ?libnccl-net"), "missing-or-misresolved-dependency"),
+)
+_FABRIC = re.compile(r"Link layer: InfiniBand|NET/IB : Using \[|NET/OFI Selected|[Pp]rovider is efa")
+_COMPARED = re.compile(r"\b(?:expected|baseline|should be|was|last week|before)\b\D{0,40}(\d[\d,.]{0,12})", re.I)
+_FIGURE = re.compile(r"(?<![\w.])\d{1,9}(?:\.\d{1,6})?(?=m?s\b|m?s/| |$)")
+_SLOWER = 3.0
+_NAMED = 20.0
+
+
+def sockets_beside_rdma(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Nodes talk over sockets, while some machine of the record has RDMA, or the program says how fast it should be."""
+    lines = [event for event in run.events if event.kind == "line"]
+    sockets = [event for event in lines if _SOCKETS.match(event.text)]
+    hosts = {hit[1] for event in sockets if (hit := _SOCKETS.match(event.text))}
+    between = [event for event in lines if _BETWEEN.search(event.text)]
+    if not (between or len(hosts) > 1) or any(one.severity == "error" for one in found):
+        return
+    fabric = next((event for event in lines if _FABRIC.search(event.text)), None) or _said_to_be_slow(run)
+    if fabric is None:
+        return
+    reasons = [(event, cause) for event in lines for pattern, cause in _WHY if pattern.search(event.text)]
+    events = [*(sockets or between)[:1], fabric, *(event for event, _ in reasons[:1])]
+    one = on_events(rule, events, ())
+    yield replace(one, weights={cause: _NAMED for _, cause in reasons[:1]})
+
+
+def _said_to_be_slow(run: Run) -> Event | None:
+    """A line of progress that names both what is and what should be, several times apart."""
+    for event in run.events:
+        if event.kind in ("progress", "last") and (compared := _COMPARED.search(event.text)):
+            expected = float(compared[1].replace(",", "").rstrip(".") or 0)
+            values = _FIGURE.findall(event.text[: compared.start()])
+            said = float(values[-1]) if values else 0.0
+            if expected > 0 and said > 0 and max(said / expected, expected / said) >= _SLOWER:
+                return event
+    return None
