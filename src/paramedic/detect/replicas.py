@@ -85,13 +85,24 @@ def gradients_not_averaged(run: Run, rule: Rule, found: Sequence[Finding]) -> It
     if not (are_replicas(run) or are_sharded(run)) or len(steps) < _PERSISTS or not steps[0].parameters_agree:
         return
     apart = [one for one in steps if not one.gradients_agree]
-    if len(apart) < _PERSISTS or any(one.parameters_agree for one in steps[1:]):
+    if len(apart) < _PERSISTS or any(one.parameters_agree for one in steps[1:]) or _take_turns(steps[1:]):
         return
     ranks = conducts(run)
     first = apart[0]
     who = odd_ones({rank: look.gradients for rank, look in first.looks.items()})
     fields = {"step": str(first.number), "how": _how(ranks, first), "place": _forward(ranks)}
     yield finding(rule, ranks, who, fields, _digests)
+
+
+def _take_turns(steps: Sequence[_Step]) -> bool:
+    """Now these ranks have the same parameters, now those: each averages them with another partner every time."""
+    alike = set()
+    for one in steps:
+        groups = defaultdict(list)
+        for rank, look in one.looks.items():
+            groups[look.parameters].append(rank)
+        alike.add(frozenset(tuple(members) for members in groups.values() if len(members) > 1))
+    return len(alike - {frozenset()}) > 1
 
 
 def _digests(one: Conduct) -> str:
