@@ -126,6 +126,7 @@ def _whole_length(value: Value, dataset: Value, batch: Value) -> bool:
         counted, by = one.attrs["left"], one.attrs["right"]
         of = counted.attrs.get("of")
         same = by is batch or (by.known and batch.known and by.const == batch.const)
+        same = same or (not by.known and by.name.startswith((".", "[")) and by.name == batch.name)
         if counted.has("len") and of is dataset and same:
             found = True
     return found
@@ -339,13 +340,13 @@ def _plain(node: ast.expr, index: str) -> str:
 
 def _agrees(module: Module, owner: ast.expr, source: ast.expr, sends: ast.Call) -> bool:
     """One is a table that is filled by the other's formula, or neither can be told."""
-    if not isinstance(source, ast.BinOp) and not isinstance(owner, ast.BinOp):
-        return True
     formula = source if isinstance(source, ast.BinOp) else owner
+    if not isinstance(formula, ast.BinOp):
+        return True
     mark = type(formula.op)
     for node in ast.walk(module.tree):
         if isinstance(node, ast.BinOp) and isinstance(node.op, mark) and node is not formula:
-            if mark is not ast.Mod or re.search(r"(?i)world|rank|size|W\b", text_of(node.right)):
+            if mark is not ast.Mod or re.search(r"(?i)world|rank|size", text_of(node.right)):
                 return not _inside(sends, node)
     return False
 

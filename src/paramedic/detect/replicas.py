@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from paramedic.detect import boxes
 from paramedic.detect.conduct import (
     Conduct,
     Look,
@@ -165,7 +166,15 @@ def started_unlike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[F
     unlike = sum(len(set(one)) > 1 for one in each)
     who = odd_ones({rank: look.parameters for rank, look in first.looks.items()})
     count = f"{unlike} of {len(each)}" if unlike < len(each) else f"all {len(each)}"
-    yield finding(rule, conducts(run), who, {"step": str(first.number), "count": count}, _digests)
+    one = finding(rule, conducts(run), who, {"step": str(first.number), "count": count}, _digests)
+    if unlike < len(each) and _exchanges_rows(run):  # experts of their own: not replicas, and averaged as if they were
+        one = replace(one, symptom=load_taxonomy().symptom("silent-wrong-result"), ranks=())
+    yield one
+
+
+def _exchanges_rows(run: Run) -> bool:
+    """Each rank sends rows to others on the way to the loss, as experts do that are dealt out."""
+    return any(call.op.startswith("all_to_all") for calls in boxes.calls_of(run).values() for call in calls)
 
 
 def stepped_unlike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

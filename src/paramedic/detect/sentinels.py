@@ -47,9 +47,9 @@ def replicas_differ(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[
     odd = sorted(rank for rank, digest in last.items() if digest != usual) if votes > len(last) / 2 else []
     events = [ranks[rank].event for rank in (odd or sorted(last))[:3]]
     fields = {"step": str(step), "before": str(max(agreed)) if agreed else "none", "accused": ", ".join(map(str, odd))}
-    one = on_events(rule, events, odd, {name: value for name, value in fields.items() if value})
+    differs = on_events(rule, events, odd, {name: value for name, value in fields.items() if value})
     seen = conducts(run).values()
-    yield replace(one, severity="warning") if seen and all(map(_meets_again, seen)) else one
+    yield replace(differs, severity="warning") if seen and all(map(_meets_again, seen)) else differs
 
 
 def _meets_again(one: Conduct) -> bool:
