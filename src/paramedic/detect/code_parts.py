@@ -368,7 +368,7 @@ def one_checkpoint_for_all(flow: Flow, module: Module) -> Iterator[Hit]:
     whole = []
     for cls, node in found:
         stack = _stack_in(flow, module, cls, node)
-        if stack is not None:
+        if stack is not None and _is_only_one(flow, module, cls):
             whole.append((node, stack))
     others = [(cls, node) for cls, node in found if all(node is not one for one, _ in whole)]
     if len(whole) == 1 and all(
@@ -399,6 +399,21 @@ def _stack_in(flow: Flow, module: Module, cls: ast.ClassDef, call: ast.Call) -> 
             if inner is not None and forward is not None and _goes_through_layers(forward, inner[1]):
                 return inner[1]
     return None
+
+
+def _is_only_one(flow: Flow, module: Module, cls: ast.ClassDef) -> bool:
+    """One model with one stack: of several stacks or stages, each checkpoint leaves the others' activations out."""
+    made = [node.value for node in ast.walk(cls) if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)]
+    inner = [flow.program.class_of(dotted(one.func), module) for one in made]
+    stacks = [one for one in inner if one and (f := _method(one[1], "forward")) and _goes_through_layers(f, one[1])]
+    lists = re.findall(r"\bModuleList\(|\bSequential\(\*", text_of(cls))
+    repeats = (ast.For, ast.While, ast.ListComp, ast.GeneratorExp, ast.DictComp)
+    for one in flow.nodes:
+        calls = [node for node in ast.walk(one.tree) if isinstance(node, ast.Call) and dotted(node.func) == cls.name]
+        loops = [node for node in ast.walk(one.tree) if isinstance(node, repeats)]
+        if len(calls) > 1 or any(_inside(loop, call) for loop in loops for call in calls):
+            return False
+    return len(stacks) == 1 and not lists
 
 
 def _method(cls: ast.ClassDef, name: str) -> Function | None:
