@@ -134,7 +134,8 @@ def _brought_together(flow: Flow, save: Op) -> bool:
         one for one in flow.calls(*_GATHERS) if one.index < save.index and one.stack == save.stack[: len(one.stack)]
     ]
     near = [one for one in gathers if one.stack == save.stack and (not save.stack or one.loops[:1] == save.loops[:1])]
-    others = [one for one in flow.calls("save", "save_file") if one is not save and not one.label]
+    written = [one for one in flow.calls("save", "save_file") if one.name.startswith(("torch.", "safetensors"))]
+    others = [one for one in written if one is not save and not one.label]
     named = flow.mentions(r"(?i)(?:gather|full|merge|consolidate|unshard)\w*state|state\w*(?:gather|full|merge)")
     return bool(near or others or named)
 
