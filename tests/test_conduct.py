@@ -161,6 +161,69 @@ def test_a_state_left_in_the_checkpoint_is_found(tmp_path: Path) -> None:
     assert "CKPT410" in findings(watched(tmp_path, "moments"))
 
 
+def _parted(folder: Path, conduct: dict[str, Any]) -> Path:
+    """Two replicas that are the same until step 16, and not at the steps that were looked at later."""
+    (folder / "ranks").mkdir(parents=True)
+    steps = (2, 4, 8, 16, 32, 64)
+    for rank in range(2):
+        digests = [
+            {"what": "agreement", "step": step, "digest": f"{step}-{rank if step > 16 else 0}", "of": 2}
+            for step in steps
+        ]
+        said = {"paramedic_watch": 1, "rank": rank, "world_size": 2, "host": "a", "pid": 100 + rank, "stage": "ended",
+                "steps": 100, "ticks": 900, "groups": [{"name": "0", "desc": "default_pg", "ranks": [0, 1]}],
+                "now": {"phase": "other", "said": "", "for_s": 0.1}, "digests": digests,
+                "conduct": conduct}  # fmt: skip
+        (folder / "ranks" / f"rank-{rank}.watch.json").write_text(json.dumps(said))
+    job = {"paramedic_job": 1, "host": "a", "exit": 0, "suspected": None, "ranks": {}}
+    (folder / "ranks" / "job.watch.json").write_text(json.dumps(job))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("conduct", "verdict"),
+    [
+        ({"orders": {"fzbrs": 80, "rfzbrs": 20}, "hook": "torch.post_localSGD_hook.post_localSGD_hook"}, None),
+        ({"orders": {"fzbrs": 100}, "hook": "torch.post_localSGD_hook.post_localSGD_hook"}, "NUM019"),
+        ({"orders": {"fzbs": 80, "rfzbs": 20}, "moved": [0, 0, 0, 1]}, "NUM019"),
+        ({"orders": {"fzbs": 100}}, "NUM019"),
+    ],
+)
+def test_replicas_may_part_between_two_averages_of_their_weights(
+    conduct: dict[str, Any], verdict: str | None, tmp_path: Path
+) -> None:
+    folder = _parted(tmp_path / "run", conduct)
+    report = examine(read([str(folder)], PREFILTER), KNOWLEDGE, PREFILTER, Options())
+    assert (report.verdict.rule if report.verdict else None) == verdict
+    assert "NUM019" in {one.rule for one in report.findings}
+
+
+INSIDE = """
+import torch, torch.distributed as dist
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.nn.parallel import DistributedDataParallel as DDP
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = DDP(torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 1)))
+adam = ZeroRedundancyOptimizer(model.parameters(), optimizer_class=torch.optim.Adam, lr=0.01)
+chance = torch.Generator().manual_seed(dist.get_rank())
+for _ in range(24):
+    loss = model(torch.randn(4, 8, generator=chance)).square().mean()
+    adam.zero_grad()
+    loss.backward()
+    adam.step()
+dist.destroy_process_group()
+"""
+
+
+def test_an_optimizer_inside_another_has_no_gradients_of_anothers_loss(tmp_path: Path) -> None:
+    program = tmp_path / "inside.py"
+    program.write_text(INSIDE)
+    folder = watched(tmp_path, program=program)
+    assert not findings(folder) & {"NUM424", "PERF414"}
+    assert not any("foreign" in one for one in state(folder)["conduct"]["optimizers"])
+
+
 def test_a_traceback_does_not_show_our_hooks() -> None:
     ours = str(Path(hooks.__file__).parent / "hooks.py")
     hook: dict[str, Any] = {}

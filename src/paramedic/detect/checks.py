@@ -13,6 +13,7 @@ from paramedic.detect import (
     code_frameworks,
     code_gradients,
     code_memory,
+    code_parts,
     code_replicas,
     code_speed,
     code_upkeep,
@@ -49,6 +50,7 @@ _ROOMS: tuple[ModuleType, ...] = (
     code_speed,
     code_upkeep,
     code_averages,
+    code_parts,
     code_checkpoints,
     code_frameworks,
 )

@@ -345,6 +345,52 @@ def pipeline_gradients_unscaled(flow: Flow) -> Iterator[Hit]:
                 yield hit(op)
 
 
+@every_program(*_SCHEDULES)
+def pipeline_loss_divided(flow: Flow) -> Iterator[Hit]:
+    """The schedule divides the gradients by the number of micro-batches itself, unless it is told not to."""
+    for op in flow.calls(*_SCHEDULES):
+        scale, count, loss = op.argument("scale_grads"), op.argument("n_microbatches", 1), op.argument("loss_fn", 2)
+        if loss is None or count is None or (scale is not None and scale.const is not True) or "**" in op.keywords:
+            continue
+        if not op.name.startswith("torch.") or not isinstance(op.node, ast.Call) or count.number() == 1:
+            continue
+        given = [*op.node.args[1:2], *(key.value for key in op.node.keywords if key.arg == "n_microbatches")]
+        if given and _divides_by(loss.node, text_of(given[0]).rsplit(".", 1)[-1], count.number()):
+            yield hit(op, name=text_of(given[0]))
+
+
+def _divides_by(node: ast.AST | None, name: str, number: float | None) -> bool:
+    """A function, or a lambda, that gives its loss divided by that."""
+    if isinstance(node, ast.Lambda):
+        given: list[ast.expr | None] = [node.body]
+    elif isinstance(node, Function):
+        given = [part.value for part in ast.walk(node) if isinstance(part, ast.Return)]
+        kept = {text_of(one) for one in given}
+        given += [
+            part.value for part in ast.walk(node) if isinstance(part, ast.Assign) and text_of(part.targets[0]) in kept
+        ]
+    else:
+        return False
+    for one in given:
+        if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Div):
+            same = text_of(one.right).rsplit(".", 1)[-1] == name and not name.isdigit()
+            if same or (number is not None and isinstance(one.right, ast.Constant) and one.right.value == number):
+                return True
+    return False
+
+
+@every_distributed_program("PostLocalSGDState")
+def averaged_too_late(flow: Flow) -> Iterator[Hit]:
+    """From one step on gradients stay on their ranks, and weights are averaged only from a later one on."""
+    for state in flow.calls("PostLocalSGDState"):
+        start = state.argument("start_localSGD_iter", 2)
+        for op in flow.calls("PeriodicModelAverager", "HierarchicalModelAverager"):
+            later = op.argument("warmup_steps", 1)
+            begins, ends = (one.number() if one is not None else None for one in (start, later))
+            if begins is not None and ends is not None and begins < ends:
+                yield hit(op, state, begins=int(begins), ends=int(ends))
+
+
 @every_distributed_program("DistributedSampler")
 def sampler_of_one_node(flow: Flow) -> Iterator[Hit]:
     """Data shared among the ranks of a node, by a program that knows of all ranks."""

@@ -102,6 +102,45 @@ def part_saved_as_whole(flow: Flow) -> Iterator[Hit]:
             continue
         if given.has("local part") or any(one.has("local part") for one in given.attrs.values()):
             yield hit(op)
+            continue
+        states = [one for one in (given, *given.attrs.values()) if one.kind == "state"]
+        models = [one.attrs["of"] for one in states if "of" in one.attrs and not one.attrs["of"].wrap]
+        trained = [one.loss.root for one in backwards(flow)]
+        cut = [one for one in flow.calls("Parameter") if one.args and _cut_by_rank(one.args[0])]
+        if (
+            cut
+            and any(one.kind == "model" and one.base in trained for one in models)
+            and not _brought_together(flow, op)
+        ):
+            yield hit(op, cut[0])
+
+
+def _cut_by_rank(value: Value, depth: int = 0) -> bool:
+    """`full[rank * rows : (rank + 1) * rows].clone()`, or one of several chunks."""
+    by, made = value.attrs.get("by"), value.made
+    if by is not None and by.has("rank") and not value.attrs["sliced"].has("rank"):
+        return True
+    if made is None or depth > 4:
+        return False
+    if made.last == "narrow" and any(one.has("rank") for one in made.args):
+        return True
+    same = made.last in ("clone", "contiguous", "detach", "to", "float", "t", "copy")
+    return same and made.of is not None and _cut_by_rank(made.of, depth + 1)
+
+
+def _brought_together(flow: Flow, save: Op) -> bool:
+    """The function that saves gathers before, or every rank writes what it has."""
+    gathers = [
+        one for one in flow.calls(*_GATHERS) if one.index < save.index and one.stack == save.stack[: len(one.stack)]
+    ]
+    near = [one for one in gathers if one.stack == save.stack and (not save.stack or one.loops[:1] == save.loops[:1])]
+    written = [one for one in flow.calls("save", "save_file") if one.name.startswith(("torch.", "safetensors"))]
+    others = [one for one in written if one is not save and not one.label]
+    named = flow.mentions(r"(?i)(?:gather|full|merge|consolidate|unshard)\w*state|state\w*(?:gather|full|merge)")
+    return bool(near or others or named)
+
+
+_GATHERS = ("all_gather", "gather", "all_gather_into_tensor", "all_gather_object", "gather_object", "send", "recv")
 
 
 @every_distributed_program("named_parameters", "state_dict")

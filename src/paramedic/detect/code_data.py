@@ -125,12 +125,12 @@ def same_draw_on_every_rank(flow: Flow) -> Iterator[Hit]:
     loops = training_loops(flow)
     for op in forwards(flow):
         inside = [loop for loop in loops if op.within(loop)]
-        if not inside or op.no_grad or not op.args:
+        if not inside or op.no_grad or not op.args or op.label:
             continue
         tags = frozenset(tag for value in op.args for tag in value.tags)
         if "random" not in tags or tags & {"rank", "unseeded", "data", "shard", "epoch"}:
             continue
-        draws = [one for one in _draws(flow) if any(one.within(loop) for loop in inside)]
+        draws = [one for one in _draws(flow) if any(one.within(loop) for loop in inside) and not one.label]
         chosen = any(one.args[0].has("random") and not one.args[0].has("rank") for one in flow.of_kind("slice"))
         if draws:
             found = hit(draws[0], op)

@@ -352,7 +352,9 @@ def _is_cut(value: Value, joined: Value, dataset: Value | None) -> bool:
         return False
     length = (by.items or [Value()])[0]
     counted = length.attrs.get("of", Value())
-    whole = length.has("len") and (counted is dataset or counted.kind == "dataset" or counted.name == ".dataset")
+    columns = dataset.attrs.get("tensors", Value()).items or [] if dataset is not None else []
+    known = counted is dataset or counted.kind == "dataset" or any(counted is one for one in columns)
+    whole = length.has("len") and (known or counted.name == ".dataset")
     return whole and _has_rows(value.attrs["sliced"], joined)
 
 

@@ -335,6 +335,16 @@ def _times_rank(value: Value) -> bool:
 
 
 def _sorted_before(flow: Flow, op: Op) -> bool:
+    pieces = op.of.element if op.of is not None and isinstance(op.of.node, ast.ListComp) else None
+    if pieces is not None and (whole := pieces.attrs.get("sliced")) is not None and not pieces.attrs["by"].has("rank"):
+        if any(one.args and one.args[0] is op.of for one in flow.calls("shuffle") if one.index < op.index):
+            return False
+        made = whole.made  # batches of neighbours
+        if made is not None and made.last == "sorted":
+            return bool(re.search(r"len|size|length|numel", text_of(made.node)))
+        return any(
+            one.of is whole and re.search(r"len|size|length|numel", text_of(one.node)) for one in flow.calls("sort")
+        )
     for one in flow.ops[: op.index]:
         if one.last == "sort" and one.of is op.of and re.search(r"len|size|length|numel", text_of(one.node)):
             return True

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from paramedic.detect.every import every_distributed_program, every_file, every_program
 from paramedic.detect.flow import Flow
-from paramedic.detect.loops import at, backwards, conditional, event_of, hit, training_loops
+from paramedic.detect.loops import at, backwards, conditional, event_of, function_around, hit, training_loops
 from paramedic.detect.program import Function, Module, dotted, text_of
 from paramedic.detect.setup import Hit
 from paramedic.detect.values import Op, Value
@@ -74,10 +74,26 @@ def latest_by_name(flow: Flow, module: Module) -> Iterator[Hit]:
     prefixes = _unpadded(flow) if flow.has("load") else set()
     if not prefixes:
         return
-    yield from _last_of(module, module.tree, prefixes)
+    helpers = _lists_in_order(module)
+    yield from _last_of(module, module.tree, prefixes, helpers)
     for function in module.statements:
         if isinstance(function, Function):
-            yield from _last_of(module, function, prefixes)
+            yield from _last_of(module, function, prefixes, helpers)
+
+
+def _lists_in_order(module: Module) -> dict[str, str]:
+    """Functions and methods that give a sorted list of files, by name: what they give."""
+    found = {}
+    for function in module.statements:
+        given = [part for part in ast.walk(function) if isinstance(part, ast.Return)] if _is_function(function) else []
+        text = text_of(given[0].value) if len(given) == 1 else ""
+        if text.startswith("sorted(") and re.search(r"glob\(|listdir\(|iterdir\(", text) and "key=" not in text:
+            found[getattr(function, "name", "")] = text
+    return found
+
+
+def _is_function(node: ast.AST) -> bool:
+    return isinstance(node, Function)
 
 
 def _unpadded(flow: Flow) -> set[str]:
@@ -101,11 +117,11 @@ def _unpadded(flow: Flow) -> set[str]:
     return found
 
 
-def _last_of(module: Module, function: ast.AST, prefixes: set[str]) -> Iterator[Hit]:
+def _last_of(module: Module, function: ast.AST, prefixes: set[str], helpers: dict[str, str]) -> Iterator[Hit]:
     listed: dict[str, str] = {}
     for node in ast.walk(function):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            text = text_of(node.value)
+            text = _given_by(node.value, helpers)
             if re.search(r"glob\(|listdir\(|iterdir\(", text) and "key=" not in text:
                 listed[node.targets[0].id] = text
     sorts = {
@@ -125,6 +141,9 @@ def _last_of(module: Module, function: ast.AST, prefixes: set[str]) -> Iterator[
             and not any(keyword.arg == "key" for keyword in node.value.keywords)
         ):
             given = text_of(node.value.args[0]) if node.value.args else ""
+        elif isinstance(node, ast.Subscript) and text_of(node.slice) == "-1" and isinstance(node.value, ast.Call):
+            given = _given_by(node.value, helpers)
+            given = given if given.startswith("sorted(") and "key=" not in given else ""
         elif isinstance(node, ast.Subscript) and text_of(node.slice) == "-1" and isinstance(node.value, ast.Name):
             held = listed.get(node.value.id, "")
             given = held if held.startswith("sorted(") or node.value.id in sorts else ""
@@ -137,6 +156,12 @@ def _last_of(module: Module, function: ast.AST, prefixes: set[str]) -> Iterator[
         known = pattern is None and re.search(r"(?i)ckpt|checkpoint|snapshot|save|weight", text)
         if known or (pattern is not None and any(_fits(prefix, pattern[1]) for prefix in prefixes)):
             yield at(module, node)
+
+
+def _given_by(node: ast.expr, helpers: dict[str, str]) -> str:
+    """The expression, or what the function gives that it calls."""
+    called = dotted(node.func).rsplit(".", 1)[-1] if isinstance(node, ast.Call) else ""
+    return helpers.get(called) or text_of(node)
 
 
 def _keyed(node: ast.Call) -> bool:
@@ -194,6 +219,39 @@ def _averages(flow: Flow) -> bool:
 
 def _could_be(op: Op, copy: Value) -> bool:
     return op.of is not None and op.of.base is copy.base
+
+
+@every_program("deepcopy", "AveragedModel")
+def average_without_buffers(flow: Flow) -> Iterator[Hit]:
+    """The average takes up parameters alone: its batch norms keep the statistics that they began with."""
+    if flow.mentions(r"update_bn|use_buffers|buffers\(|running_(?:mean|var)|track_running_stats=False"):
+        return
+    loops = training_loops(flow)
+    for copy in flow.calls("deepcopy", "AveragedModel"):
+        model = copy.args[0] if copy.args else None
+        if model is None or model.kind != "model" or not _has_batch_norm(model):
+            continue
+        average = copy.result.base
+        updates = [op for op in flow.calls(*_UPDATES) if any(op.within(one) for one in loops) and _of(op, average)]
+        judged = [op for op in flow.calls("eval") if op.of is not None and op.of.base is average]
+        if not updates or not judged or any("state_dict" in text_of(function_around(op)) for op in updates):
+            continue
+        yield hit(updates[0], copy)
+
+
+_UPDATES = ("lerp_", "mul_", "copy_", "update_parameters", "lerp")
+
+
+def _of(op: Op, average: Value) -> bool:
+    """It changes that model's parameters."""
+    return op.of is not None and (
+        (op.of.kind == "params" and op.of.root is average) or (op.last == "update_parameters" and op.of.base is average)
+    )
+
+
+def _has_batch_norm(model: Value) -> bool:
+    tags = model.tags | model.base.tags
+    return any(tag.startswith(("part:BatchNorm", "part:SyncBatchNorm")) for tag in tags)
 
 
 @every_distributed_program("fully_shard", "FullyShardedDataParallel")

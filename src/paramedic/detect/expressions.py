@@ -392,6 +392,8 @@ class Expressions(Libraries):
             return self._instance(callee, tuple(args), keywords, node)
         if callee.kind == "model":
             return self._forward(op, callee, every)
+        if callee.kind == "instance" and (method := self._method(callee, "__call__")) is not None:
+            return self._run(method, (callee, *args), keywords, node)
         for one in every:
             if (
                 one.kind in ("function", "method")

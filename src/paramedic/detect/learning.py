@@ -226,7 +226,7 @@ def foreign_gradients(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterato
     ranks = conducts(run)
     for one in ranks.values():
         optimizers = items(one.raw.get("optimizers"))
-        counts = [natural(row.get("foreign")) for row in optimizers]
+        counts = [natural(row.get("foreign")) if row.get("rates") else 0 for row in optimizers]  # else: inside another
         if not counts or max(counts) < _LOOKS or by_engine(ranks):
             return
     if ranks:

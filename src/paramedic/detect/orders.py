@@ -126,6 +126,9 @@ def moved_again(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Find
         return
     elements = {rank: max((look.elements for look in one.looks.values()), default=0) for rank, one in ranks.items()}
     moved = {rank: min(numbers(one.raw.get("moved"))[1:], default=0) for rank, one in ranks.items()}
+    for rank, seen in ranks.items():
+        if seen.raw.get("hook") or as_dict(seen.raw.get("spread")).get("ZeroRedundancyOptimizer"):
+            moved[rank] -= elements[rank]  # a hook does what DDP would do; owners send what they have stepped
     if ranks and all(elements[rank] and moved[rank] >= _AS_MUCH * elements[rank] for rank in ranks):
         share = min(map(_share_of_collectives, ranks.values()))
         times = f"{min(moved[rank] / elements[rank] for rank in ranks):.1f}"

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from paramedic.detect import boxes
 from paramedic.detect.conduct import (
     Conduct,
     Look,
@@ -85,13 +86,24 @@ def gradients_not_averaged(run: Run, rule: Rule, found: Sequence[Finding]) -> It
     if not (are_replicas(run) or are_sharded(run)) or len(steps) < _PERSISTS or not steps[0].parameters_agree:
         return
     apart = [one for one in steps if not one.gradients_agree]
-    if len(apart) < _PERSISTS or any(one.parameters_agree for one in steps[1:]):
+    if len(apart) < _PERSISTS or any(one.parameters_agree for one in steps[1:]) or _take_turns(steps[1:]):
         return
     ranks = conducts(run)
     first = apart[0]
     who = odd_ones({rank: look.gradients for rank, look in first.looks.items()})
     fields = {"step": str(first.number), "how": _how(ranks, first), "place": _forward(ranks)}
     yield finding(rule, ranks, who, fields, _digests)
+
+
+def _take_turns(steps: Sequence[_Step]) -> bool:
+    """Now these ranks have the same parameters, now those: each averages them with another partner every time."""
+    alike = set()
+    for one in steps:
+        groups = defaultdict(list)
+        for rank, look in one.looks.items():
+            groups[look.parameters].append(rank)
+        alike.add(frozenset(tuple(members) for members in groups.values() if len(members) > 1))
+    return len(alike - {frozenset()}) > 1
 
 
 def _digests(one: Conduct) -> str:
@@ -154,7 +166,15 @@ def started_unlike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[F
     unlike = sum(len(set(one)) > 1 for one in each)
     who = odd_ones({rank: look.parameters for rank, look in first.looks.items()})
     count = f"{unlike} of {len(each)}" if unlike < len(each) else f"all {len(each)}"
-    yield finding(rule, conducts(run), who, {"step": str(first.number), "count": count}, _digests)
+    one = finding(rule, conducts(run), who, {"step": str(first.number), "count": count}, _digests)
+    if unlike < len(each) and _exchanges_rows(run):  # experts of their own: not replicas, and averaged as if they were
+        one = replace(one, symptom=load_taxonomy().symptom("silent-wrong-result"), ranks=())
+    yield one
+
+
+def _exchanges_rows(run: Run) -> bool:
+    """Each rank sends rows to others on the way to the loss, as experts do that are dealt out."""
+    return any(call.op.startswith("all_to_all") for calls in boxes.calls_of(run).values() for call in calls)
 
 
 def stepped_unlike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

@@ -3,6 +3,7 @@ grows."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -11,13 +12,13 @@ from statistics import median
 from typing import Any
 
 from paramedic.detect.calls import natural
-from paramedic.detect.conduct import conducts, ran_out_of_data
+from paramedic.detect.conduct import Conduct, conducts, numbers, ran_out_of_data
 from paramedic.detect.match import on_events
 from paramedic.detect.watched import said_by, seen_ranks, watcher_of
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 
-_PERSISTS = 2
+_PERSISTS, _MOST = 2, 0.9
 _POINTS, _ENOUGH_POINTS = 5, 12
 _GROWTH, _CLEAR_GROWTH = 0.10, 0.20
 """Of what the rank began with. What is clear is seen in few points, too, and is a verdict."""
@@ -46,7 +47,20 @@ def replicas_differ(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[
     odd = sorted(rank for rank, digest in last.items() if digest != usual) if votes > len(last) / 2 else []
     events = [ranks[rank].event for rank in (odd or sorted(last))[:3]]
     fields = {"step": str(step), "before": str(max(agreed)) if agreed else "none", "accused": ", ".join(map(str, odd))}
-    yield on_events(rule, events, odd, {name: value for name, value in fields.items() if value})
+    differs = on_events(rule, events, odd, {name: value for name, value in fields.items() if value})
+    seen = conducts(run).values()
+    yield replace(differs, severity="warning") if seen and all(map(_meets_again, seen)) else differs
+
+
+def _meets_again(one: Conduct) -> bool:
+    """Its replicas may part between two averages of their weights: it goes on alone by a hook that is made for this,
+    or sends the whole model now and then; and after some steps something is sent before the next begins."""
+    meetings = sum(count for order, count in one.orders.items() if re.match(r"[^fnbs]*r", order))
+    elements = max((look.elements for look in one.looks.values()), default=0)
+    moved = numbers(one.raw.get("moved"))[1:]
+    usual = min(moved, default=0)
+    now_and_then = elements and any(count - usual >= _MOST * elements for count in moved)
+    return meetings >= _PERSISTS and bool("localSGD" in str(one.raw.get("hook")) or now_and_then)
 
 
 def loss_is_no_number(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

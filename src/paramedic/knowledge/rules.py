@@ -43,6 +43,7 @@ BEFORE = frozenset(
         "code_speed",
         "code_upkeep",
         "code_averages",
+        "code_parts",
         "code_checkpoints",
         "code_frameworks",
     )

@@ -41,6 +41,8 @@ class Conduct:
     ) -> None:
         self.agent, self.sentinels, self.is_on = agent, sentinels, is_on
         self.stepping = stepping
+        self.outermost = 0
+        """The optimizer that steps, and not one inside it."""
         """Optimizers whose steps are under way, the outermost first."""
         self.letters = ""
         self.depth = 0
@@ -156,13 +158,16 @@ class Conduct:
 
     def before_step(self, optimizer: Any, *_: Any) -> None:
         if self.is_on() and len(self.stepping) < 2:
+            self.outermost = id(optimizer)
             self.agent.guarded("conduct: replicas", self._before, optimizer)
 
     def after_step(self, optimizer: Any, *_: Any) -> None:
-        """Where several optimizers are used, the gradients of one may hold what another one's loss has left there."""
-        if self.is_on() and len(self.stepping) < 2:
-            self.agent.guarded("conduct: rounding", self._rounded, optimizer)
-        if self.is_on() and self.known.count > 1 and self.agent.steps <= LOOKS[-2]:
+        """Where several optimizers are used, the gradients of one may hold what another one's loss has left there; one
+        that steps inside another has the same gradients as that."""
+        if not self.is_on() or id(optimizer) != self.outermost:
+            return
+        self.agent.guarded("conduct: rounding", self._rounded, optimizer)
+        if self.known.count > 1 and self.agent.steps <= LOOKS[-2]:
             self.agent.guarded("conduct: foreign gradients", self._after, optimizer)
 
     def _rounded(self, optimizer: Any) -> None:
