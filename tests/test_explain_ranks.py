@@ -680,3 +680,11 @@ def test_ranks_that_lost_a_peer_did_not_stay_away_from_the_collective(said: Said
     begun = "world size: 8\nstep 1 loss 2.0\nstep 2 loss 1.9\n"
     assert said(begun + waits).ranks == (6, 7)
     assert said(begun + waits + others).ranks == ()
+
+
+def test_a_pod_in_which_nobody_says_his_rank_has_as_many_as_the_pods_beside_it(said: Said) -> None:
+    lost = "torch.distributed.DistBackendError: NCCL error in: ../torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:1275, remote process exited or there was a network error, NCCL version 2.20.5"
+    pods = {f"bert-worker-{n}.log": steps(0) + "".join(of(2 * n + k, trace(lost)) for k in (0, 1)) for n in (0, 1)}
+    events = "9m   Normal   Preempted   pod/bert-worker-2   Preempted by pod 1f0d9f2e-11c0 on node np-4\n"
+    verdict = said(**pods, **{"bert-worker-2.log": "fetching\n", "kubectl_events.txt": events})
+    assert (verdict.symptom, verdict.ranks) == ("worker-or-node-loss", (4, 5))

@@ -201,14 +201,26 @@ def _with_named_ranks(reads: Sequence[Read]) -> list[Read]:
     if all(rank is None for rank in named):
         named = _counted(reads)
     named = _by_process(_with_stated(named, reads), reads)
-    return [_as_named(read, rank) for read, rank in zip(reads, named, strict=True)]
+    each = _ranks_in_a_pod(reads, named)
+    return [_as_named(read, rank, each) for read, rank in zip(reads, named, strict=True)]
 
 
-def _as_named(read: Read, rank: int | None) -> Read:
+def _ranks_in_a_pod(reads: Sequence[Read], named: Sequence[int | None]) -> int:
+    """As many as speak in one of them, where all that speak are in the pod that counting by so many gives them."""
+    heard = [
+        (pod, {event.rank for event in read.log.events if event.rank is not None})
+        for read, pod in zip(reads, named, strict=True)
+        if read.place.pod is not None and pod is not None and read.log.source.rank is None
+    ]
+    each = max((len(ranks) for _, ranks in heard), default=1)
+    return each if all(rank // each == pod for pod, ranks in heard for rank in ranks) else 1
+
+
+def _as_named(read: Read, rank: int | None, each: int) -> Read:
     if rank is None or read.log.rank_is_sure:
         return read
-    if read.place.pod is not None and read.log.processes > 1:
-        return _as_node(read, rank)
+    if read.place.pod is not None and max(read.log.processes, each) > 1:
+        return _as_node(read, rank, max(read.log.processes, each))
     free = rank != read.log.source.rank and _is_free(read)
     return Read(read.place, _renamed(read.log, rank)) if free else read
 
@@ -257,9 +269,9 @@ def _by_process(named: Sequence[int | None], reads: Sequence[Read]) -> list[int 
     ]
 
 
-def _as_node(read: Read, number: int) -> Read:
+def _as_node(read: Read, number: int, each: int) -> Read:
     """A pod in which a launcher starts several processes is a node: its number counts such nodes, not ranks."""
-    log, each = read.log, read.log.processes
+    log = read.log
     pod, nobodys = _name(log.source.id), _renamed(log, None)
     ranks = range(number * each, (number + 1) * each) if number < MAX_WORLD_SIZE else range(0)
     facts = [*nobodys.facts, *(Fact("host", pod, log.source.id, None, rank) for rank in ranks)]

@@ -277,7 +277,7 @@ def below_expected(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[F
             if one.event.fields.get("unit") == wanted.event.fields.get("unit") and one.values and wanted.values:
                 rates = one.said
                 goal = wanted.values[-1] or 0.0
-                if rates and goal > 0 and median(rates) < _FAR_BELOW * goal:
+                if rates and goal > 0 and goal / _OTHER_THING < median(rates) < _FAR_BELOW * goal:
                     shown = [*wanted.shown(LAST), *one.shown(LAST)]
                     yield on_events(rule, shown, (), {"rate": f"{median(rates):.4g}", "goal": f"{goal:.4g}"})
                     return
@@ -290,3 +290,5 @@ def below_expected(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[F
 
 
 _FAR_BELOW, _INEFFICIENT = 0.6, 0.5
+_OTHER_THING = 50.0
+"""So far apart are steps and tokens, and no two speeds of one job."""
