@@ -688,3 +688,15 @@ def test_a_pod_in_which_nobody_says_his_rank_has_as_many_as_the_pods_beside_it(s
     events = "9m   Normal   Preempted   pod/bert-worker-2   Preempted by pod 1f0d9f2e-11c0 on node np-4\n"
     verdict = said(**pods, **{"bert-worker-2.log": "fetching\n", "kubectl_events.txt": events})
     assert (verdict.symptom, verdict.ranks) == ("worker-or-node-loss", (4, 5))
+
+
+def test_the_rank_that_still_tries_to_read_is_the_one_that_the_others_wait_for(said: Said) -> None:
+    out = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9, OpType=_ALLGATHER_BASE, NumelIn=1, NumelOut=8, Timeout(ms)=600000) ran for 600009 milliseconds before timing out."
+    tries = "".join(
+        f"[rank5]:2026-08-05 12:22:5{n} WARNING - Got disconnected from remote data host. Retrying in 5sec [{n}/1000]\n"
+        for n in range(6)
+    )
+    waits = "".join(f"[rank{n}]:[E0805 12:33:00.6 ProcessGroupNCCL.cpp:616] [Rank {n}] {out}\n" for n in (0, 2, 7))
+    verdict = said("64 ranks\nstep 1 loss 2.0\n" + tries + waits)
+    assert (verdict.symptom, verdict.ranks) == ("collective-hang", (5,))
+    assert verdict.causes[0].id == "storage-or-external-service-fault"

@@ -50,6 +50,10 @@ class _Wait:
     event: Event
 
 
+_TRIES = re.compile(
+    r"\b[Rr]etry(?:ing)?\b|still (?:pending|waiting)|not respond|\b[Rr]econnect|slow read|read timed out", re.I
+)
+_AGAIN = 3
 _LOST = ("communication-runtime-error", "rendezvous-setup-failure")
 
 
@@ -60,6 +64,10 @@ def rank_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
         victims = _of(errors, "collective-hang")
         events = [one.evidence[0].event for one in victims]
         waiting = {rank for one in victims for rank in one.ranks}
+        trying = _still_trying(run, victims)
+        if trying and few(trying, waiting - trying):
+            yield _accusation(run, rule, events, trying, waiting - trying)
+            continue
         if not waiting or any(_SUBGROUP.search(event.text) for event in events):
             continue
         waits = _waits([*victims, *_of(errors, "communication-runtime-error")])
@@ -78,6 +86,13 @@ def rank_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
             accused = on_events(rule, [*theirs, *others][:4], sorted(odd), fields)
             at_the_end = all(one.at_the_end and not one.aside for one in waits if one.rank in odd)
             yield replace(accused, weights=_reasons(run, odd, elsewhere=True, at_the_end=at_the_end))
+
+
+def _still_trying(run: Run, victims: Sequence[Finding]) -> frozenset[int]:
+    """Who says to the last, again and again, that something outside does not answer, and did not time out himself."""
+    timed_out = {rank for one in victims if one.fields.get("seq") for rank in one.ranks}
+    lasts = [e for e in run.events if e.kind == "last" and e.rank is not None and e.fields.get("again", 0) >= _AGAIN]
+    return frozenset(e.rank for e in lasts if e.rank not in timed_out and e.rank is not None and _TRIES.search(e.text))
 
 
 def _lost_others(missing: Set[int], errors: Sequence[Finding]) -> bool:
@@ -272,7 +287,10 @@ def _reasons(run: Run, ranks: Set[int], elsewhere: bool = False, at_the_end: boo
     if elsewhere:
         return {"collective-order-divergence": 2.0}
     lasts = [e for e in run.events if e.kind in ("last", "progress") and e.rank in ranks]
-    if lasts and _SAVING.search(max(lasts, key=lambda e: e.seq).text):
+    words = max(lasts, key=lambda e: e.seq).text if lasts else ""
+    if _TRIES.search(words):
+        return {"storage-or-external-service-fault": 40.0}
+    if _SAVING.search(words):
         return {"storage-or-external-service-fault": 12.0}
     return {}
 
