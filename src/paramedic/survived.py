@@ -11,6 +11,8 @@ _LINES_AFTER = 3
 _OF_OTHERS = 6  # lines of progress, where it is not known that the same rank wrote them
 _STAYS = frozenset(["low-throughput", "straggler-or-imbalance", "unexpected-transport"])
 """Training goes on, and the fault with it."""
+_NO_FAILURE = (0, -15, 143)
+"""Exit codes of processes that ended well, or were asked to end."""
 _HOUR_NS = 3_600_000_000_000
 _LONG_NS = 10 * 60_000_000_000
 _NEAR_NS = 5 * 60_000_000_000
@@ -37,8 +39,8 @@ def outlived(run: Run, found: Sequence[Finding]) -> tuple[list[Finding], list[Su
     progress = _progress(run)
     dead = {e.rank for e in run.events if e.kind == "exit" and e.fields.get("exitcode") not in (0, -15)}
     somebody_died = bool(dead) or any(f.consequence == "always" for f in found)
-    again, ends, trained_on = _started_again(run), _ended_well(run), _Elsewhere(run)
     tests = _tests(run)
+    again, ends, trained_on = _started_again(run), _ended_well(run, tests), _Elsewhere(run)
     alive, survived = [], []
     for one in found:
         event = one.evidence[0].event
@@ -63,11 +65,11 @@ def outlived(run: Run, found: Sequence[Finding]) -> tuple[list[Finding], list[Su
     return alive, survived
 
 
-def _ended_well(run: Run) -> dict[str, int]:
+def _ended_well(run: Run, tests: set[str]) -> dict[str, int]:
     """Sources in which training ended as it should, and where: after it nobody left with an error code of its own."""
     ends = {e.source: e.fields["ended"] for e in run.events if e.kind == "progress" and e.fields.get("ended")}
-    failed = {e.source for e in run.events if e.kind == "exit" and e.fields.get("exitcode") not in (0, -15, 143)}
-    return {source: end for source, end in ends.items() if source not in failed - _tests(run)}
+    failed = {e.source for e in run.events if e.kind == "exit" and e.fields.get("exitcode") not in _NO_FAILURE}
+    return {source: end for source, end in ends.items() if source not in failed - tests}
 
 
 def _tests(run: Run) -> set[str]:
@@ -99,14 +101,11 @@ class _Elsewhere:
     def __init__(self, run: Run) -> None:
         progress = [e for e in run.events if e.kind == "progress" and not e.fields.get("stepless")]
         ends = [e.fields.get("exitcode") for e in run.events if e.kind == "exit"]
-        self.quiet = all(code in (0, -15, 143) for code in ends)
+        self.quiet = all(code in _NO_FAILURE for code in ends)
         self.training = {e.source for e in progress}
         self.done = self.training <= {e.source for e in progress if e.fields.get("ended") or e.fields.get("closes")}
-        last: dict[str, Event] = {}
-        for event in progress:
-            if len(event.fields.get("at", ())) >= _LINES_AFTER and event.utc_ns is not None:
-                last[event.source] = max(event, last.get(event.source, event), key=lambda e: e.utc_ns or 0)
-        self.last = max(last.values(), key=lambda e: e.utc_ns or 0, default=None)
+        timed = [e for e in progress if len(e.fields.get("at", ())) >= _LINES_AFTER and e.utc_ns is not None]
+        self.last = max(timed, key=lambda e: e.utc_ns or 0, default=None)
         self.ranked = {source.id for source in run.sources if source.rank is not None}
 
     def __call__(self, one: Finding) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from paramedic.detect.match import on_event
+from paramedic.detect.once import once
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 
@@ -115,6 +116,7 @@ def _rank(event: Event) -> int | None:
     return event.rank if event.rank is not None or not isinstance(local, int) else local
 
 
+@once
 def _forced(run: Run) -> set[int]:
     """Processes that did not end when the agent asked them to, or that Slurm ended with the step after others had
     failed: the SIGKILL is their doing."""

@@ -7,12 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from paramedic.detect.match import on_events
+from paramedic.detect.where import NCCL_PROCESS
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 
-_SOCKETS = re.compile(
-    r"^(?:\[[^\]\n]{1,60}\] ?)?([\w.-]{1,120}):\d{1,10}:\d{1,10} \[-?\d{1,3}\] NCCL INFO Using network Socket"
-)
+_SOCKETS = "NCCL INFO Using network Socket"
 _BETWEEN = re.compile(r"\bvia NET/Socket/\d")
 _WHY = (
     (re.compile(r"NCCL_IB_DISABLE(?: set by environment to|=) ?1\b"), "communication-backend-misconfiguration"),
@@ -32,16 +31,19 @@ _NAMED = 20.0
 def sockets_beside_rdma(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Nodes talk over sockets, while some machine of the record has RDMA, or the program says how fast it should be."""
     lines = [event for event in run.events if event.kind == "line"]
-    sockets = [event for event in lines if _SOCKETS.match(event.text)]
-    hosts = {hit[1] for event in sockets if (hit := _SOCKETS.match(event.text))}
+    sockets = [
+        (event, by[1])
+        for event in lines
+        if (by := NCCL_PROCESS.match(event.text)) and event.text.startswith(_SOCKETS, by.end())
+    ]
     between = [event for event in lines if _BETWEEN.search(event.text)]
-    if not (between or len(hosts) > 1) or any(one.severity == "error" for one in found):
+    if not (between or len({host for _, host in sockets}) > 1) or any(one.severity == "error" for one in found):
         return
     fabric = next((event for event in lines if _FABRIC.search(event.text)), None) or _said_to_be_slow(run)
     if fabric is None:
         return
     reasons = [(event, cause) for event in lines for pattern, cause in _WHY if pattern.search(event.text)]
-    events = [*(sockets or between)[:1], fabric, *(event for event, _ in reasons[:1])]
+    events = [sockets[0][0] if sockets else between[0], fabric, *(event for event, _ in reasons[:1])]
     one = on_events(rule, events, ())
     yield replace(one, weights={cause: _NAMED for _, cause in reasons[:1]})
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from paramedic.detect.once import once
 from paramedic.model import Event, Finding, Run
 
-_NCCL_PROCESS = re.compile(r"(?:\[[^\]\n]{1,60}\] ?)?([\w.-]{1,120}):(\d{1,10}):\d{1,10} \[-?\d{1,3}\] ")
+NCCL_PROCESS = re.compile(r"(?:\[[^\]\n]{1,60}\] ?)?([\w.-]{1,120}):(\d{1,10}):\d{1,10} \[-?\d{1,3}\] ")
 _ADDRESS = re.compile(r"[\d.]+|[0-9a-fA-F:]*:[0-9a-fA-F:]*")
 _WORD = re.compile(r"[A-Za-z0-9][\w.-]{0,120}")
 _POD = re.compile(r"\bpod/([a-z0-9][a-z0-9.-]{0,252})|^([a-z0-9][a-z0-9.-]{0,252}-\d{1,5}) {1,40}\d{1,4}/\d{1,4} ")
@@ -67,7 +67,7 @@ def places(run: Run) -> Places:
         note(event.rank, event.host or "")
         if event.kind == "exit":
             note(event.rank, event.fields.get("host"), event.fields["pid"])
-        elif event.kind == "line" and (found := _NCCL_PROCESS.match(event.text)):
+        elif event.kind == "line" and (found := NCCL_PROCESS.match(event.text)):
             rank = of_file.get(event.source) if event.rank is None else event.rank
             note(rank, found[1], int(found[2]))
     _by_their_own_words(run, hosts)

@@ -41,9 +41,9 @@ class Conduct:
     ) -> None:
         self.agent, self.sentinels, self.is_on = agent, sentinels, is_on
         self.stepping = stepping
+        """Optimizers whose steps are under way, the outermost first."""
         self.outermost = 0
         """The optimizer that steps, and not one inside it."""
-        """Optimizers whose steps are under way, the outermost first."""
         self.letters = ""
         self.depth = 0
         self.scaled = False
