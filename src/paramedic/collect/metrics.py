@@ -33,13 +33,14 @@ _WORTH = re.compile(
     rb"[Ll]oss|[Ss]tep|[Ii]ter|[Ee]poch|update|[Nn]orm|[Mm]em|resident|checksum|hash|/s|ms\b|[Ww]orld|[Rr]ank|"
     rb"replicas|process|MEMBER|words|tokens|documents|scale|accuracy|[Tt]hrottl|quota|[Rr]esum|holds|param|weight|"
     rb"[Aa]cc|[Tt]ime|[Bb]atch|_s\b|OMP_NUM|nproc|NTASKS|torchrun|num_gpus|[Dd]evice|CUDA|[Bb]ackend|samples|examples|"
-    rb"indices|idx|shards|files|across ranks|GPU|took|MiB|[Ee]fficiency|numel|[Dd]istributed|[MGk]i?B\b|rss|RSS"
+    rb"indices|idx|shards|files|across ranks|GPU|took|MiB|[Ee]fficiency|numel|[Dd]istributed|[MGk]i?B\b|rss|RSS|"
+    rb"\b(?:[Rr]?mse|mae|bce|ce|huber|elbo)\b|RMSE|MSE|MAE|BCE"
 )
 _SHARDED = (b"FSDP", b"fully_shard", b"ZeRO", b"tensor parallel", b"TensorParallel", b"pipeline", b"microbatch")
-_BRACKETED = re.compile(r"\[(?:worker|trainer|process|gpu|replica)[ :_-]?(\d{1,6})\]", re.I)
+_BRACKETED = re.compile(r"\[(?:worker|trainer|process|gpu|replica|stage)[ :_-]?(\d{1,6})\]", re.I)
 _SPEAKS = re.compile(
-    r"^(?:[^\n]{0,60}?(?:: ?| - |\] ?|\| ?))?(?:process|worker|trainer|replica|gpu)[ _#]{0,2}(\d{1,6})(?: ?[:|\]-]"
-    r"| step\b| iter\w*\b| epoch\b)",
+    r"^(?:[^\n]{0,60}?(?:: ?| - |\] ?|\| ?))?(?:process|worker|trainer|replica|gpu|stage)[ _#]{0,2}(\d{1,6})"
+    r"(?: ?[:|\]-]| step\b| iter\w*\b| epoch\b)",
     re.I,
 )
 _PER_RANK = re.compile(

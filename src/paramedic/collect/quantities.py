@@ -25,15 +25,16 @@ _NOUNS = ("words", "tokens", "documents", "sequences")
 _TIME_OF = re.compile(r"t (forward|backward|fwd|bwd|compute|sync|wait|data|comm)")
 _QUALIFIED = re.compile(
     r"(.{0,40}\b(?:loss|acc|accuracy|grad norm|ppl)) (local|own|global|mean|avg|averaged?|reduced|synced|overall"
-    r"|(?:(?:of|over|across) )?all ranks)"
+    r"|(?:(?:of|over|across) )?all ranks|ema|averaged model|swa)"
 )
-_LABEL = re.compile(r"(?:^| )(step|iteration|iter|updates?|epoch|batch)$")
+_LABEL = re.compile(r"(?:^| )(step|iteration|iter|it|updates?|epoch|batch)$")
 _NOT_LABEL = re.compile(
     r"\b(?:total|max(?:imum)?|warm ?up|number of|per|save|eval\w*|log|logging|every|accum\w*|decay|optimi[sz]ation|left"
     r"|remaining|micro|global(?= batch)|mini|size)\b"
 )
-_LOSS = re.compile(r"(?:^| )(?:loss(?: step| epoch| value)?|xent|nll)$")
-_EVALUATED = re.compile(r"\b(?:eval|evaluation|val|valid|validation|test|held ?out|dev) loss(?: step| epoch| value)?$")
+_A_LOSS = r"(?:loss(?: step| epoch| value)?|xent|nll|r?mse|mae|bce|ce|huber|elbo|objective|cross entropy)"
+_LOSS = re.compile(rf"(?:^| ){_A_LOSS}$")
+_EVALUATED = re.compile(rf"\b(?:eval|evaluation|val|valid|validation|test|held ?out|dev) {_A_LOSS}$")
 _OTHER_LOSS = re.compile(r"\b(?:aux|auxiliary|z|kl|router|balancing|policy|value|critic|actor|lowest|scaled) loss\b")
 _GRADIENT = re.compile(r"(?:^| )(?:grad(?:ient)?s? (?:total |global |l )?norm|gnorm)$")
 _OWN = re.compile(
@@ -59,6 +60,12 @@ _MEMORY = re.compile(
     r"(?:(?:mem(?:ory)?|vram|ram)(?: (?:allocated|reserved|used|usage|in use|consumption))?|(?:max|vm)?rss|uss"
     r"|resident(?: set(?: size)?)?|footprint"
     r"|allocated|alloc)|cuda gb allocated)(?: is)?$|^(ma|ca)$"
+)
+_OPTIMIZER = re.compile(r"(?:^| )(?:optimi[sz]er|optim|adamw?|momentum)(?: (?:states?|memory|mem|size|holds|keeps))?$")
+_PILED = re.compile(
+    r"(?:^| )((?:open |live |python |running )?(?:threads|fds|file descriptors|descriptors|open files|handles"
+    r"|process groups|groups|tensors(?: alive)?|objects|hooks|sockets|connections|child processes|children|shm segments"
+    r"|graph nodes))$"
 )
 _FREE = re.compile(r"(?:^| )(?:gb free|(?:gpu |cuda |device |host )?(?:free mem(?:ory)?|mem(?:ory)? free))$")
 _NOT_USED = re.compile(r"\b(?:free|total|available|limit|shared|saved|estimated|required)\b")
@@ -87,7 +94,9 @@ _THROUGHPUT = re.compile(
 _EXPECTED = re.compile(r"\b(?:expected|baseline|target|reference)\b")
 _WORK = re.compile(r"(?:^| )(words|tokens|documents|sequence length|seq len)$")
 _CUMULATIVE = re.compile(r"\b(?:consumed|total|global|seen|processed|so far)\b")
-_SCORE = re.compile(r"(?:^| )(accuracy|acc|top|perplexity|ppl|bleu)$")
+_SCORE = re.compile(
+    r"(?:^| )(accuracy|acc|top|perplexity|ppl|bleu|auc|roc auc|auroc|recall|f|precision|map|iou|miou|dice|r@)$"
+)
 _SCALE = re.compile(r"(?:^| )(?:(?:loss|grad|gradient) )?scale(?:r)?(?: to| is)?$|^reducing to$")
 _ATTEMPTED = re.compile(r"^attempted\b|\battempted loss scale\b")
 _SKIPPED_NOW = re.compile(r"(?:^| )skipped iterations$")  # since the last such line
@@ -105,6 +114,11 @@ _WHOLE_BATCH = re.compile(r"(?:^| )(?:total|global|effective)(?: train)? batch s
 _ACCUMULATED = re.compile(r"(?:^| )grad(?:ient)? accumulation(?: steps)?$")
 _EPOCH_STEPS = re.compile(
     r"(?:^| )(?:steps|batches|iterations|iters) (?:per|in each|an) epoch$|(?:^| )len train ?(?:data)? ?loader$"
+)
+_EPOCHS = re.compile(r"(?:^| )(?:num(?:ber of)?|total|max) epochs$")
+_TOTAL_STEPS = re.compile(
+    r"(?:^| )(?:total|max|num(?:ber of)?)(?: (?:optimi[sz]ation|train(?:ing)?|update|optimizer|gradient)){0,2} "
+    r"(?:steps|updates|iterations)$"
 )
 _RATE = re.compile(r"(?:^| )(?:lrs?|learning rates?)(?: to| is)?$")
 
@@ -174,10 +188,16 @@ def quantity_of(words: str, unit: str) -> str:
         return "expected_throughput" if _EXPECTED.search(words) else "throughput"
     if unit == "%":
         return _quantity(words) if _SCORE.search(words) else ""
-    return "" if unit else _label(words) or _memory(words) or _quantity(words)
+    return "" if unit else _label(words) or _used_memory(words) or _quantity(words)
 
 
 def _memory(words: str) -> str:
+    if _OPTIMIZER.search(words):
+        return "optimizer_bytes"
+    return _used_memory(words)
+
+
+def _used_memory(words: str) -> str:
     if _FREE.search(words):
         return "free_memory"
     found = None if _NOT_USED.search(words) else _MEMORY.search(words)
@@ -218,6 +238,7 @@ _NAMED: tuple[tuple[re.Pattern[str], str, re.Pattern[str] | None], ...] = (
     (_STATE, "state {}", _OWN),
     (_WORK, "work {}", _CUMULATIVE),
     (_SCORE, "score {}", None),
+    (_PILED, "piled {}", None),
     (_RATE, "lr", None),
     (_SCALE, "loss_scale", _ATTEMPTED),
     (_SKIPPED_NOW, "skipped_now", None),
@@ -227,6 +248,8 @@ _NAMED: tuple[tuple[re.Pattern[str], str, re.Pattern[str] | None], ...] = (
     (_WHOLE_BATCH, "whole_batch", None),
     (_ACCUMULATED, "accumulated", None),
     (_EPOCH_STEPS, "epoch_steps", None),
+    (_EPOCHS, "epochs", None),
+    (_TOTAL_STEPS, "total_steps", None),
     (_SAMPLES, "samples", _NOT_ALL_SAMPLES),
 )
 """The words right before a number, the quantity's name, and the words that make it another one."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from paramedic.collect import comparisons
 from paramedic.collect.quantities import (
     Value,
     factor_of,
@@ -36,6 +37,7 @@ _PLACE = re.compile(
     r"|\b(?:epoch|train)(?:\(train\))?:?\s{0,4}\[(?P<epoch_>\d{1,7})\]\[\s{0,8}(?P<step_>\d{1,9})\s?/\s?\d{1,9}"
     r"|\biter(?:\(train\))? {0,4}\[\s{0,8}(?P<iter>\d{1,9})/\d{1,9}\]"
     r"|^\W{0,3}\[\s{0,6}(?P<first>\d{1,9})/\d{1,9}\]\s"
+    r"|^\s{0,12}(?P<bare>\d{1,9})(?:/\d{1,9})?[\s|:,]{1,6}(?:train[ _])?(?:loss|lm loss|acc)\b"
     r"|^\[(?P<pair>\d{1,6}),\s{1,6}(?P<batch>\d{1,9})\] (?:train )?loss",
     re.I,
 )
@@ -43,12 +45,14 @@ _UNIT_OF_LINE = re.compile(r"\btimes? \((ms|s)\) \|", re.I)
 _OF_ALL_SAMPLES = re.compile(r" ?/ ?(\d{1,12})\b(?!\.)")
 _OUT_OF = re.compile(r" ?/ ?\d{1,7}(?:\.\d{1,6})? ?([kmgt]i?b)\b", re.I)
 _OF_EVALUATION = re.compile(r"[^\n\w]{0,8}(?:test|val|valid|validation|eval|evaluation|epoch\(val\))\b(?! loss)", re.I)
+_EVALUATING = re.compile(r"^(?:val|valid|validation|test|eval|dev) (?:acc|accuracy|auc|auroc|recall|precision|f|top)$")
 _LOCAL = re.compile(r"\b(?:own|local|shard|sharded|raw|unreduced|partial|per rank|this rank)\b")
 _JOINT = re.compile(
     r"\b(?:global|(?:all )?reduced|overall|aggregated?|(?:across|over|of) (?:all )?ranks|all ranks|synced|gathered"
     r"|mean|avg"
     r"|averaged?)\b"
 )
+_OF_AVERAGE = re.compile(r"\b(?:ema|swa|polyak|averaged model|averaged weights|average model|shadow)\b")
 _BY_DDP = re.compile(r"^avg (?:forward|backward) (?:compute|comm) time$")
 _AVERAGED = re.compile(r"\b(?:mean|avg|average|median|usual)\b")
 _NAMED_TIME = re.compile(r"(?:^| )(?:time|took)$")
@@ -91,12 +95,14 @@ class _Reading:
         self.values: dict[str, Value] = {}
         self.qualified: dict[str, Value] = {}
         self.loose: dict[str, tuple[float | None, str]] = {}
+        self.numbers: list[comparisons.Said] = []
+        self.evaluating = False
         self.total = ""
         unit = _UNIT_OF_LINE.search(text) if "time" in self.low else None
         self.unit = unit[1].lower() if unit else ""
         if "/" in text and (bar := _BAR.search(text)) is not None:
             self.labels["step"], self.total = bar[1], bar[2]
-        if "[" in text and (place := _PLACE.search(text, 0, 240)) is not None:
+        if ("[" in text or text.lstrip()[:1].isdigit()) and (place := _PLACE.search(text, 0, 240)) is not None:
             self.labels |= _placed(place)
 
     def number(self, found: re.Match[str], before: str) -> None:
@@ -105,6 +111,10 @@ class _Reading:
             unit = whole[1].lower()
         what = quantity_of(words, unit)
         number = parsed(found["value"])
+        self.numbers.append(comparisons.Said(words, number, "." in found["value"] and not unit))
+        self.evaluating = self.evaluating or _EVALUATING.search(words) is not None
+        if what == "loss" and self.evaluating and "train" not in words:
+            what = "eval_loss"
         if not what and not unit and ("." in found["value"] or _BY_DDP.search(words)):
             what, unit = self._time_without_unit(words, number)
         if what.startswith("label "):
@@ -143,6 +153,7 @@ class _Reading:
             self.values.setdefault(f"usual {what}", value._replace(name=f"usual {what}"))
         if what in _OF_RANKS or what.startswith("score "):
             whose = "own " if _LOCAL.search(words) else "joint " if _JOINT.search(words) else ""
+            whose = "ema " if _OF_AVERAGE.search(words) else whose
             if whose:
                 self.qualified.setdefault(whose + what, value._replace(name=whose + what))
                 return
@@ -155,7 +166,7 @@ class _Reading:
         self._settle_times()
         for name, value in self.qualified.items():
             plain = name.partition(" ")[2]
-            if name != "own grad_norm":
+            if name != "own grad_norm" and not name.startswith("ema "):
                 values.setdefault(plain, value._replace(name=plain))
             values[name] = value
         if "loss" in values and _OF_EVALUATION.match(self.text):
@@ -166,6 +177,7 @@ class _Reading:
         if any(word in self.low for word in _HASHES):
             found += [Value(*pair) for pair in hashes_in(self.text)]
         found += statements(self.text, self.low, bool(labels))
+        found += comparisons.comparisons(self.text, self.low, self.numbers)
         label = " ".join(f"{kind} {labels[kind]}" for kind in ("epoch", "step") if kind in labels)
         if label and "resum" in self.low and _RESUMED.search(self.text):
             found = [Value(f"resumed_{one.name}", one.value, one.unit) for one in found if one.name in ("lr", "loss")]
@@ -193,7 +205,7 @@ _OF_RANKS = ("loss", "eval_loss", "grad_norm")
 
 def _placed(place: re.Match[str]) -> dict[str, str]:
     epoch = place["epoch"] or place["epoch_"] or place["pair"]
-    step = place["step"] or place["step_"] or place["batch"] or place["iter"] or place["first"]
+    step = place["step"] or place["step_"] or place["batch"] or place["iter"] or place["first"] or place["bare"]
     return {"step": step} | ({"epoch": epoch} if epoch else {})
 
 

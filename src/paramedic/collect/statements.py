@@ -10,7 +10,7 @@ from paramedic.collect.quantities import BYTES, Value, factor_of, time_of, words
 
 _STATED = re.compile(
     r"\b(?:(?:rank|process|worker|proc|task|member)\W{0,3}(?P<index>\d{1,6}) ?(?:of|/) ?(?P<size>\d{1,6})"
-    r"|(?:dist_)?world[_ ]?size['\"]?\W{1,4}(?P<world>\d{1,6})"
+    r"|(?:dist_)?world(?:[_ ]?size)?['\"]?\W{1,4}(?P<world>\d{1,6})"
     r"|rank\W{0,3}\d{1,6},? (?:local[_ ]rank\W{0,3}\d{1,6},? )?size\W{0,3}(?P<ranks>\d{1,6})"
     r"|hvd\.size\(\)\W{1,4}(?P<hvd>\d{1,6})"
     r"|process \d{1,6}, total (?P<total>\d{1,6})|(?:GPU number: |training on )(?P<gpus>\d{1,6})(?:$|(?= devices))"

@@ -17,8 +17,10 @@ from paramedic.detect.series import (
     by_rank,
     common_steps,
     every,
+    kendall,
     latest,
     names,
+    numbered,
     precise,
     sharded,
 )
@@ -366,6 +368,23 @@ def resumed_elsewhere(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterato
                 shown = [*one.shown(LAST), *after.shown(FIRST)]
                 yield on_events(rule, shown, (), {"what": _NAMES[now], "saved": f"{pair[0]:g}", "now": f"{pair[1]:g}"})
                 return
+    for one in every(run, "resumed_step"):
+        for losses in every(run, "loss"):
+            if losses.rank == one.rank and (pair := _unlearned(losses, one.said[-1] if one.said else 0.0)) is not None:
+                fields = {"what": _NAMES["loss"], "saved": f"{pair[0]:g}", "now": f"{pair[1]:g}"}
+                yield on_events(rule, [*one.shown(LAST), *losses.shown(FIRST, LAST)], (), fields)
+                return
+
+
+def _unlearned(losses: Series, resumed: float) -> tuple[float, float] | None:
+    """The loss right before and right after a resume in the middle of the log, if it is as at the beginning again."""
+    before = [value for step, value in numbered(losses) if step <= resumed]
+    after = [value for step, value in numbered(losses) if step > resumed]
+    if len(before) < _LOOKS or len(after) < 2 or min(before) <= 0:
+        return None
+    old, new = median(before[-_LOOKS:]), after[0]
+    leapt = new > _FORGOTTEN * max(before[-_LOOKS:]) and new > _FRESH * before[0] and kendall(after) < 0
+    return (old, new) if leapt else None
 
 
 _NAMES = {"lr": "learning rate", "step": "step", "loss": "loss", "joint grad_norm": "norm of the reduced gradient"}
@@ -382,7 +401,7 @@ def _differs(saved: Series, after: Series, kind: str) -> tuple[float, float] | N
     return (old, new) if abs(new - old) > 0.5 * max(abs(old), _NOTHING_PRINTED) else None
 
 
-_FORGOTTEN, _NOTICED = 3.0, 0.3
+_FORGOTTEN, _NOTICED, _FRESH = 3.0, 0.3, 0.7
 
 
 def _line(one: Series, which: int) -> int:

@@ -44,6 +44,20 @@ def memory(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
             return
 
 
+def piled_up(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Threads, files, groups or the like that become as many more in each part of the run as in the one before."""
+    for one in every(run, "piled"):
+        values = one.finite
+        if len(values) < _POINTS or kendall(values) < _NEARLY_ALL or values[-1] < 2 * values[0]:
+            continue
+        first, middle, last = parts(values, 3)
+        if values[-1] - values[0] >= len(values) and last - middle >= _GOES_ON * (middle - first) > 0:
+            what = one.name.removeprefix("piled ")
+            fields = {"what": what, "first": f"{values[0]:.0f}", "last": f"{values[-1]:.0f}"}
+            yield on_events(rule, one.shown(FIRST, LAST), (), fields)
+            return
+
+
 def _used(one: Series) -> list[float]:
     """Of the memory that is free, by how much it is less than at its most, above what was free at the end."""
     if one.name != "free_memory":

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from paramedic.detect.match import on_events
-from paramedic.detect.series import LAST, Series, every, latest
+from paramedic.detect.series import FIRST, LAST, Series, every, latest
 from paramedic.knowledge import Rule
 from paramedic.model import Finding, Run
 
@@ -52,6 +52,25 @@ def _shares_of_batch(run: Run) -> set[int]:
     whole, part = latest(every(run, "whole_batch")), latest(every(run, "device_batch"))
     often = latest(every(run, "accumulated")) or 1.0
     return {round(whole / part / often)} if whole and part else set()
+
+
+def each_does_all(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Processes announce themselves one after the other, and each plans as many steps as one alone would."""
+    planned = [every(run, name) for name in ("samples", "device_batch", "epochs", "total_steps")]
+    if not all(planned) or max(_numbers(every(run, "world")), default=1) > 1:
+        return
+    samples, batch, epochs, steps = (latest(series) or 0.0 for series in planned)
+    often = latest(every(run, "accumulated")) or 1.0
+    alone = epochs * samples / (batch * often) if batch else 0.0
+    if steps < 2 or abs(steps - alone) > epochs:
+        return
+    again, end = _line(planned[0][0], LAST), _line(planned[-1][0], FIRST)
+    if 0 < end < again and all(len(set(one.said)) == 1 for series in planned for one in series):  # a second block
+        yield on_events(rule, [event for series in planned for event in series[0].shown(LAST)], ())
+
+
+def _line(one: Series, which: int) -> int:
+    return max((event.line or 0 for event in one.shown(which)), default=0)
 
 
 def on_other_device(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

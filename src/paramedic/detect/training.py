@@ -9,7 +9,17 @@ from dataclasses import replace
 from statistics import median
 
 from paramedic.detect.match import on_events
-from paramedic.detect.series import FIRST, LARGEST, LAST, Series, every, kendall, numbered, parts
+from paramedic.detect.series import (
+    FIRST,
+    LARGEST,
+    LAST,
+    Series,
+    common_steps,
+    every,
+    kendall,
+    numbered,
+    parts,
+)
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 
@@ -18,19 +28,19 @@ _BLOWN_UP, _RISEN, _LEAST = 10.0, 3.0, 0.01
 _STAYS, _STILL, _WILD = 0.1, 0.5, 30.0
 _POINTS = 8
 _EPOCHS = 6
-_ENDED = 0.4
-_RESOLUTION = 100.0
 _FLAT_POINTS = 40
 _FLAT = 0.005
 _LEARNED = 0.9
 
 
-_LOSSES = ("loss", "summary_loss")
+LOSSES = ("loss", "summary_loss")
+_HALF, _CURVE = 3, 5
+"""The fewest points that show a level, and a curve."""
 
 
 def blow_up(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """A loss that rose to many times its first value, and neither came back nor is on its way back."""
-    losses = [one.since_start for one in every(run, *_LOSSES)]
+    losses = [one.since_start for one in every(run, *LOSSES)]
     blown = [one for one in losses if _blows_up(one.finite)]
     if blown and 2 * len(blown) >= len([one for one in losses if len(one.finite) >= _POINTS]):
         first, last = blown[0].finite[0], parts(blown[0].finite, 4)[-1]
@@ -51,58 +61,6 @@ def _blows_up(values: Sequence[float]) -> bool:
     return not back and (stays or (wild and end >= _STILL * values[0]))
 
 
-def scale_collapsed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
-    """The loss scale was halved again and again until it is one or less: gradients overflow at any scale."""
-    for one in every(run, "loss_scale"):
-        values = [value for value in one.values if value is not None and value > 0]
-        if len(values) >= 4 and values[0] >= 1024 and values[-1] <= 1 and kendall(values) < -0.5:
-            what = f"the loss scale fell from {values[0]:g} to {values[-1]:g}"
-            yield on_events(rule, one.shown(FIRST, LAST), (), {"what": what})
-            return
-    for one in every(run, "skipped", "skipped_now"):
-        if (share := _skipped(one)) >= _MOST:
-            what = f"in the second half of the run {share:.0%} of the steps were skipped"
-            yield on_events(rule, one.shown(FIRST, LAST), (), {"what": what})
-            return
-
-
-_MOST, _SKIPS = 0.5, 8
-
-
-def _skipped(one: Series) -> float:
-    """Of the steps of the second half, the share that was left out because of an overflow."""
-    points = numbered(one)
-    half = points[len(points) // 2 :]
-    steps = half[-1][0] - half[0][0] if len(half) >= _HALF else 0.0
-    if steps <= 0 or (one.name == "skipped_now" and not all("consumed samples" in e.text for e in one.shown(LAST))):
-        return 0.0  # only Megatron begins to count anew behind each line
-    number = sum(value for _, value in half[1:]) if one.name == "skipped_now" else half[-1][1] - half[0][1]
-    return number / steps if number >= _SKIPS else 0.0
-
-
-_HALF = 3
-
-
-def schedule_ended(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
-    """The learning rate is zero for a large part of the run, at its end, after it was far above what can be printed."""
-    for one in every(run, "lr"):
-        values = one.finite
-        zeros = next((n for n, value in enumerate(reversed(values)) if value != 0), len(values))
-        if zeros < max(_ENDED * len(values), 4) or zeros == len(values):
-            continue
-        if max(values) >= _RESOLUTION * _resolution(one) or all(_ZERO.search(line.text) for line in one.shown(LAST)):
-            share = f"{zeros / len(values):.0%}"
-            yield on_events(rule, one.shown(FIRST, LAST), (), {"share": share})
-            return
-
-
-def _resolution(one: Series) -> float:
-    """What a printed zero may hide: half of the last digit that the smallest other value shows."""
-    smallest = min(value for value in one.finite if value != 0)
-    text = f"{smallest:.12f}".rstrip("0").partition(".")[2]
-    return 0.5 * 10.0 ** -len(text) if text else 0.5
-
-
 def never_changes(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """A score that is the same to the last digit after every epoch, the first one included; of NaN it always is."""
     if any(one.symptom == "numerical-instability" for one in found):
@@ -121,7 +79,7 @@ def _unlearned(one: Series, value: float) -> bool:
 
 def flat(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """A loss without trend or gain: only a hint, unless the score is that of guessing or the learning rate is zero."""
-    for one in every(run, *_LOSSES):
+    for one in every(run, *LOSSES):
         values = one.finite
         if len(values) < _FEW_POINTS or min(values) <= 1e-2:
             continue
@@ -137,7 +95,7 @@ def flat(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
 
 _FEW_POINTS, _SURE = 24, 0.7
 _NEAR, _GUESS, _UNSURE, _GAIN = 1.5, 0.55, 0.6, 0.93
-_ZERO = re.compile(
+ZERO_RATE = re.compile(
     r"(?:\blrs?|learning[_ ]rates?)['\"]?[ :=\[]{1,5}['\"]?0(?:(?:\.0)?(?![\d.e])|(?:\.0{1,12})?e[-+]?\d)", re.I
 )
 
@@ -172,7 +130,153 @@ def _without_rate(run: Run, one: Series, values: Sequence[float]) -> Iterator[Ev
         if (
             zero
             and last >= (1 - _FLAT * 4) * first
-            and all(_ZERO.search(line.text) for line in rate.shown(FIRST, LAST))
+            and all(ZERO_RATE.search(line.text) for line in rate.shown(FIRST, LAST))
         ):
             yield from rate.shown(FIRST, LAST)
+            return
+
+
+def no_gain(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """After several passes over all data the loss is what it was after the first one, and no score has risen."""
+    if any(one.symptom == "numerical-instability" for one in found) or _warms_up(run) or _scores_rise(run):
+        return
+    for one in every(run, *LOSSES):
+        epochs = _by_epoch(one)
+        if len(epochs) < _PASSES or not (epochs[0] > _LEAST) or any(_PLAYS.search(e.text) for e in one.shown(LAST)):
+            continue
+        if _stays(epochs):
+            fields = {"first": f"{epochs[0]:.4g}", "last": f"{epochs[-1]:.4g}", "after": f"{len(epochs)} epochs"}
+            yield on_events(rule, one.shown(FIRST, LAST), (), fields)
+            return
+    for one in every(run, "loss"):
+        values = one.finite
+        if len(values) >= _CURVE and min(values) > 10 * _LEAST and _stays(values) and _schedule_done(run, one):
+            fields = {"first": f"{values[0]:.4g}", "last": f"{values[-1]:.4g}", "after": "the whole schedule"}
+            yield on_events(rule, one.shown(FIRST, LAST), (), fields)
+            return
+
+
+def _stays(values: Sequence[float]) -> bool:
+    """Nothing gained since the first value, and no trend downwards."""
+    return min(values[1:]) > (1 - _GAINED) * values[0] and kendall(values) > -_FALLS and max(values) < 2 * values[0]
+
+
+def _schedule_done(run: Run, losses: Series) -> bool:
+    """The learning rate was high enough to move anything, over enough steps, and has come down again."""
+    for one in every(run, "lr"):
+        points = numbered(one)
+        if one.rank == losses.rank and len(points) >= _CURVE and points[-1][0] - points[0][0] >= _STEPS:
+            rates = [rate for _, rate in points]
+            if max(rates) >= _MOVES and rates[-1] < 0.5 * max(rates):
+                return True
+    return False
+
+
+_STEPS, _MOVES = 40, 1e-3
+
+
+_PASSES, _GAINED, _FALLS = 3, 0.015, 0.4
+_PLAYS = re.compile(r"\b(?:d|g|gen\w*|disc\w*|critic|actor|policy|adv\w*|reward|kl)[ _]?loss|\bgan\b", re.I)
+"""Players that learn against each other, and policies, have losses that need not fall."""
+
+
+def _by_epoch(one: Series) -> list[float]:
+    """The median of each epoch from the first one on; few values of an epoch are too few when there are few epochs."""
+    of: dict[int, list[float]] = {}
+    for step, value in zip(one.steps, one.values, strict=True):
+        words = step.split()
+        if value is not None and len(words) >= 2 and words[0] == "epoch" and words[1].isdecimal():
+            of.setdefault(int(words[1]), []).append(value)
+    if not of or min(of) > 1 or (len(of) <= _PASSES and min(map(len, of.values())) < _PASSES):
+        return []
+    return [median(of[epoch]) for epoch in sorted(of)]
+
+
+def _scores_rise(run: Run) -> bool:
+    for one in every(run, "score"):
+        values = one.finite
+        if len(values) >= _PASSES and values[0] >= 0 and max(values[1:]) > 1.15 * values[0] and kendall(values) > 0.2:
+            return True
+    return False
+
+
+def lost_again(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """What was learned is lost: the loss had fallen and is back where it began, or the score fell to a fraction."""
+    if any(one.symptom == "numerical-instability" for one in found):
+        return
+    for one in (series.since_start for series in every(run, *LOSSES)):
+        values = one.finite
+        if len(values) < _POINTS or min(values) <= 0 or any(_PLAYS.search(e.text) for e in one.shown(LAST)):
+            continue
+        begun, *_, end = quarters = parts(values, 4)
+        best, start = min(quarters), max(values[0], begun)
+        if best < _WELL * start and end > _BACK * best and end > 0.8 * start and end > 10 * _LEAST:
+            events = one.shown(FIRST, LARGEST, LAST)
+            what = f"the loss had fallen from {start:.4g} to {best:.4g} and is {end:.4g} at the end"
+            yield on_events(rule, events, (), {"what": what})
+            return
+    for one in every(run, "score accuracy", "score acc"):
+        values = one.finite
+        best = max(values, default=0.0)
+        after = values[values.index(best) + 1 :] if values else []
+        if len(after) >= 2 and best / (100 if best > 1 else 1) > 2 * _LOWEST and max(after) < _FRACTION * best:
+            what = f"the score was {best:.4g} and has not come above {max(after):.4g} since"
+            yield on_events(rule, one.shown(LARGEST, LAST), (), {"what": what})
+            return
+
+
+_WELL, _BACK, _FRACTION, _LOWEST = 0.75, 2.0, 0.5, 0.15
+
+
+def guesses(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """The loss falls as it should, and whoever ranks the samples by the model's output could as well throw a coin."""
+    learned = [one for one in every(run, *LOSSES) if learns(one.finite)]
+    for one in every(run, "score auc", "score auroc", "score roc auc"):
+        if learned and len(one.finite) >= _HALF and all(abs(value - 0.5) < _COIN for value in one.finite):
+            yield on_events(
+                rule, [*one.shown(FIRST, LAST), *learned[0].shown(LAST)], (), {"score": f"{one.finite[-1]:.3g}"}
+            )
+            return
+
+
+_COIN, _HALVED = 0.03, 0.6
+
+
+def learns(values: Sequence[float]) -> bool:
+    return len(values) >= _HALF and min(values) >= 0 and parts(values, _HALF)[-1] < _HALVED * values[0]
+
+
+def average_behind(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """The averaged weights score far below those that they are the average of, and do not come nearer."""
+    for one in every(run, "ema score accuracy", "ema score acc"):
+        end = one.said[-1] if one.said else 1.0
+        if end > _BEHIND or max(one.said) > 1:
+            continue
+        low = [s for s in every(run, *LOSSES) if s.said and median(s.said[-3:]) < _LEARNED_WELL and learns(s.said)]
+        good = [
+            s
+            for s in every(run, "score accuracy", "score acc")
+            if s.said and s.said[-1] > 2 * _GUESS_AT and s.said[-1] <= 1
+        ]
+        behind = [s for s in good if s.said[-1] * _FRACTION > end]
+        if (low or behind) and (len(one.said) == 1 or kendall(one.said) <= 0):
+            shown = [*one.shown(LAST), *(behind or low)[0].shown(LAST)]
+            yield on_events(rule, shown, (), {"score": f"{end:.3g}"})
+            return
+
+
+_BEHIND, _LEARNED_WELL, _GUESS_AT = 0.6, 0.1, 0.35
+
+
+def average_begun_anew(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Right after a resume the averaged weights score far below the others: their history was not restored."""
+    if not every(run, "resumed_step"):
+        return
+    for one in every(run, "ema score accuracy", "ema score acc"):
+        for other in every(run, one.name.removeprefix("ema ")):
+            pairs = [values for _, values in common_steps([one, other])]
+            if len(pairs) < 2 or pairs[0][0] > _BEHIND * pairs[0][1] or kendall([pair[0] for pair in pairs]) <= 0.5:
+                continue
+            fields = {"score": f"{pairs[0][0]:.3g}", "other": f"{pairs[0][1]:.3g}"}
+            yield on_events(rule, one.shown(FIRST, LAST), (), fields)
             return

@@ -1,0 +1,108 @@
+"""Numbers that a line puts side by side because they ought to agree: a value and its reference, a norm and its limit,
+a part and the whole."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from paramedic.collect.quantities import Value
+
+_MEASURED = re.compile(
+    r"\b(?:loss|nll|mse|mae|norm|grad\w{0,7}|updates?|score|acc\w{0,6}|auc|recall|precision|perplexity|ppl|outputs?"
+    r"|logits?|error|mean|validation|valid|val|eval\w{0,6}|test|entropy|checksum|sum|metric|reward|bleu|f|delta|weights?)\b"
+)
+_NOT_MEASURED = re.compile(
+    r"\b(?:time|took|eta|sec\w{0,4}|speed|rate|lr|throughput|steps?|epochs?|memory|mem|size|best|previous|last|initial"
+    r"|target|goal|limit|threshold|min|max|tolerance)\b"
+)
+_REFERENCE = re.compile(
+    r"\b(?:(?:in|by|on|with|from) (?:a |one |the )?(?:single|one) (?:process|device|gpu|rank|worker|card|node)"
+    r"|single (?:process|device|gpu|rank|worker|card|node)|reference|golden|by hand|recomputed|computed anew"
+    r"|(?:of|on|over|for) the (?:same|very same|whole|full|gathered|concatenated) "
+    r"(?:samples|batch|rows|data|set|examples|inputs?|tokens)"
+    r"|full batch|whole batch|unsharded|without (?:sharding|parallelism|splitting|ddp)|serial(?:ly)?)\b"
+)
+_EXPECTED = re.compile(r"\b(?:expected|should be|ought to be|theory|theoretical|predicted by hand)\b")
+_AGAIN = re.compile(
+    r"(?:^|\b(?:same [a-z]{1,12} |evaluated |measured |computed |run |and |repeated )?)"
+    r"(?:once more|again|second (?:time|pass|run|look)|repeated|a second time|rerun|twice)$"
+)
+_RATIO = re.compile(r"^(?:(?:the|a|their) )?(?:ratio|factor|quotient)(?: is| of)?$")
+_AFTER_CLIPPING = re.compile(
+    r"(\d{1,9}(?:\.\d{1,9})?) after (?:being )?clip(?:ped|ping)(?: (?:to|at|by|with)(?: max(?:imum)?(?: norm)?)?)?"
+    r"[ =:]{1,3}(\d{1,6}(?:\.\d{1,6})?)"
+    r"|\bclip(?:ped)?[ _](?:grad(?:ient)?[ _])?norm['\"]?[ :=]{1,3}(\d{1,9}\.\d{1,9})[ ,;(]{1,3}"
+    r"(?:limit|max(?:[ _]norm)?|of|to)[ :=]{1,3}(\d{1,6}(?:\.\d{1,6})?)",
+    re.I,
+)
+_PORTION = re.compile(
+    r"\b(?:(?P<what>gathered|held|holds|holding|kept|keeps|resident|materiali[sz]ed|unsharded|local)"
+    r"(?: (?:weights|param\w*|state|shards?|memory))?)\W{1,3}"
+    r"(?P<part>\d{1,12}(?:\.\d{1,6})?) ?(?P<unit>[kmgt]i?b|bytes)?"
+    r" ?(?:of|/|out of) ?(?P<whole>\d{1,12}(?:\.\d{1,6})?) ?(?P<of>[kmgt]i?b|bytes)?\b",
+    re.I,
+)
+_STATE_OR_WEIGHTS = re.compile(r"\b(?:weight|param|optim|state|shard|gather|unshard|model|master|moment)", re.I)
+_SHARDS = re.compile(
+    r"\b(?:shard(?:ed|s)?|partition(?:ed|s)?|split|divided|spread)(?: \w{1,12}){0,3}? "
+    r"(?:over|across|between|among|on|into) (?:all )?(\d{1,5}) "
+    r"(?:ranks|processes|workers|gpus|devices|shards|parts|partitions)\b",
+    re.I,
+)
+_SPLIT = ("shard", "partition", "split", "divided", "spread")
+_COORDINATE = re.compile(r"(?<![a-z])(dp|tp|pp|mp|cp)(?:[ _]?rank)?[ _=:]{0,2}(\d{1,5})\b", re.I)
+_MOST = 32
+
+
+class Said(NamedTuple):
+    """A number of a line, and the words right before it."""
+
+    words: str
+    value: float | None
+    exact: bool
+    """Printed with a fraction, and without a unit."""
+
+
+def comparisons(text: str, low: str, said: Sequence[Said]) -> Iterator[Value]:
+    yield from _references(said[:_MOST])
+    if "clip" in low and (found := _AFTER_CLIPPING.search(text)) is not None:
+        norm, limit = (float(part) for part in found.groups() if part)
+        if limit:
+            yield Value("clipped", norm / limit)
+    if any(word in low for word in _SPLIT) and (found := _SHARDS.search(text)) is not None:
+        yield Value("shards", float(found[1]))
+    if " of " in low or "/" in low:
+        yield from _portions(text)
+    if "tp" in low or "mp" in low:
+        yield from (Value(f"at {axis.lower()}", float(place)) for axis, place in _COORDINATE.findall(text)[:5])
+
+
+def _references(said: Sequence[Said]) -> Iterator[Value]:
+    """A value as a multiple of the one that it ought to be."""
+    referred = False
+    for one, other in pairwise(said):
+        if _RATIO.search(other.words) and referred and other.value is not None:
+            yield Value("by reference", other.value)
+        if not (one.exact and other.exact) or not one.value or not other.value:
+            continue
+        measured = _MEASURED.search(one.words) and not _NOT_MEASURED.search(one.words)
+        if measured and _REFERENCE.search(other.words):
+            referred = True
+            yield Value("by reference", one.value / other.value)
+        elif measured and _EXPECTED.search(other.words):
+            yield Value("by expectation", one.value / other.value)
+        elif measured and _AGAIN.search(other.words):
+            yield Value("measured again", one.value / other.value)
+
+
+def _portions(text: str) -> Iterator[Value]:
+    found = _PORTION.search(text)
+    if found is None or not float(found["whole"]) or not _STATE_OR_WEIGHTS.search(text):
+        return
+    unit, of = (found["unit"] or "").lower(), (found["of"] or "").lower()
+    if (unit or of) and (not unit or not of or unit == of):
+        gathered = found["what"].lower() in ("gathered", "unsharded") or found["what"].lower().startswith("material")
+        yield Value("gathered" if gathered else "kept", float(found["part"]) / float(found["whole"]))

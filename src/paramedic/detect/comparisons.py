@@ -1,0 +1,113 @@
+"""Numbers that a program prints side by side because they ought to agree, and that do not."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+from paramedic.detect.match import on_events
+from paramedic.detect.series import FIRST, LAST, Series, by_rank, common_steps, every, latest, sharded
+from paramedic.knowledge import Rule
+from paramedic.model import Finding, Run
+
+_ROUNDING, _ONCE = 0.01, 0.02
+"""What separate sums of the same numbers may differ by; more where it was said only once."""
+_SURPRISE = 0.1
+_WHOLE = 0.02
+_LOOKS = 3
+_SAME = 2e-3
+_ABOVE = 1.01
+_PARTS = 1e-4
+
+
+def unlike_reference(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """The program gives a value and what it is in one process, or by hand: every time they differ."""
+    for one in every(run, "by reference"):
+        off = [abs(value - 1) for value in one.said]
+        if off and min(off) > (_ROUNDING if len(off) >= _LOOKS else _ONCE):
+            yield on_events(rule, one.shown(FIRST, LAST), (), {"times": _times(run, median(one.said))})
+            return
+    for one in every(run, "by expectation"):
+        times = median(one.said) if len(one.said) >= _LOOKS else 1.0
+        if min((abs(value - 1) for value in one.said), default=0.0) > _SURPRISE and _is_whole(times):
+            yield on_events(rule, one.shown(FIRST, LAST), (), {"times": _times(run, times)})
+            return
+
+
+def _times(run: Run, times: float) -> str:
+    world = latest(every(run, "world")) or 0.0
+    said = f"{times:.4g} times"
+    if world >= 2 and (abs(times / world - 1) < _WHOLE or abs(times * world - 1) < _WHOLE):
+        return f"{said} (there are {world:.0f} ranks)"
+    return said
+
+
+def _is_whole(times: float) -> bool:
+    """Twice, a third, …: sums for means, or ranks that were forgotten."""
+    larger = max(times, 1 / times) if times > 0 else 1.0
+    return larger >= 2 - _WHOLE and abs(larger / round(larger) - 1) < _WHOLE
+
+
+def measured_otherwise(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """The same thing was measured twice in a row, and mostly gave another value."""
+    for one in every(run, "measured again"):
+        off = [abs(value - 1) for value in one.said]
+        if len(off) >= _LOOKS and sum(value > _SAME for value in off) >= 0.8 * len(off):
+            yield on_events(rule, one.shown(FIRST, LAST), (), {"by": f"{median(off):.1%}"})
+            return
+
+
+def above_limit(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """After clipping the gradient is longer than it may be: each rank has clipped what it has."""
+    for one in every(run, "clipped"):
+        if len(one.said) >= _LOOKS and median(one.said) > _ABOVE:
+            yield on_events(rule, one.shown(FIRST, LAST), (), {"times": f"{median(one.said):.3g}"})
+            return
+
+
+def parts_unlike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Ranks that hold parts of one replica give different losses at the same step."""
+    groups: dict[float, list[int]] = defaultdict(list)
+    replica, part = by_rank(every(run, "at dp")), by_rank(every(run, "at tp", "at mp"))
+    for rank in sorted(replica.keys() & part.keys()):
+        if len(set(replica[rank].said)) == len(set(part[rank].said)) == 1:
+            groups[replica[rank].said[0]].append(rank)
+    losses = by_rank(one for one in every(run, "loss") if one.name == "loss")
+    for members in groups.values():
+        own = [losses[rank] for rank in members if rank in losses]
+        steps = [values for _, values in common_steps(own)] if len(own) >= 2 else []
+        unlike = [values for values in steps if max(values) - min(values) > _PARTS * max(map(abs, values))]
+        if len(unlike) >= _LOOKS and len(unlike) >= 0.8 * len(steps):
+            events = [event for one in own[:2] for event in one.shown(FIRST, LAST)]
+            yield on_events(rule, events, (), {"ranks": ", ".join(map(str, members))})
+            return
+
+
+def unequal_shards(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """What was to be split between the ranks lies with one of them, or with each of them whole."""
+    state = by_rank(every(run, "optimizer_bytes"))
+    sizes = {rank: one.said[-1] for rank, one in state.items() if one.said}
+    split = (latest(every(run, "shards")) or 0.0) >= 2 or sharded(state.values())
+    if split and len(sizes) >= 2 and max(sizes.values()) > _LOPSIDED * min(sizes.values()):
+        most = max(sizes, key=sizes.__getitem__)
+        least = min(sizes, key=sizes.__getitem__)
+        events = [event for rank in (most, least) for event in state[rank].shown(LAST)]
+        yield on_events(rule, events, (), {"what": f"rank {most} holds nearly all, rank {least} next to nothing"})
+        return
+    whole = [
+        one for name, least in (("gathered", _NEARLY), ("kept", _MORE_THAN_ALL)) for one in _from(run, name, least)
+    ]
+    if whole and (sharded(whole) or len(by_rank(whole)) >= 2):
+        share = min(min(one.said) for one in whole)
+        events = [event for one in whole[:2] for event in one.shown(FIRST, LAST)]
+        yield on_events(rule, events, (), {"what": f"a rank has {share:.0%} of it at a time"})
+
+
+_LOPSIDED, _NEARLY, _MORE_THAN_ALL = 3.0, 0.95, 1.05
+
+
+def _from(run: Run, name: str, least: float) -> list[Series]:
+    """All series of this name, if each of them was never less."""
+    told = every(run, name)
+    return told if all(len(one.said) >= 2 and min(one.said) >= least for one in told) else []
