@@ -13,7 +13,8 @@ from typing import Any
 
 from paramedic.collect.layouts import By, Peeled, plain
 from paramedic.collect.quantities import Value
-from paramedic.collect.readings import is_bar, said_in
+from paramedic.collect.readings import is_bar, said_in, said_of_rank
+from paramedic.collect.tables import Table, of_ranks
 from paramedic.redact import redact
 
 POINTS = 128
@@ -37,29 +38,13 @@ _WORTH = re.compile(
     rb"\b(?:[Rr]?mse|mae|bce|ce|huber|elbo)\b|RMSE|MSE|MAE|BCE"
 )
 _SHARDED = (b"FSDP", b"fully_shard", b"ZeRO", b"tensor parallel", b"TensorParallel", b"pipeline", b"microbatch")
-_BRACKETED = re.compile(r"\[(?:worker|trainer|process|gpu|replica|stage)[ :_-]?(\d{1,6})\]", re.I)
+_BRACKETED = re.compile(r"\[(?:worker|trainer|process|gpu|replica|stage|proc|p)[ :_-]?(\d{1,6})\]", re.I)
 _SPEAKS = re.compile(
-    r"^(?:[^\n]{0,60}?(?:: ?| - |\] ?|\| ?))?(?:process|worker|trainer|replica|gpu|stage)[ _#]{0,2}(\d{1,6})"
-    r"(?: ?[:|\]-]| step\b| iter\w*\b| epoch\b)",
+    r"^(?:[^\n]{0,60}?(?:: ?| - |\] ?|\| ?)|e(?:poch )?\d{1,4} )?"
+    r"(?:process|worker|trainer|replica|gpu|stage)[ _#]{0,2}(\d{1,6})"
+    r"(?: ?[:|\]-]| step\b| iter\w*\b| epoch\b| [a-z_]{1,16}[ =:]{1,2}\d)",
     re.I,
 )
-_PER_RANK = re.compile(
-    r"\b([a-z][\w /-]{2,40}?) ?(?:per|by|of all|across|on all|for each) ranks?(?: ?\((ms|s|[kmgt]i?b)\))?\W{0,4}[\[(]"
-    r"(-?\d{1,12}(?:\.\d{1,12})?(?:(?:, ?| {1,3})-?\d{1,12}(?:\.\d{1,12})?){1,255})[\])]",
-    re.I,
-)
-_BY_NUMBER = re.compile(r"\b([a-z]\w{2,40})['\"]?[:=] ?\{((?:'?\d{1,5}'?: ?-?\d{1,12}(?:\.\d{1,12})?(?:, )?){2,256})\}")
-_NUMBERED = re.compile(r"(\d{1,5})'?: ?(-?\d{1,12}(?:\.\d{1,12})?)")
-_BY_NAME = re.compile(r"\brank ?(\d{1,6})[=:] ?(-?\d{1,12}(?:\.\d{1,12})? ?(?:ms|s|[MG]i?B)?)(?=[\s,;|)\]]|$)")
-_SEVERAL = 2
-_COLUMN = re.compile(r"[A-Za-z][\w/.()@% -]{0,60}")
-_CELL = re.compile(r"[-+]?\d{1,45}(?:\.\d{0,20})?(?:e[-+]?\d{1,3})?|[-+]?(?:nan|inf)|[\w.:/ -]{0,40}", re.I)
-_STEPS_IN_TABLE = ("step", "epoch", "iter", "iteration", "global_step", "update", "batch")
-_MAX_COLUMNS = 64
-_DRAWN = re.compile(r"[|│┃](.{3,500})[|│┃]")
-_LINE_BETWEEN = re.compile(r"[|│┃]")
-_ULTRALYTICS = re.compile(r"\s{0,12}Epoch((?:\s{1,12}[A-Za-z]\w{1,20}){3,12})\s{0,4}$")
-_OF_ULTRALYTICS = re.compile(r"\s{0,12}(\d{1,6})/\d{1,6}((?:\s{1,12}[\d.]{1,12}G?){3,12}):?\s")
 _TIMERS = re.compile(r"\btimes? across ranks \((ms|s)\):\s{0,4}$")
 _TIMER = re.compile(r"\s{1,6}([a-z][\w+-]{2,60}):$")
 _TIMER_OF_RANK = re.compile(r"\s{2,10}rank\s{1,4}(\d{1,6}): (\d{1,9}\.\d{1,4})$")
@@ -135,8 +120,7 @@ class Meter:
     """Not all of it was read, so lines without a step cannot be counted."""
     last_line: int = 0
     sharded: bool = False
-    columns: list[str] = field(default_factory=list)
-    """Of the table under way: of a CSV file, the names in its first line."""
+    table: Table = field(default_factory=Table)
     timers: str = ""
     """The unit of Megatron's timers, while they are being listed."""
     timer: str = ""
@@ -144,6 +128,8 @@ class Meter:
     now: dict[tuple[By, int | None, str, int | None], str] = field(default_factory=dict)
     """The last step that each speaker named: what it says next without one is of that step."""
     next_sample: int = EVERY
+    counters: set[str] = field(default_factory=set)
+    """What has been equal to the step once."""
 
     def block(self, lines: bytes, first: int, last: bool) -> None:
         """`first` is the number of the block's first line. Behind the log's beginning only a block's own is read."""
@@ -168,13 +154,13 @@ class Meter:
         self.sharded = self.sharded or any(word in lines for word in _SHARDED)
         for number, whole in enumerate(lines.removesuffix(b"\n").split(b"\n") if lines else (), first):
             for raw in whole.split(b"\r"):
-                if len(raw) > _MIN_LINE and (self.columns or self.timers or _WORTH.search(raw, 0, _MAX_LINE)):
+                if len(raw) > _MIN_LINE and (self.table.columns or self.timers or _WORTH.search(raw, 0, _MAX_LINE)):
                     self._line(number, _cut(raw).decode("utf-8", "replace"))
             self.last_line = number
 
     def _line(self, number: int, raw: str) -> None:
         peeled = self.peel(plain(raw))
-        text = self._row(peeled.text) or peeled.text
+        text = self.table.row(peeled.text) or peeled.text
         if self._timed(number, peeled):
             return
         said = said_in(text)
@@ -189,34 +175,17 @@ class Meter:
             self.now[who] = label
         for one in said.values:
             self._add((*who, one.name), label, one, number, peeled.text)
-        for rank, of_rank in _of_ranks(text):
-            for one in said_in(of_rank).values:
+        for one in said.others:
+            if peeled.rank is not None or named is not None or self.ranked:
+                self._add((*who, one.name), label, one, number, peeled.text)
+            if label.endswith(f"step {one.value:.0f}" if one.value else "step 0"):
+                self.counters.add(one.name)
+            if one.name in self.counters:
+                counter = one._replace(name=f"counter {one.name.removeprefix('said ')}")
+                self._add((*who, counter.name), label, counter, number, peeled.text)
+        for rank, of_rank in of_ranks(text, bool(label)):
+            for one in said_of_rank(of_rank):
                 self._add((*who[:3], rank, one.name), label, one, number, peeled.text)
-
-    def _row(self, text: str) -> str:
-        """A table's row, as if each value stood behind its name, the rank first; empty for other lines."""
-        if (found := _ULTRALYTICS.match(text)) is not None:
-            self.columns = ["epoch", *found[1].split()]
-            return ""
-        if self.columns and (found := _OF_ULTRALYTICS.match(text)) is not None:
-            cells = found[2].split()
-            return f"epoch={found[1]}, " + ", ".join(
-                f"{name}={cell}" for name, cell in zip(self.columns[1:], cells, strict=False)
-            )
-        drawn = _DRAWN.fullmatch(text.strip())
-        cells = _LINE_BETWEEN.split(drawn[1]) if drawn else text.strip().split("," if "," in text else "\t")
-        if 2 <= len(cells) <= _MAX_COLUMNS and all(_COLUMN.fullmatch(cell.strip()) for cell in cells):
-            names = [cell.strip() for cell in cells]
-            if any(name.lower() in _STEPS_IN_TABLE for name in names):
-                self.columns = names
-            return ""
-        if len(cells) != len(self.columns) or not all(_CELL.fullmatch(cell.strip()) for cell in cells):
-            return ""
-        pairs = [(name, cell.strip()) for name, cell in zip(self.columns, cells, strict=True) if cell.strip()]
-        if not any(name.lower() in _STEPS_IN_TABLE and cell[0].isdigit() for name, cell in pairs):
-            return ""
-        pairs.sort(key=lambda pair: pair[0].lower() not in ("rank", "global_rank"))
-        return ", ".join(f"{name}={cell}" for name, cell in pairs)
 
     def _timed(self, number: int, peeled: Peeled) -> bool:
         """Megatron's timers: under each one's name a line a rank, or its least and its most."""
@@ -254,7 +223,7 @@ class Meter:
 
     def _place(self, key: Key, series: Series) -> str:
         """Of a value without a step of its own: the speaker's last one, or its number where it has named none yet."""
-        now = "" if self.gaps else self.now.get(key[:4], "")
+        now = "" if self.gaps else self.now.get(key[:4]) or self.now.get((*key[:3], None), "")
         if now != series.inherited:
             series.inherited, series.unlabelled = now, 0
         series.unlabelled += 1
@@ -287,22 +256,6 @@ def _line_start(lines: bytes, at: int) -> int:
 def _cut(raw: bytes) -> bytes:
     """Between words: half a secret would not be known as one."""
     return raw if len(raw) <= _MAX_LINE else raw[:_MAX_LINE].rpartition(b" ")[0]
-
-
-def _of_ranks(text: str) -> Iterator[tuple[int, str]]:
-    """From a line that lists one quantity of all ranks, what each rank would have said."""
-    if "rank" in text and (found := _PER_RANK.search(text)) is not None:
-        unit = f" ({found[2]})" if found[2] else ""
-        yield from (
-            (rank, f"{found[1]}{unit}: {value}") for rank, value in enumerate(found[3].replace(",", " ").split())
-        )
-    elif (found := _BY_NUMBER.search(text)) is not None:
-        pairs = [(int(rank), value) for rank, value in _NUMBERED.findall(found[2])]
-        if [rank for rank, _ in pairs] == list(range(len(pairs))):
-            yield from ((rank, f"{found[1]}: {value}") for rank, value in pairs)
-    elif len(pairs := _BY_NAME.findall(text)) >= _SEVERAL:
-        name = text[: text.find("rank")].rsplit("|", 1)[-1].strip(" :=([-,")
-        yield from ((int(rank), f"{name} {value}") for rank, value in pairs)
 
 
 def _rank_in(text: str) -> int | None:

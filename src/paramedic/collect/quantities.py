@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 _CUT = re.compile(r"[|,;{}\[\]\t]| - ")
 _SLASH = re.compile(r"/(?!s(?:ec(?:ond)?)?\b)")
+_PER = re.compile(r"/(?=(?:it|iter|iteration|step|batch|epoch|update|rank|gpu)\b)")
 _NOT_WORD = re.compile(r"[^a-z/%+ ]+")
 _UNIT_IN_NAME = re.compile(
     r"\((ms|s|sec|seconds|[kmgt]i?b|bytes)\)\W{0,3}$|[_. ](ms|us|ns|secs?|seconds|[mg]i?b)['\"]?\W{0,3}$"
-    r"|_(s)['\"]?\W{0,3}$",
+    r"|_(s)['\"]?\W{0,3}$| in (ms|s|seconds)['\"]?\W{0,3}$",
     re.I,
 )
 BYTES = {"bytes": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12}
@@ -36,7 +37,7 @@ _A_LOSS = r"(?:loss(?: step| epoch| value)?|xent|nll|r?mse|mae|bce|ce|huber|elbo
 _LOSS = re.compile(rf"(?:^| ){_A_LOSS}$")
 _EVALUATED = re.compile(rf"\b(?:eval|evaluation|val|valid|validation|test|held ?out|dev) {_A_LOSS}$")
 _OTHER_LOSS = re.compile(r"\b(?:aux|auxiliary|z|kl|router|balancing|policy|value|critic|actor|lowest|scaled) loss\b")
-_GRADIENT = re.compile(r"(?:^| )(?:grad(?:ient)?s? (?:total |global |l )?norm|gnorm)$")
+_GRADIENT = re.compile(r"(?:^| )(?:grad(?:ient)?s? (?:total |global |l )?norm|gnorm)$|^g$")
 _OWN = re.compile(
     r"\b(?:own|local|shard|sharded|data|batch|input|file|sample|raw|unreduced|grad|gradients?|partial|latency|time"
     r"|memory"
@@ -47,11 +48,11 @@ _STATE = re.compile(
     r"\b((?:param(?:eter)?s?|weights?|model|embeddings?|replica|state|theta|bias|kernel)(?: [a-z]+)? "
     r"(?:norm|sum|checksum|hash|digest|fingerprint|signature|mean|crc|l)|"
     r"(?:norm|sum|checksum|hash|digest|fingerprint|mean) of (?:[a-z]+ ){0,2}"
-    r"(?:param(?:eter)?s?|weights?|model|norms?|matrix|embeddings?|layers?|replica)|w norm|"
+    r"(?:param(?:eter)?s?|weights?|model|norms?|matrix|embeddings?|layers?|replica)|(?:^| )(?:w|p|wt|theta) ?norm|^w|"
     r"^(?:checksum|fingerprint))(?: to| is)?$"
 )
 _HASH = re.compile(
-    r"(?P<name>[a-z_ ]{0,40}(?:checksum|hash|md5|sha1|sha256|crc32|crc|digest|fingerprint|signature))\W{1,4}(?:0x)?"
+    r"(?P<name>[a-z_ ]{0,40}(?:checksum|hash|md5|sha1|sha256|crc32|crc|digest|fingerprint|signature|xor))\W{1,4}(?:0x)?"
     r"(?P<value>(?=[0-9]{0,63}[a-f])[0-9a-f]{6,64})\b",
     re.I,
 )
@@ -85,7 +86,8 @@ _COMPUTING = re.compile(
 )
 _ALL_REDUCING = re.compile(r"(?:^| )(?:bwd )?all ?reduce microstep$")
 _STEPPING = re.compile(
-    r"(?:^| )(?:step|iter|iteration|update|batch)(?: time| took)?$|^(?:time|dt|took|elapsed)$|time per iteration$"
+    r"(?:^| )(?:step|iter|iteration|update|batch)(?: time| timing| took)?$|^(?:time|dt|took|elapsed)$"
+    r"|time per iteration$"
 )
 _THROUGHPUT = re.compile(
     r"(?:^| )(?:tps|throughput|(?:samples?|tokens?|tok|steps?|images?|it|seqs?|sequences)"
@@ -166,10 +168,10 @@ def words_before(before: str, unit: str) -> tuple[str, str]:
     """The words right before a number, and its unit, which may stand in their brackets: `mem (GB): 12`."""
     bracketed = _UNIT_IN_NAME.search(before)
     if bracketed is not None and not before[: bracketed.start()].lower().endswith("per"):
-        before, unit = before[: bracketed.start()], unit or (bracketed[1] or bracketed[2] or bracketed[3]).lower()
+        before, unit = before[: bracketed.start()], unit or next(filter(None, bracketed.groups())).lower()
     parts = [part for part in _CUT.split(before.rstrip(" :=|'\"([")) if part.strip()]
     words = (parts[-1] if parts else "").lower().replace("_", " ").replace("-", " ")
-    words = " ".join(_NOT_WORD.sub(" ", _SLASH.sub(" ", words)).split())
+    words = " ".join(_NOT_WORD.sub(" ", _SLASH.sub(" ", _PER.sub(" per ", words))).split())
     if (found := _TIME_OF.fullmatch(words)) is not None:
         return f"{found[1]} time", unit
     return (f"{found[2]} {found[1]}" if (found := _QUALIFIED.fullmatch(words)) else words), unit
@@ -263,3 +265,5 @@ def hashes_in(text: str) -> Iterator[tuple[str, float]]:
             yield "batch_sum", float(int(found["value"][:12], 16))
         elif (state := _STATE.search(_KIND_OF_HASH.sub("hash", words))) and not _OWN.search(words):
             yield f"state {state[1]}", float(int(found["value"][:12], 16))
+        elif words.strip():
+            yield f"hash {words.strip()}", float(int(found["value"][:12], 16))

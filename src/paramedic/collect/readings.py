@@ -60,8 +60,12 @@ _NO_DURATION = re.compile(
     r"\b(?:eta|wall|total|start|end|left|remaining|train|run|epoch|elapsed|stamp|last|max|min|date)\b"
 )
 _RESUMED = re.compile(r"\bresum(?:ed|ing)\b", re.I)
+_WENT_ON = re.compile(
+    r"\bresum(?:e|ed|ing)\b|\brestor(?:ed|ing)\b|\bcontinu(?:ed|ing) (?:from|at)\b"
+    r"|\bload(?:ed|ing) (?:checkpoint|state)\b"
+)
 _STAMP = re.compile(r"[\[(]?\d{4}[-/]\d\d[-/]\d\d[ T_]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?")
-_HASHES = ("checksum", "hash", "md5", "sha", "crc", "digest", "fingerprint", "signature")
+_HASHES = ("checksum", "hash", "md5", "sha", "crc", "digest", "fingerprint", "signature", "xor")
 
 
 class Said(NamedTuple):
@@ -69,6 +73,8 @@ class Said(NamedTuple):
 
     label: str
     values: list[Value]
+    others: tuple[Value, ...] = ()
+    """Numbers of names that are none of ours: ranks may still be compared by them."""
 
 
 def is_bar(text: str) -> bool:
@@ -85,6 +91,26 @@ def said_in(text: str) -> Said:
     return reading.said()
 
 
+def said_of_rank(text: str) -> list[Value]:
+    """What a list says of one rank. A time of any name is one of its work: no list is made of anything else."""
+    said = said_in(text)
+    before, _, value = text.rpartition(":")
+    words, in_unit = words_before(before, "")
+    if not said.values and (number := parsed(value)) is not None and factor_of(in_unit) < 1.0:
+        return [Value(f"compute_time {words}", number * factor_of(in_unit), "s")]
+    return [*said.values, *said.others]
+
+
+_MOST_OTHERS = 24
+_OF_ITS_OWN = re.compile(
+    r"\b(?:samples?|rows?|examples?|tokens?|docs?|documents?|batch(?:es)?|items?|images?|files?|shards?|keys?|size|len|length"
+    r"|offset|start|end|first|last|seed|rank|local|device|gpu|cuda|port|pid|time|mem\w*|alloc\w*|peak|reserved|util\w*|temp"
+    r"|power|clock|mhz|rx|tx|ms|sec\w*|wait\w*|stage|layers?|param\w*|experts?|idx|index|id|ids|loss|host|node|cores?|cpus?"
+    r"|threads?|bytes|kimg|wall|eta|best|own|ips|wps|tps|tflops|mfu|hit|rss|workers?|lines?)\b"
+)
+"""What ranks have of their own, each as it comes."""
+
+
 class _Reading:
     """One line while its numbers are read, from left to right; of one quantity the first counts."""
 
@@ -96,6 +122,7 @@ class _Reading:
         self.qualified: dict[str, Value] = {}
         self.loose: dict[str, tuple[float | None, str]] = {}
         self.numbers: list[comparisons.Said] = []
+        self.others: dict[str, Value] = {}
         self.evaluating = False
         self.total = ""
         unit = _UNIT_OF_LINE.search(text) if "time" in self.low else None
@@ -113,6 +140,8 @@ class _Reading:
         number = parsed(found["value"])
         self.numbers.append(comparisons.Said(words, number, "." in found["value"] and not unit))
         self.evaluating = self.evaluating or _EVALUATING.search(words) is not None
+        if what == "step_time" and (number or 0.0) * factor_of(unit) > _A_YEAR:
+            return  # a time of day
         if what == "loss" and self.evaluating and "train" not in words:
             what = "eval_loss"
         if not what and not unit and ("." in found["value"] or _BY_DDP.search(words)):
@@ -126,6 +155,8 @@ class _Reading:
             self._right_of_all(what, number, float(whole[1]))
         elif what:
             self._keep(what, words, value_of(what, number, unit))
+        elif words and not unit and len(self.others) < _MOST_OTHERS and not _OF_ITS_OWN.search(words):
+            self.others.setdefault(words, Value(f"said {words}", number))
 
     def _right_of_all(self, what: str, right: float | None, whole: float) -> None:
         """`Accuracy: 9210/10000`: a share, and more right answers than questions are a miscount."""
@@ -183,12 +214,19 @@ class _Reading:
             found = [Value(f"resumed_{one.name}", one.value, one.unit) for one in found if one.name in ("lr", "loss")]
             if "step" in labels:
                 found.append(Value("resumed_step", parsed(labels["step"])))
+        elif "step" not in labels and _WENT_ON.search(self.low):
+            found.append(Value("resumed", 1.0))
         elif "step" in labels and found:
             found.append(Value("step", parsed(labels["step"])))
-        return Said(label, found)
+        return Said(label, found, tuple(self.others.values()))
 
     def _settle_times(self) -> None:
         loose, values = self.loose, self.values
+        if "step_time" in values and "wait_time" not in values:
+            factor = 1e-3 if _IN_MS.search(self.text) else 1.0
+            for one in self.numbers:
+                if one.exact and one.value and time_of(one.words, "") == "wait_time":
+                    values["wait_time"] = Value("wait_time", one.value * factor, "s")
         if "data" in loose and ("time" in loose or "step_time" in values):
             values.setdefault("data_time", Value("data_time", loose["data"][0], "s"))
         if "time" in loose and "data_time" in values:
@@ -198,7 +236,8 @@ class _Reading:
             values["step_time"] = Value("step_time", (number or 0.0) * factor_of(unit), "s")
 
 
-_LONGEST = 1e5
+_LONGEST, _A_YEAR = 1e5, 3e7
+_IN_MS = re.compile(r"\d ?ms\b|_ms\b|\(ms\)")
 _OF_RANKS = ("loss", "eval_loss", "grad_norm")
 """Quantities that a rank may have of its own, and all of them together."""
 

@@ -169,6 +169,9 @@ _THROTTLED = re.compile(
     r"|\bnr_periods\W{1,4}(?P<periods>\d{1,12})\W{1,4}nr_throttled\W{1,4}(?P<held>\d{1,12})\b",  # cpu.stat of cgroups
     re.I,
 )
+_NOT_FINITE = re.compile(
+    r"\b(?:non[-_ ]?finite|nan|inf)(?:[-_ ]ranks?| on ranks?)?['\"]?[ :=]{1,3}[\[(](\d{1,6})[\])]", re.I
+)
 _PLANS = ("plan", "expect", "request", "intended", "wanted", "asked")
 
 
@@ -187,6 +190,8 @@ def statements(text: str, low: str, labelled: bool) -> list[Value]:
         values += _ratio("throttled", found[1] or found["held"], found[2] or found["periods"])
     if "param" in low or "weight" in low or "optimi" in low or "shard" in low:
         values += (_held(text) if of else []) or _local_of_total(text)
+    if ("finite" in low or "nan" in low) and (found := _NOT_FINITE.search(text)):
+        values.append(Value("nonfinite rank", float(found[1])))
     if "efficiency" in low and (found := _EFFICIENCY.search(text)):
         values.append(Value("efficiency", float(found[1]) / (100 if found[2] or float(found[1]) > 1.5 else 1)))
     if "MiB /" in text and (found := _SMI.search(text)):

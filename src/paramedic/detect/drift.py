@@ -17,10 +17,8 @@ from paramedic.detect.series import (
     by_rank,
     common_steps,
     every,
-    kendall,
     latest,
     names,
-    numbered,
     precise,
     sharded,
 )
@@ -29,7 +27,8 @@ from paramedic.model import Event, Finding, Run
 
 _APART = 1e-4
 """Replicas apply the same update to the same weights, so they stay equal to the bit; this is for rounding in print."""
-_NOTHING_PRINTED = 1e-12
+
+_NAMES = {"lr": "learning rate", "joint grad_norm": "norm of the reduced gradient"}
 
 
 def replicas(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -183,8 +182,18 @@ def _same_values(run: Run) -> Iterator[tuple[list[Event], str]]:
             events = [event for rank in sorted(series)[:3] for event in series[rank].shown(LAST)]
             yield events, f"the {what} is the same on every rank at each step"
 
+    for name in names(hashes := every(run, "hash")):
+        series = by_rank(one for one in hashes if one.name == name)
+        steps = common_steps([series[rank] for rank in sorted(series)])
+        of_data = any(_OF_DATA.search(event.text) for one in series.values() for event in one.shown(LAST))
+        alike = [values[0] for _, values in steps if len(set(values)) == 1]
+        if len(series) >= 2 and of_data and len(alike) == len(steps) and len(set(alike)) >= _ALIKE - 1:
+            events = [event for rank in sorted(series)[:3] for event in series[rank].shown(LAST)]
+            yield events, f"the {name.removeprefix('hash ')} of what they read is the same on every rank each time"
+
 
 _ALIKE = 4
+_OF_DATA = re.compile(r"\b(?:keys?|samples?|ids?|indices|batch|docs?|documents|rows?|data|shards?|files?)\b", re.I)
 
 
 def _overlaps(run: Run) -> Iterator[tuple[list[Event], str]]:
@@ -356,54 +365,3 @@ def _two_scales(run: Run) -> Iterator[tuple[list[Event], str]]:
                     [*other.shown(FIRST), *one.shown(FIRST)],
                     f"the training loss of a step is {times} times that of the evaluation",
                 )
-
-
-def resumed_elsewhere(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
-    """After a resume the first step or learning rate is not the one that the log says was left off at."""
-    for kind, now in (("resumed_lr", "lr"), ("resumed_step", "step"), ("resumed_loss", "loss")):
-        saved, later = every(run, kind), every(run, now)
-        for one in saved:
-            after = next((s for s in later if s.rank == one.rank and s.event.source == one.event.source), None)
-            if after is not None and (pair := _differs(one, after, now)) is not None:
-                shown = [*one.shown(LAST), *after.shown(FIRST)]
-                yield on_events(rule, shown, (), {"what": _NAMES[now], "saved": f"{pair[0]:g}", "now": f"{pair[1]:g}"})
-                return
-    for one in every(run, "resumed_step"):
-        for losses in every(run, "loss"):
-            if losses.rank == one.rank and (pair := _unlearned(losses, one.said[-1] if one.said else 0.0)) is not None:
-                fields = {"what": _NAMES["loss"], "saved": f"{pair[0]:g}", "now": f"{pair[1]:g}"}
-                yield on_events(rule, [*one.shown(LAST), *losses.shown(FIRST, LAST)], (), fields)
-                return
-
-
-def _unlearned(losses: Series, resumed: float) -> tuple[float, float] | None:
-    """The loss right before and right after a resume in the middle of the log, if it is as at the beginning again."""
-    before = [value for step, value in numbered(losses) if step <= resumed]
-    after = [value for step, value in numbered(losses) if step > resumed]
-    if len(before) < _LOOKS or len(after) < 2 or min(before) <= 0:
-        return None
-    old, new = median(before[-_LOOKS:]), after[0]
-    leapt = new > _FORGOTTEN * max(before[-_LOOKS:]) and new > _FRESH * before[0] and kendall(after) < 0
-    return (old, new) if leapt else None
-
-
-_NAMES = {"lr": "learning rate", "step": "step", "loss": "loss", "joint grad_norm": "norm of the reduced gradient"}
-
-
-def _differs(saved: Series, after: Series, kind: str) -> tuple[float, float] | None:
-    if not (saved.values and after.finite) or saved.values[-1] is None or _line(after, FIRST) < _line(saved, LAST):
-        return None  # it also trained before: which value is the first one afterwards is not known
-    old, new = saved.values[-1], after.finite[0]
-    if kind == "step":
-        return (old, new) if old >= 2 and new <= 1 else None
-    if kind == "loss":
-        return (old, new) if new > _FORGOTTEN * old and new - old > _NOTICED else None
-    return (old, new) if abs(new - old) > 0.5 * max(abs(old), _NOTHING_PRINTED) else None
-
-
-_FORGOTTEN, _NOTICED, _FRESH = 3.0, 0.3, 0.7
-
-
-def _line(one: Series, which: int) -> int:
-    shown: list[Event] = one.shown(which)
-    return (shown[0].line or 0) if shown else 0

@@ -143,7 +143,7 @@ def _slower_in(
 ) -> _Slow | None:
     if len(ranks) < 2 or len(steps) < _STEPS:
         return None
-    needed = _SOON if len(steps) < _MANY else _LATER
+    needed = _AMONG_EQUALS if _tight(steps) else _SOON if len(steps) < _MANY else _LATER
     peers = [_medians_of_others(values) for values in steps]
     times = {
         rank: [times_of(values[n], others[n]) for values, others in zip(steps, peers, strict=True)]
@@ -154,6 +154,18 @@ def _slower_in(
     if not slow or not matters or 2 * len(slow) > len(ranks):
         return None
     return _Slow(slow, min(median(times[rank]) for rank in slow), dict(series))
+
+
+def _tight(steps: Sequence[Sequence[float]]) -> bool:
+    """At nearly every step all but one of several ranks are as fast as each other."""
+    if len(steps[0]) < _SEVERAL:
+        return False
+    inner = [sorted(values)[1:-1] for values in steps]
+    return sum(most[-1] <= _ALIKE * most[0] for most in inner) >= _SHARE * len(inner)
+
+
+_SEVERAL, _ALIKE, _AMONG_EQUALS = 5, 1.1, 1.3
+"""Among several ranks that are alike, less is needed to stand out."""
 
 
 def _medians_of_others(values: Sequence[float]) -> list[float]:
@@ -250,17 +262,22 @@ def _beside_work(run: Run, kind: str) -> list[_Share]:
     found = []
     for one in every(run, kind):
         of_it = [
-            s for s in every(run, "compute_time", "step_time") if _same_speaker(s, one) and len(s.finite) >= _STEPS
+            s for s in every(run, "compute_time", "step_time") if _same_speaker(s, one) and len(_told(s)) >= _STEPS
         ]
-        parts_of = {s.name: median(s.finite) for s in of_it if s.name.startswith("compute_time")}
+        parts_of = {s.name: median(_told(s)) for s in of_it if s.name.startswith("compute_time")}
         if "compute_time bwd inner" in parts_of:  # without its all-reduce
             parts_of.pop("compute_time bwd", None)
-        steps = [median(s.finite) for s in of_it if s.name == "step_time"]
-        usual = median(one.finite) if len(one.finite) >= _STEPS else 0.0
+        steps = [median(_told(s)) for s in of_it if s.name == "step_time"]
+        usual = median(_told(one)) if len(_told(one)) >= _STEPS else 0.0
         rest = max(steps[0] - usual, 0.0) if steps else 0.0
         if usual and (work := sum(parts_of.values()) or rest):
             found.append((one, usual, work))
     return found
+
+
+def _told(one: Series) -> list[float]:
+    """At the steps of training; all, where no step was ever named."""
+    return one.finite or one.said
 
 
 def _same_speaker(one: Series, other: Series) -> bool:

@@ -1,0 +1,109 @@
+"""Jobs that went on from saved state, and not where they had left off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+from paramedic.detect.match import on_events
+from paramedic.detect.series import FIRST, LAST, Series, every, kendall, numbered
+from paramedic.knowledge import Rule
+from paramedic.model import Event, Finding, Run
+
+_NAMES = {"lr": "learning rate", "step": "step", "loss": "loss"}
+_NOTHING_PRINTED = 1e-12
+_LOOKS = 3
+
+
+def elsewhere(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """After a resume the first step or learning rate is not the one that the log says was left off at."""
+    for kind, now in (("resumed_lr", "lr"), ("resumed_step", "step"), ("resumed_loss", "loss")):
+        saved, later = every(run, kind), every(run, now)
+        for one in saved:
+            after = next((s for s in later if s.rank == one.rank and s.event.source == one.event.source), None)
+            if after is not None and (pair := _differs(one, after, now)) is not None:
+                shown = [*one.shown(LAST), *after.shown(FIRST)]
+                yield on_events(rule, shown, (), {"what": _NAMES[now], "saved": f"{pair[0]:g}", "now": f"{pair[1]:g}"})
+                return
+    for one, step in _resumes(run):
+        for name, judge in (
+            ("loss", _unlearned),
+            ("lr", _warmed_up_again),
+            ("counter", _counted_anew),
+            ("batch_sum", _seen),
+        ):
+            for series in every(run, name):
+                pair = judge(*_parted(series, step)) if series.rank == one.rank else None
+                if pair is not None:
+                    what = _NAMES.get(name) or series.name.removeprefix("counter ").replace(
+                        "batch_sum", "sum of the batch"
+                    )
+                    fields = {"what": what, "saved": f"{pair[0]:g}", "now": f"{pair[1]:g}"}
+                    yield on_events(rule, [*one.shown(LAST), *series.shown(FIRST, LAST)], (), fields)
+                    return
+
+
+def _resumes(run: Run) -> Iterator[tuple[Series, float]]:
+    """Who went on, and behind which step: as he said, or as the line says that stands before."""
+    for one in every(run, "resumed_step"):
+        if one.said:
+            yield one, one.said[-1]
+    for one in every(run, "resumed"):
+        step = one.steps[-1].partition("+")[0].rpartition("step ")[2] if one.steps else ""
+        if step.isdecimal():
+            yield one, float(step)
+
+
+def _parted(series: Series, step: float) -> tuple[list[float], list[float]]:
+    points = numbered(series)
+    return [value for at, value in points if at <= step], [value for at, value in points if at > step]
+
+
+def _warmed_up_again(before: Sequence[float], after: Sequence[float]) -> tuple[float, float] | None:
+    """The rate stood high and begins again far below, rising."""
+    if len(before) < _LOOKS or len(after) < _LOOKS or kendall(before[-_MANY:]) > 0.5:
+        return None
+    low = after[0] < _FAR_BELOW * before[-1] and kendall(after[:_MANY]) > 0.8
+    return (before[-1], after[0]) if low else None
+
+
+def _counted_anew(before: Sequence[float], after: Sequence[float]) -> tuple[float, float] | None:
+    """A counter that went with the step begins again."""
+    return (before[-1], after[0]) if before and after and after[0] < _FAR_BELOW * before[-1] else None
+
+
+def _seen(before: Sequence[float], after: Sequence[float]) -> tuple[float, float] | None:
+    """The batches behind the resume are those of the very beginning, in their order."""
+    again = len(before) > 2 * _LOOKS and len(after) >= _LOOKS and list(after[:_LOOKS]) == list(before[:_LOOKS])
+    return (before[-1], after[0]) if again and len(set(after[:_LOOKS])) == _LOOKS else None
+
+
+_FAR_BELOW, _MANY = 0.2, 10
+
+
+def _unlearned(before: Sequence[float], after: Sequence[float]) -> tuple[float, float] | None:
+    """The loss right before and right after, if it is as at the beginning again."""
+    if len(before) < _LOOKS or len(after) < 2 or min(before) <= 0:
+        return None
+    old, new = median(before[-_LOOKS:]), after[0]
+    leapt = new > _FORGOTTEN * max(before[-_LOOKS:]) and new > _FRESH * before[0] and kendall(after) < 0
+    return (old, new) if leapt else None
+
+
+def _differs(saved: Series, after: Series, kind: str) -> tuple[float, float] | None:
+    if not (saved.values and after.finite) or saved.values[-1] is None or _line(after, FIRST) < _line(saved, LAST):
+        return None  # it also trained before: which value is the first one afterwards is not known
+    old, new = saved.values[-1], after.finite[0]
+    if kind == "step":
+        return (old, new) if old >= 2 and new <= 1 else None
+    if kind == "loss":
+        return (old, new) if new > _FORGOTTEN * old and new - old > _NOTICED else None
+    return (old, new) if abs(new - old) > 0.5 * max(abs(old), _NOTHING_PRINTED) else None
+
+
+_FORGOTTEN, _NOTICED, _FRESH = 3.0, 0.3, 0.7
+
+
+def _line(one: Series, which: int) -> int:
+    shown: list[Event] = one.shown(which)
+    return (shown[0].line or 0) if shown else 0
