@@ -257,6 +257,9 @@ def _as_ranks_said(run: Run, first: Finding, errors: Sequence[Finding]) -> Findi
     said: Set[int] = {r for f in errors if f.symptom == first.symptom and f.consequence == "never" for r in f.ranks}
     if not said and first.symptom in ("accelerator-fault", "host-out-of-memory", "native-crash"):
         said = missed(run, errors)
+    elif not said and len([f for f in errors if f.rule == first.rule and f.attempt == first.attempt]) == 1:
+        alone = missed(run, errors)  # one process has said it, and all but one have missed one
+        said = alone if len(alone) == 1 and len(run.expected_ranks) > 2 else said
     return replace(first, ranks=tuple(sorted(said)), scope="rank") if said else first
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from paramedic.collect.quantities import Value
+from paramedic.collect.quantities import BYTES, Value
 
 _MEASURED = re.compile(
     r"\b(?:loss|nll|mse|mae|norm|grad\w{0,7}|updates?|score|acc\w{0,6}|auc|recall|precision|perplexity|ppl|outputs?"
@@ -55,6 +55,23 @@ _SHARDS = re.compile(
 _SPLIT = ("shard", "partition", "split", "divided", "spread")
 _COORDINATE = re.compile(r"(?<![a-z])(dp|tp|pp|mp|cp)(?:[ _]?rank)?[ _=:]{0,2}(\d{1,5})\b", re.I)
 _MOST = 32
+_COPIES = re.compile(
+    r"\b(?:param\w*|weights?|replicas?|models?|states?|validation|eval\w{0,7}|ranks?|checksum|norm)\b"
+    r"(?: \w{1,12}){0,2} (?:spread|divergence|disagreement|mismatch|discrepancy)$"
+    r"|\b(?:spread|divergence|disagreement|discrepancy|mismatch) (?:of|between|across|over|among)"
+    r"(?: (?:the|all))? (?:param\w*|weights?|replicas?|ranks|models?)$"
+)
+_THINGS = r"(?:samples?|rows?|examples?|ids?|indices|documents?|docs|images?|records?|batches|keys)"
+_AMISS = r"(?:missing|missed|lost|duplicates?|duplicated|repeated|unseen|twice|never seen|never read|left out)"
+_ROWS = re.compile(rf"\b(?:{_AMISS} {_THINGS}|{_THINGS} (?:were |was )?{_AMISS})$")
+_BALANCE = re.compile(
+    r"\b(?:time|step time|work|words?|tokens?|load|compute|duration) (?:ratio|imbalance)$|^imbalance(?: factor)?$"
+)
+_GROWN = re.compile(r"(?:^| )(?:growth|grown|leaked)(?: (?:by|is))?$")
+_NOW, _LEFT_OFF = (
+    re.compile(r"\b(?:first|resumed) loss$"),
+    re.compile(r"\b(?:left off at|loss before|saved loss|loss at save)$"),
+)
 
 
 class Said(NamedTuple):
@@ -62,12 +79,14 @@ class Said(NamedTuple):
 
     words: str
     value: float | None
+    unit: str
     exact: bool
     """Printed with a fraction, and without a unit."""
 
 
 def comparisons(text: str, low: str, said: Sequence[Said]) -> Iterator[Value]:
     yield from _references(said[:_MOST])
+    yield from _checks(said[:_MOST])
     if "clip" in low and (found := _AFTER_CLIPPING.search(text)) is not None:
         norm, limit = (float(part) for part in found.groups() if part)
         if limit:
@@ -96,6 +115,24 @@ def _references(said: Sequence[Said]) -> Iterator[Value]:
             yield Value("by expectation", one.value / other.value)
         elif measured and _AGAIN.search(other.words):
             yield Value("measured again", one.value / other.value)
+
+
+def _checks(said: Sequence[Said]) -> Iterator[Value]:
+    """Quantities whose names say that they ought to be nothing, or one."""
+    for one in said:
+        if one.value is None:
+            continue
+        if _COPIES.search(one.words):
+            yield Value("apart", abs(one.value))
+        elif _ROWS.search(one.words):
+            yield Value("amiss", one.value)
+        elif _BALANCE.search(one.words):
+            yield Value("imbalance", one.value)
+        elif one.unit in BYTES and _GROWN.search(one.words):
+            yield Value("grown", one.value * BYTES[one.unit], "bytes")
+    for one, other in pairwise(said):
+        if one.value and other.value and _NOW.search(one.words) and _LEFT_OFF.search(other.words):
+            yield Value("resumed by", one.value / other.value)
 
 
 def _portions(text: str) -> Iterator[Value]:

@@ -133,6 +133,9 @@ class Peeled(NamedTuple):
 _TORCH = re.compile(r"\[rank(\d{1,6})\]:[ \t]?")
 _BURIED = 160  # so far behind other prefixes `[rankN]:` may stand
 _TEE = re.compile(r"\[(?:default|trainer|worker)(\d{1,5})\]:")
+_TEE_BY_ROLE = re.compile(r"\[rank(\d{1,5})\]:")
+_ROLE_IS_RANK = re.compile(r"--role[ =]rank\b.{0,200}--tee\b|--tee\b.{0,200}--role[ =]rank\b")
+"""torchtitan's launcher names the role so: what torchrun then tees looks like torch's own prefix, with local ranks."""
 _TORCHX = re.compile(r"([\w.]{1,60})/(\d{1,5}) (?=\[(?:default|trainer|worker)\d)")
 """Role and node, as torchx writes them before what torchrun tees."""
 _MPIRUN = re.compile(
@@ -226,13 +229,15 @@ class Prefixes:
     _groups: bool = False
     """Ranks in process groups are those of the job no longer: there are several groups."""
     _sample: Sequence[str] = ()
+    _tee: re.Pattern[str] = _TEE
 
     @classmethod
     def of(cls, sample: Sequence[str]) -> Prefixes:
         """What labels every line. Numbered text looks like `srun -l`, but its numbers only ever grow."""
         lines = [line for raw in sample if (line := bare(plain(raw))).strip() and not line.startswith(_LAUNCHERS_OWN)]
         outer = next((kind for kind in _OUTER if len(lines) >= 3 and _labels(kind, lines)), "")
-        return cls(outer, _sample=lines)
+        named_rank = any("--role" in line and _ROLE_IS_RANK.search(line[:1_000]) for line in lines)
+        return cls(outer, _sample=lines, _tee=_TEE_BY_ROLE if named_rank else _TEE)
 
     @property
     def on_one_node(self) -> bool:
@@ -290,7 +295,7 @@ class Prefixes:
             rank, by, stream, line = int(found[1]), "launcher", found[2] or stream, line[found.end() :]
         if "/" in head and " [" in head and (found := _TORCHX.match(line)):
             stream, line = f"{found[1]}-{found[2]}", line[found.end() :]
-        if line.startswith("[") and (found := _TEE.match(line)):
+        if line.startswith("[") and (found := self._tee.match(line)):
             rank, by, line = int(found[1]), "tee", line[found.end() :]
             if len(self._local) < _MANY:
                 self._local[stream] = max(self._local.get(stream, 0), rank + 1)

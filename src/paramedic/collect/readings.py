@@ -138,7 +138,7 @@ class _Reading:
             unit = whole[1].lower()
         what = quantity_of(words, unit)
         number = parsed(found["value"])
-        self.numbers.append(comparisons.Said(words, number, "." in found["value"] and not unit))
+        self.numbers.append(comparisons.Said(words, number, unit, "." in found["value"] and not unit))
         self.evaluating = self.evaluating or _EVALUATING.search(words) is not None
         if what == "step_time" and (number or 0.0) * factor_of(unit) > _A_YEAR:
             return  # a time of day

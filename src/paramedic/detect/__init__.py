@@ -127,6 +127,7 @@ RUN_DETECTORS: dict[str, Detector] = {
     "odd.out_of_line": odd.out_of_line,
     "odd.far_from_all": odd.far_from_all,
     "comparisons.unlike_reference": comparisons.unlike_reference,
+    "comparisons.amiss": comparisons.amiss,
     "comparisons.measured_otherwise": comparisons.measured_otherwise,
     "comparisons.above_limit": comparisons.above_limit,
     "comparisons.parts_unlike": comparisons.parts_unlike,

@@ -111,3 +111,11 @@ def _from(run: Run, name: str, least: float) -> list[Series]:
     """All series of this name, if each of them was never less."""
     told = every(run, name)
     return told if all(len(one.said) >= 2 and min(one.said) >= least for one in told) else []
+
+
+def amiss(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """The program counts samples that were read twice, or by nobody, and there are some."""
+    for one in every(run, "amiss"):
+        if one.said and one.said[-1] >= 1:
+            yield on_events(rule, one.shown(LAST), (), {"number": f"{one.said[-1]:g}"})
+            return

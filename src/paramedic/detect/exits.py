@@ -59,9 +59,14 @@ def crashed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]
     spoken = {rank for one in other for rank in one.ranks}
     nameless = {(one.evidence[0].event.source, one.attempt) for one in other if _is_timeout_of_anybody(one)}
 
+    aborted = {_rank(event) for event in _exits(run) if _signal(event) == signal.SIGABRT}
+    timed_out = {rank for one in other if one.symptom in _VICTIMS for rank in one.ranks} & aborted
+    together = len(timed_out) >= 2 and 2 * len(timed_out) > len(aborted)  # the words of some are lost among the others'
+
     def wanted(event: Event) -> bool:
         whose = _rank(event)
         told = (bool(spoken) if whose is None else whose in spoken) or (event.source, event.attempt) in nameless
+        told = told or together
         return _signal(event) in _CRASHES and not (_signal(event) == signal.SIGABRT and told)
 
     for one in _ended(run, rule, wanted):

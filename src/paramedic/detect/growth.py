@@ -42,6 +42,11 @@ def memory(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
             ranks = () if len(growing) == len(same) else sorted({one.rank for one in growing if one.rank is not None})
             yield on_events(rule, events, ranks, {"first": human(int(first)), "last": human(int(last))})
             return
+    for one in every(run, "grown"):
+        if one.said and one.said[-1] >= 4 * _LEAST:
+            more = human(int(one.said[-1]))
+            yield on_events(rule, one.shown(LAST), (), {"first": "what it was", "last": f"{more} more"})
+            return
 
 
 def piled_up(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

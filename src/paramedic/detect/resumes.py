@@ -25,6 +25,11 @@ def elsewhere(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
                 shown = [*one.shown(LAST), *after.shown(FIRST)]
                 yield on_events(rule, shown, (), {"what": _NAMES[now], "saved": f"{pair[0]:g}", "now": f"{pair[1]:g}"})
                 return
+    for one in every(run, "resumed by"):
+        if one.said and one.said[-1] > _FORGOTTEN:
+            fields = {"what": "loss", "saved": "its value", "now": f"{one.said[-1]:.3g} times that"}
+            yield on_events(rule, one.shown(LAST), (), fields)
+            return
     for one, step in _resumes(run):
         for name, judge in (
             ("loss", _unlearned),

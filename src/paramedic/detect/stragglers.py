@@ -19,7 +19,7 @@ _LEAST = 0.005
 """Seconds between the slowest and the fastest: below it is the clock's own grain."""
 _WAITS, _WAITED = 1.5, 0.25
 """Waiting is uneven by nature: it counts from so much more, and as so large a part of the usual work of a step."""
-_MORE_WORK = 1.5
+_MORE_WORK, _LOPSIDED = 1.5, 2.5
 _THROTTLED = 0.5
 
 
@@ -54,6 +54,11 @@ def same_work(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
 
 def _reported(run: Run, rule: Rule) -> Iterator[Finding]:
     """The program itself compared the ranks: the slowest time beside the fastest, and perhaps whose it was."""
+    for one in every(run, "imbalance"):
+        if one.said and median(one.said) >= _LOPSIDED:
+            fields = {"rank": "(not named)", "times": f"{median(one.said):.1f}", "what": "a step"}
+            yield on_events(rule, one.shown(LAST), (), fields)
+            return
     slowest, fastest = every(run, "slowest"), every(run, "fastest")
     for one in slowest:
         what = one.name.removeprefix("slowest ")
