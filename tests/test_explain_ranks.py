@@ -700,3 +700,69 @@ def test_the_rank_that_still_tries_to_read_is_the_one_that_the_others_wait_for(s
     verdict = said("64 ranks\nstep 1 loss 2.0\n" + tries + waits)
     assert (verdict.symptom, verdict.ranks) == ("collective-hang", (5,))
     assert verdict.causes[0].id == "storage-or-external-service-fault"
+
+
+def test_torchtitans_role_makes_tees_prefix_look_like_torchs(said: Said) -> None:
+    command = "+ torchrun --nnodes 2 --nproc_per_node 2 --role rank --tee 3 -m torchtitan.train\n"
+    table = (
+        "============================================================\ntorchtitan.train FAILED\n"
+        "------------------------------------------------------------\nRoot Cause (first observed failure):\n[0]:\n"
+        "  time      : 2025-03-11_22:10:22\n  host      : n1\n  rank      : 2 (local_rank: 0)\n  exitcode  : 1 (pid: 798)\n"
+        "  error_file: <N/A>\n  traceback : To enable traceback see: https://pytorch.org\n"
+        "============================================================\n"
+    )
+    going = "".join(f"[rank{local}]:[titan] step: {n} loss: 2.{n}\n" for n in range(6) for local in range(2))
+    raised = "".join(f"[rank0]:{line}\n" for line in trace(OOM).splitlines())
+    assert said(command + going + raised + table).ranks == (2,)
+
+
+def test_deepspeeds_launcher_says_which_process_is_which_rank(said: Said) -> None:
+    spawned = "".join(
+        f"n{node}: [2024-06-09 00:44:22,000] [INFO] [launch.py:152:main] nnodes=2, num_local_procs=2, node_rank={node}\n"
+        + "".join(
+            f"n{node}: [2024-06-09 00:44:22,000] [INFO] [launch.py:256:main] process {900 + 10 * node + local} spawned with "
+            f"command: ['/opt/python', '-u', 'sft.py', '--local_rank={local}', '--zero', '3']\n"
+            for local in range(2)
+        )
+        for node in range(2)
+    )
+    killed = "[1839211.482500] Out of memory: Killed process 911 (python) total-vm:254002108kB, anon-rss:155011108kB\n"
+    assert said(**{"console.log": spawned + steps(0), "dmesg_n1.txt": killed}).ranks == (3,)
+
+
+def test_tensorflows_own_setting_says_whose_log_it_is(said: Said) -> None:
+    cluster = '{"cluster": {"worker": ["a:1", "b:1", "c:1"]}, "task": {"type": "worker", "index": %d}}'
+    files = {f"worker_{name}.log": f"TF_CONFIG={cluster % n}\n" for n, name in enumerate("abc")}
+    files["worker_c.log"] += trace(MISSING)
+    assert said(**files).ranks == (2,)
+
+
+def test_tasks_of_a_node_lead_from_its_place_in_slurms_list_to_ranks(said: Said) -> None:
+    told = "JOB 12 nodelist gpu-[0101-0102,0140-0141] ntasks-per-node=4\nsrun: error: Node failure on gpu-0140\n"
+    assert said(told).ranks == (8, 9, 10, 11)
+
+
+def test_an_abort_among_aborts_of_ranks_that_timed_out_is_one_of_them(said: Said) -> None:
+    waited = "".join(WATCHDOG.format(r=rank) for rank in (1, 2, 3, 5))
+    rows = "".join(
+        f"[{n}]:\n  time      : 2025-06-02_19:32:17\n  host      : p4\n  rank      : {rank} (local_rank: {rank})\n"
+        f"  exitcode  : -6 (pid: {990 + rank})\n  error_file: <N/A>\n  traceback : Signal 6 (SIGABRT) received by PID {990 + rank}\n"
+        for n, rank in enumerate((1, 2, 3, 4, 5))
+    )
+    line, rule = "-" * 60, "=" * 60
+    table = f"{rule}\ntrain.py FAILED\n{line}\nFailures:\n{rows}{line}\nRoot Cause (first observed failure):\n[0]:\n{rule}\n"
+    assert said("world_size=6\n" + steps(*range(6)) + waited + table).symptom == "collective-hang"
+
+
+def test_one_voice_without_a_name_is_that_of_the_rank_whom_all_others_miss(said: Said) -> None:
+    waited = "".join(WATCHDOG.format(r=rank) for rank in (0, 1, 3))
+    assert said("world_size=4\n" + steps(*range(4)) + trace(MISSING) + waited).ranks == (2,)
+
+
+def test_a_bus_error_is_that_of_the_rank_whose_gpu_it_was(said: Said) -> None:
+    nccl = "".join(
+        f"n{n}:23:25 [0] NCCL INFO ncclCommInitRank comm 0x5 rank {n} nranks 3 cudaDev 0 nvmlDev 4 busId 9b000 commId 0x8\n"
+        for n in range(3)
+    )
+    broken = "[1.000001] pcieport 0000:98:01.0: AER: Uncorrected (Fatal) error received: 0000:9b:00.0\n"
+    assert said(**{"console.log": nccl + steps(0, 1, 2), "dmesg-n2.txt": broken}).ranks == (2,)

@@ -109,3 +109,33 @@ def test_a_thread_that_fails_after_the_end_takes_nothing_away(judged: Judged) ->
     ran = steps("2026-04-01", "01:30:00", "01:35:00", "03:10:00")
     assert judged(console_log=ran + thread) is not None
     assert judged(console_log=ran + "training finished\n" + thread) is None
+
+
+def test_a_checkpoint_that_a_passing_test_breaks_was_to_break(judged: Judged) -> None:
+    broken = "ERROR ckpt.py:265 shard_1.pt: PytorchStreamReader failed reading zip archive: failed finding central directory\n"
+    assert judged(ci_log=broken + "====== 93 passed, 1 skipped in 214.77s (0:03:34) ======\n") is None
+
+
+RAISED = (
+    "(SandboxActor pid=52021)   Traceback (most recent call last):\n"
+    '(SandboxActor pid=52021)     File "<candidate>", line 11, in solve\n'
+    "(SandboxActor pid=52021)       return a // b\n"
+    "(SandboxActor pid=52021)   ZeroDivisionError: integer division or modulo by zero\n"
+)
+
+
+def test_what_a_helper_of_ray_raises_did_not_end_the_training_that_went_on_for_long(judged: Judged) -> None:
+    later = "".join(f"(TaskRunner pid=41207) step:{n} - actor/entropy:0.37{n} - loss:0.2{n}\n" for n in range(20))
+    assert judged(console_log=RAISED + later) is None
+
+
+def test_what_somebody_raises_shortly_before_the_last_steps_is_told(judged: Judged) -> None:
+    later = "".join(f"(TaskRunner pid=41207) step:{n} - actor/entropy:0.37{n} - loss:0.2{n}\n" for n in range(3))
+    assert judged(console_log=RAISED + later) is not None
+
+
+def test_a_kernels_notice_is_nobodys_last_word(judged: Judged) -> None:
+    notice = (
+        "[ 9412.380011] mlx5_core 0000:a1:00.0: mlx5_pcie_event:301:(pid 9): Detected insufficient power on the slot\n"
+    )
+    assert judged(dmesg_txt=notice) is None

@@ -9,6 +9,8 @@ from paramedic.model import Event, Finding, Run, Suppressed
 
 _LINES_AFTER = 3
 _OF_OTHERS = 6  # lines of progress, where it is not known that the same rank wrote them
+_SOMEBODY = -1
+"""Stands for processes that a prefix tells apart, and of which nobody knows the ranks."""
 _STAYS = frozenset(["low-throughput", "straggler-or-imbalance", "unexpected-transport"])
 """Training goes on, and the fault with it."""
 _NO_FAILURE = (0, -15, 143)
@@ -48,7 +50,7 @@ def outlived(run: Run, found: Sequence[Finding]) -> tuple[list[Finding], list[Su
             survived.append(Suppressed(one.rule, "the job was started again afterwards, and finished", one.ranks))
             continue
         lives = event.rank not in dead or event.source in tests
-        if one.severity == "error" and lives and (why := _after_the_end(one, ends) or trained_on(one)):
+        if one.severity == "error" and lives and (why := _after_the_end(one, ends, tests) or trained_on(one)):
             survived.append(Suppressed(one.rule, why, one.ranks))
             continue
         if one.severity != "error" or event.kind == "exit" or event.rank in dead or one.symptom in _STAYS:
@@ -77,11 +79,12 @@ def _tests(run: Run) -> set[str]:
     return {e.source for e in run.events if e.kind == "progress" and e.fields.get("tested")}
 
 
-def _after_the_end(one: Finding, ends: Mapping[str, int]) -> str:
+def _after_the_end(one: Finding, ends: Mapping[str, int], tests: set[str]) -> str:
     """Who is stopped when all is done has lost nothing, nor who was stopped and came back to finish it."""
     event = one.evidence[0].event
     end = ends.get(event.source)
-    if end is None or one.symptom in SILENT or event.kind not in ("line", "traceback", "complaint"):
+    silent = one.symptom in SILENT and event.source not in tests
+    if end is None or silent or event.kind not in ("line", "traceback", "complaint"):
         return ""
     if event.seq > end:
         harmless = one.symptom == "worker-or-node-loss" or _in_a_thread(event)
@@ -131,6 +134,8 @@ def _whose_progress(run: Run, one: Finding, somebody_died: bool) -> list[int | N
         ranks.append(None)
     if one.symptom == "collective-hang" and not somebody_died:
         ranks += run.ranks_seen
+    if event.rank is None and not somebody_died:
+        ranks.append(_SOMEBODY)
     return ranks
 
 
@@ -157,7 +162,8 @@ def _progress(run: Run) -> dict[tuple[str, int | None], Event]:
         if event.kind not in ("progress", "bars"):
             continue
         one = _thinned(event) if event.kind == "bars" else event
-        for rank in {event.rank, None} if not event.fields.get("prefixed") else {event.rank} - {None}:
+        of_somebody = _SOMEBODY if event.rank is None else event.rank
+        for rank in (of_somebody,) if event.fields.get("prefixed") else {event.rank, None}:
             found[event.source, rank] = _together(found.get((event.source, rank), one), one)
     return found
 
@@ -180,5 +186,7 @@ def _went_on(event: Event, later: Event) -> bool:
         return False  # torch's excepthook had the last word; what follows was still in a buffer
     after = sum(line > event.seq for line in later.fields.get("at", ()))
     needed = 3 if event.rank is None else 2 if event.rank == later.rank else _OF_OTHERS
+    if later.fields.get("prefixed") and later.rank is None:
+        return bool(after >= 2 * _OF_OTHERS)
     done = later.fields.get("finished") or later.fields.get("closes")
     return after >= needed or (after >= 1 and bool(done))

@@ -46,6 +46,7 @@ _PART = re.compile(r"[0-9](?: of |/)[1-9]")
 _PART_OF_WORLD = re.compile(
     r"(?<!local )(?<!node )(?<!lora )\b(?:rank|process|worker) [0-9]{1,6}(?: of |/)([1-9][0-9]{0,6})\b(?![.%/])", re.I
 )
+_CHIEF = re.compile(r"['\"](?:chief|master)['\"]: ?\[")
 _RANK_STATED = Guarded(
     (
         "global_rank: ",
@@ -55,12 +56,15 @@ _RANK_STATED = Guarded(
         "to store for rank: ",
         "process_index",
         "init (rank ",
+        "tf_config",
     ),
     re.compile(
         r"\bGLOBAL_RANK: ([0-9]{1,6}), MEMBER:|^Process index: ([0-9]{1,6})$|\bProcess rank: ([0-9]{1,6}), device:"
         r"|\btask_type = '(?:chief|master)', task_id = ([0-9]{1,6})\b|\btask_type = 'worker', task_id = ([0-9]{1,6})\b"
         r"|\bto store for rank: ([0-9]{1,6})\b|\bprocess_index[=:] ?([0-9]{1,6})\b"
         r"|\bdistributed init \(rank ([0-9]{1,6})\)"
+        r"|\bTF_CONFIG\b.{0,1900}?['\"]type['\"]: ?['\"](?:chief|master)['\"], ?['\"]index['\"]: ?([0-9]{1,6})"
+        r"|\bTF_CONFIG\b.{0,1900}?['\"]type['\"]: ?['\"]worker['\"], ?['\"]index['\"]: ?([0-9]{1,6})"
     ),
 )
 _VERSIONED = (
@@ -104,7 +108,7 @@ def ranks_stated(lines: Sequence[str]) -> set[int]:
     named: set[int] = set()
     for line in lines:
         if (found := _RANK_STATED.search(line[:2_000])) is not None:
-            beside_chief = found[5] is not None and ("'chief':" in line or "'master':" in line)
+            beside_chief = any(found[n] is not None for n in (5, 10)) and _CHIEF.search(line) is not None
             named.add(int(next(part for part in found.groups() if part)) + beside_chief)
     return named
 

@@ -195,6 +195,7 @@ _POD_NAME = re.compile(
 )
 _NO_WORKER = ("launcher", "ps", "evaluator", "head")
 _LAUNCHERS_OWN = ("srun: ", "slurmstepd: ", "pdsh@", "[20", "mpirun", "mpiexec", "prterun")
+_SPAWNED = re.compile(r"\bprocess (\d{1,10}) spawned with command: .{0,400}?--local_rank[= ](\d{1,5})\b")
 _DEEPSPEED = re.compile(r"\bnnodes=\d{1,6}, num_local_procs=(\d{1,5}), node_rank=(\d{1,6})\b")
 _RICH = re.compile(r"(?:\[\d\d/\d\d/\d\d \d\d:\d\d:\d\d\]| {19}) (?:DEBUG|INFO|WARNING|ERROR|CRITICAL) +\S")
 _COLUMN = " " * 20
@@ -260,6 +261,9 @@ class Prefixes:
             rank, by, stream, line = self._in_brackets(rank, by, stream, line)
         if "nnodes=" in line and len(self._first_on) < _MANY and (found := _DEEPSPEED.search(line[:400])):
             self._first_on[stream] = int(found[1]) * int(found[2])
+        if "spawned with command" in line and stream in self._first_on and (found := _SPAWNED.search(line[:2_000])):
+            rank_there = self._first_on[stream] + int(found[2])
+            self._know(f"{found[1]}@{stream}", rank_there, stream, int(found[1]))
         if "world_rank=" in line or " nranks " in line or "NCCL " in line:
             rank, by, stream = self._of_process(line, rank, by, stream)
         if "WorkerDict_" in line or "n_gpus_per_node" in line:

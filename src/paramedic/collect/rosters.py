@@ -21,6 +21,7 @@ _DEEPSPEED = re.compile(r"WORLD INFO DICT: \{(.{1,20000})\}")
 _SLOTS = re.compile(r"'([\w.-]{1,120})': \[([\d, ]{0,400})\]")
 _SLURM = re.compile(r"(?:^|[\s='\"])([A-Za-z][\w-]{0,60})\[(\d{1,6}(?:[-,]\d{1,6}){1,200})\](?=$|[\s,'\"])")
 _PER_NODE = re.compile(r"\bnproc[-_]per[-_]node[= ]{1,2}(\d{1,4})\b")
+_TASKS_EACH = re.compile(r"\bn?tasks[-_]per[-_]node[= ]{1,2}(\d{1,4})\b", re.I)
 _NCCL_GPU = re.compile(
     r"(?P<host>[\w.-]{1,120}):\d{1,10}:\d{1,10} \[-?\d{1,3}\] NCCL INFO .{0,120}?"
     r"\brank (?P<rank>\d{1,6}) nranks (?P<size>\d{1,6}) cudaDev \d{1,3}(?: nvmlDev \d{1,3})?"
@@ -37,7 +38,7 @@ _SPEAKS_OF_NODES = re.compile(r"node|\bon\b|host|[A-Z]{4,}", re.I)
 
 def roster(lines: Sequence[str], source: Source) -> Iterator[Fact]:
     """`host` of a rank each; `nodelist` is all hosts of a job in Slurm's order; `gpu` of a rank, as `host bus size`
-    with the size of the group in which it has its number; `gpu index`, as `bus index`."""
+    with the size of the group in which it has its number; `gpu index`, as `bus index`; `tasks on a node`."""
     stated: set[tuple[str, str, int | None]] = set()
     of_file = source.host or _OF_NAME.split(source.id.rsplit("/", 1)[-1], maxsplit=1)[0]
     for number, line in enumerate(lines, 1):
@@ -81,6 +82,8 @@ def _said(line: str) -> Iterator[tuple[str, str, int | None]]:
         names = list(islice(_expanded(nodes[1], nodes[2]), _MOST))
         if len(names) > 1:
             yield "nodelist", ",".join(names), None
+    if "tasks" in low and (tasks := _TASKS_EACH.search(line[:2_000])) is not None:
+        yield "tasks on a node", tasks[1], None
 
 
 def _as_nvidia_writes(number: str) -> str:

@@ -76,6 +76,9 @@ def unrecognised(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
             yield replace(one, consequence="possible") if name in _OF_PEERS else one
 
 
+_KERNEL = re.compile(r"\[ {0,6}\d{1,8}\.\d{6}\] ")
+
+
 def last_words(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Nothing else was recognised: the last lines that speak of an error, if they say enough."""
     ended = any(e.fields.get("finished") or e.kind == "description" for e in run.events)
@@ -84,7 +87,7 @@ def last_words(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findi
     best: tuple[float, Event] | None = None
     trained = sorted((event.source, line) for event in run.events for line in _steps(event))
     for event in map(_as_raised, run.events):
-        if event.kind == "complaint" and not _of_launcher(event) and not _goes_on(event, trained):
+        if event.kind == "complaint" and not _of_others(event) and not _goes_on(event, trained):
             odds, _ = weigh(event)
             most = max(odds.values(), default=0.0)
             enough = _ENOUGH_RAISED if event.fields.get("types") else _ENOUGH
@@ -125,7 +128,10 @@ def _steps(event: Event) -> Sequence[int]:
     return event.fields.get("at", ()) if event.kind == "progress" else ()
 
 
-def _of_launcher(event: Event) -> bool:
+def _of_others(event: Event) -> bool:
+    """A launcher's words, or a kernel's, of which each that matters has a rule."""
+    if _KERNEL.match(event.text):
+        return True
     return any(name.rsplit(".", 1)[-1] in (*_LAUNCHER, *_QUIET) for name in event.fields.get("types", ()))
 
 

@@ -281,8 +281,10 @@ def _beside_work(run: Run, kind: str) -> list[_Share]:
 
 
 def _told(one: Series) -> list[float]:
-    """At the steps of training; all, where no step was ever named."""
-    return one.finite or one.said
+    """At the steps of training, but for the first ones of epochs, which start the loader; all, where none was named."""
+    pairs = [(step.split(), value) for step, value in zip(one.steps, one.values, strict=True) if value is not None]
+    running = [value for words, value in pairs if len(words) == 4 and words[3] not in ("0", "1")]
+    return running or one.finite or one.said
 
 
 def _same_speaker(one: Series, other: Series) -> bool:

@@ -40,6 +40,8 @@ _HALF, _CURVE = 3, 5
 
 def blow_up(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """A loss that rose to many times its first value, and neither came back nor is on its way back."""
+    if any(one.symptom == "checkpoint-resume-failure" for one in found):
+        return
     losses = [one.since_start for one in every(run, *LOSSES)]
     blown = [one for one in losses if _blows_up(one.finite)]
     if blown and 2 * len(blown) >= len([one for one in losses if len(one.finite) >= _POINTS]):
@@ -202,7 +204,7 @@ def _scores_rise(run: Run) -> bool:
 
 def lost_again(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """What was learned is lost: the loss had fallen and is back where it began, or the score fell to a fraction."""
-    if any(one.symptom == "numerical-instability" for one in found):
+    if any(one.symptom in ("numerical-instability", "checkpoint-resume-failure") for one in found):
         return
     for one in (series.since_start for series in every(run, *LOSSES)):
         values = one.finite
@@ -210,7 +212,8 @@ def lost_again(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findi
             continue
         begun, *_, end = quarters = parts(values, 4)
         best, start = min(quarters), max(values[0], begun)
-        if best < _WELL * start and end > _BACK * best and end > 0.8 * start and end > 10 * _LEAST:
+        stays = min(values[-max(_HALF, len(values) // 6) :]) > 1.5 * best  # and is not thrown up for a moment
+        if stays and best < _WELL * start and end > _BACK * best and end > 0.8 * start and end > 10 * _LEAST:
             events = one.shown(FIRST, LARGEST, LAST)
             what = f"the loss had fallen from {start:.4g} to {best:.4g} and is {end:.4g} at the end"
             yield on_events(rule, events, (), {"what": what})

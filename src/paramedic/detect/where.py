@@ -124,7 +124,10 @@ def _in_slurms_order(run: Run, hosts: dict[str, set[int]]) -> None:
     """Slurm gives tasks to its nodes in blocks, unless somebody asks for another way; what is known must agree."""
     listed = [fact.value.split(",") for fact in run.facts if fact.name == "nodelist"]
     nodes = [short(node) for node in max(listed, key=len, default=[])]
+    said = {fact.value for fact in run.facts if fact.name == "tasks on a node"}
     each, rest = divmod(run.world_size or len(run.expected_ranks), len(nodes) or 1)
+    if run.world_size is None and len(said) == 1:
+        each, rest = int(next(iter(said))), 0
     if not nodes or not each or rest:
         return
     blocks = {node: set(range(at * each, (at + 1) * each)) for at, node in enumerate(nodes)}
@@ -170,7 +173,7 @@ def _located(
     if one.ranks or event.rank is not None or one.consequence == "always":
         return one
     here = _meant(one, event, known)
-    if (rank := _rank_of_gpu(one, here, known)) is not None:
+    if (rank := _rank_of_gpu(one, here or _of_file(event, known), known)) is not None:
         return _at(one, {rank})
     ranks = known.ranks_on.get(here, frozenset())
     if not ranks and event.kind == "traceback":
@@ -213,8 +216,10 @@ def _meant(one: Finding, event: Event, known: Places) -> str:
             return short(event.host)
         named = short(one.fields.get("host", ""))
         return named if named in known.ranks_on else next(iter(said)) if len(said) == 1 else ""
-    if one.symptom not in _OF_FILES:
-        return ""
+    return _of_file(event, known) if one.symptom in _OF_FILES else ""
+
+
+def _of_file(event: Event, known: Places) -> str:
     if event.host:
         return short(event.host)
     of_file = {short(word) for word in _parts_of_name(event.source)} & known.ranks_on.keys()
