@@ -38,6 +38,30 @@ _AFTER_CLIPPING = re.compile(
     r"(?:limit|max(?:[ _]norm)?|of|to)[ :=]{1,3}(\d{1,6}(?:\.\d{1,6})?)",
     re.I,
 )
+_AFTER = re.compile(
+    r"\bbefore[ :=]{1,2}\d{1,9}(?:\.\d{1,9})?[ ,;|/]{1,3}after[ :=]{1,2}(\d{1,9}(?:\.\d{1,9})?)"
+    r"|\bgrad(?:ient)?[ _]norm (?:used in (?:the )?update|applied|after clip\w*)[ :=]{1,2}(\d{1,9}(?:\.\d{1,9})?)",
+    re.I,
+)
+_LIMIT = re.compile(
+    r"\b(?:max_grad_norm|clip_grad_norm|grad(?:ient)?_clip(?:_val|ping)?|clip(?:_norm)?|clipping)[ =:]{1,2}(\d{1,4}(?:\.\d{1,4})?)\b",
+    re.I,
+)
+_PARAMETERS = re.compile(
+    r"(?<![\w.])(?P<before>\d[\d,]{0,14}(?:\.\d{1,9})?) ?(?P<unit>k|m|b|million|billion)? "
+    r"(?:total |trainable |model )?param(?:eter)?s\b"
+    r"|\bparam(?:eter)?s['\"]?[:= ]{1,3}(?P<after>\d[\d,]{0,14}(?:\.\d{1,9})?) ?(?P<unit_>k|m|b|million|billion)?\b",
+    re.I,
+)
+_NOT_ALL_OF_THEM = re.compile(r"\b(?:on|per|local|shard\w*|rank|frozen|non-?trainable|held|lora|adapter)\b", re.I)
+_TIMES = {"": 1.0, "k": 1e3, "m": 1e6, "million": 1e6, "b": 1e9, "billion": 1e9}
+_SAVED = re.compile(
+    r"\b(?:saved|wrote|written|saving)\b[^\n]{0,160}?"
+    r"(?P<file>[\w./-]{1,160}\.(?:pt|pth|bin|safetensors|ckpt|npz))\b[^\n]{0,80}?"
+    r"(?<![\w.])(?P<size>\d{1,6}(?:\.\d{1,4})?) ?(?P<unit>[gm]i?b)\b",
+    re.I,
+)
+_A_PART = re.compile(r"rank|shard|part|-of-|optim|distcp|lora|adapter|head|ema|mp_", re.I)
 _PORTION = re.compile(
     r"\b(?:(?P<what>gathered|held|holds|holding|kept|keeps|resident|materiali[sz]ed|unsharded|local)"
     r"(?: (?:weights|param\w*|state|shards?|memory))?)\W{1,3}"
@@ -91,8 +115,18 @@ def comparisons(text: str, low: str, said: Sequence[Said]) -> Iterator[Value]:
         norm, limit = (float(part) for part in found.groups() if part)
         if limit:
             yield Value("clipped", norm / limit)
+    if ("clip" in low or "max_grad" in low) and (found := _LIMIT.search(text)) is not None and float(found[1]):
+        yield Value("norm_limit", float(found[1]))
+    if ("after" in low or "used in" in low or "applied" in low) and (found := _AFTER.search(text)) is not None:
+        yield Value("norm_after", float(found[1] or found[2]))
     if any(word in low for word in _SPLIT) and (found := _SHARDS.search(text)) is not None:
         yield Value("shards", float(found[1]))
+    if "param" in low and (found := _PARAMETERS.search(text)) is not None and not _NOT_ALL_OF_THEM.search(text):
+        unit = (found["unit"] or found["unit_"] or "").lower()
+        yield Value("parameters", float((found["before"] or found["after"]).replace(",", "")) * _TIMES[unit])
+    found = _SAVED.search(text) if "saved" in low or "wrote" in low or "written" in low else None
+    if found is not None and not _A_PART.search(found["file"]):
+        yield Value("saved", float(found["size"]) * BYTES[found["unit"].lower()], "bytes")
     if " of " in low or "/" in low:
         yield from _portions(text)
     if "tp" in low or "mp" in low:

@@ -14,7 +14,7 @@ from typing import Any
 from paramedic.collect.layouts import By, Peeled, plain
 from paramedic.collect.quantities import Value
 from paramedic.collect.readings import is_bar, said_in, said_of_rank
-from paramedic.collect.tables import Table, of_ranks
+from paramedic.collect.tables import Table, of_ranks, unpacked
 from paramedic.redact import redact
 
 POINTS = 128
@@ -37,12 +37,16 @@ _WORTH = re.compile(
     rb"indices|idx|shards|files|across ranks|GPU|took|MiB|[Ee]fficiency|numel|[Dd]istributed|[MGk]i?B\b|rss|RSS|"
     rb"\b(?:[Rr]?mse|mae|bce|ce|huber|elbo)\b|RMSE|MSE|MAE|BCE"
 )
+_JUDGED = re.compile(
+    r"\b(?:val|valid|validation|eval\w{0,7}|test|dev|ema|score|reward|acc\w{0,6}|auc|psnr|ssim|bleu|wer|cer|fid|lddt|map|iou|knn)\b"
+)
+"""Names of what a model is judged by: of interest also where it is not known who speaks."""
 _SHARDED = (b"FSDP", b"fully_shard", b"ZeRO", b"tensor parallel", b"TensorParallel", b"pipeline", b"microbatch")
 _BRACKETED = re.compile(r"\[(?:worker|trainer|process|gpu|replica|stage|proc|p)[ :_-]?(\d{1,6})\]", re.I)
 _SPEAKS = re.compile(
     r"^(?:[^\n]{0,60}?(?:: ?| - |\] ?|\| ?)|e(?:poch )?\d{1,4} )?"
-    r"(?:process|worker|trainer|replica|gpu|stage)[ _#]{0,2}(\d{1,6})"
-    r"(?: ?[:|\]-]| step\b| iter\w*\b| epoch\b| [a-z_]{1,16}[ =:]{1,2}\d)",
+    r"(?:process|worker|trainer|replica|gpu|stage|part)[ _#]{0,2}(\d{1,6})"
+    r"(?: ?[:|,\]-]| step\b| iter\w*\b| epoch\b| [a-z_]{1,16}[ =:]{1,2}\d)",
     re.I,
 )
 _TIMERS = re.compile(r"\btimes? across ranks \((ms|s)\):\s{0,4}$")
@@ -160,7 +164,7 @@ class Meter:
 
     def _line(self, number: int, raw: str) -> None:
         peeled = self.peel(plain(raw))
-        text = self.table.row(peeled.text) or peeled.text
+        text = self.table.row(peeled.text) or unpacked(peeled.text)
         if self._timed(number, peeled):
             return
         said = said_in(text)
@@ -176,7 +180,7 @@ class Meter:
         for one in said.values:
             self._add((*who, one.name), label, one, number, peeled.text)
         for one in said.others:
-            if peeled.rank is not None or named is not None or self.ranked:
+            if peeled.rank is not None or named is not None or self.ranked or _JUDGED.search(one.name):
                 self._add((*who, one.name), label, one, number, peeled.text)
             if label.endswith(f"step {one.value:.0f}" if one.value else "step 0"):
                 self.counters.add(one.name)

@@ -28,10 +28,10 @@ _QUALIFIED = re.compile(
     r"(.{0,40}\b(?:loss|acc|accuracy|grad norm|ppl)) (local|own|global|mean|avg|averaged?|reduced|synced|overall"
     r"|(?:(?:of|over|across) )?all ranks|ema|averaged model|swa)"
 )
-_LABEL = re.compile(r"(?:^| )(step|iteration|iter|it|updates?|epoch|batch)$")
+_LABEL = re.compile(r"(?:^| )(step|iteration|iter|it|updates?|epoch|batch|tick|round)$")
 _NOT_LABEL = re.compile(
     r"\b(?:total|max(?:imum)?|warm ?up|number of|per|save|eval\w*|log|logging|every|accum\w*|decay|optimi[sz]ation|left"
-    r"|remaining|micro|global(?= batch)|mini|size)\b"
+    r"|remaining|micro|(?:global|host|device|local)(?= batch)|mini|size)\b"
 )
 _A_LOSS = r"(?:loss(?: step| epoch| value)?|xent|nll|r?mse|mae|bce|ce|huber|elbo|objective|cross entropy)"
 _LOSS = re.compile(rf"(?:^| ){_A_LOSS}$")
@@ -58,15 +58,16 @@ _HASH = re.compile(
 )
 _MEMORY = re.compile(
     r"(?:^| )((?:(?:max|peak|gpu|cuda|host|cpu|device|allocated|reserved|resident|used|current) ){0,3}"
-    r"(?:(?:mem(?:ory)?|vram|ram)(?: (?:allocated|reserved|used|usage|in use|consumption))?|(?:max|vm)?rss|uss"
+    r"(?:(?:mem(?:ory)?|vram|ram|cpumem|gpumem|hostmem|nvidia smi)"
+    r"(?: (?:allocated|reserved|used|usage|in use|consumption))?|(?:max|vm)?rss|uss"
     r"|resident(?: set(?: size)?)?|footprint"
     r"|allocated|alloc)|cuda gb allocated)(?: is)?$|^(ma|ca)$"
 )
 _OPTIMIZER = re.compile(r"(?:^| )(?:optimi[sz]er|optim|adamw?|momentum)(?: (?:states?|memory|mem|size|holds|keeps))?$")
 _PILED = re.compile(
     r"(?:^| )((?:open |live |python |running )?(?:threads|fds|file descriptors|descriptors|open files|handles"
-    r"|process groups|groups|tensors(?: alive)?|objects|hooks|sockets|connections|child processes|children|shm segments"
-    r"|graph nodes))$"
+    r"|process groups|pg|groups|tensors(?: alive)?|objects|hooks|sockets|connections|child processes|children"
+    r"|shm segments|graph nodes))$"
 )
 _FREE = re.compile(r"(?:^| )(?:gb free|(?:gpu |cuda |device |host )?(?:free mem(?:ory)?|mem(?:ory)? free))$")
 _NOT_USED = re.compile(r"\b(?:free|total|available|limit|shared|saved|estimated|required)\b")
@@ -75,8 +76,8 @@ _WAITING = re.compile(
     r"(?: time| for(?: \w{1,12})?)?(?: took)?$"
 )
 _READING = re.compile(
-    r"(?:^| )(?:data|input|loader|data ?load\w*|batch load\w*|load\w* batch|fetch\w*|batch generator|data iter\w*"
-    r"|next batch)"
+    r"(?:^| )(?:data|input|loader|reader cost|sampl\w{0,4}\+ ?data copy|data ?load\w*|batch load\w*|load\w* batch"
+    r"|fetch\w*|batch generator|data iter\w*|next batch)"
     r"(?: wait\w*)?(?: time)?(?: took)?$|(?:^| )wait\w* (?:for|on) (?:the )?(?:data\w*|input|loader|batch)(?: took)?$"
 )
 _COMPUTING = re.compile(
@@ -86,7 +87,7 @@ _COMPUTING = re.compile(
 )
 _ALL_REDUCING = re.compile(r"(?:^| )(?:bwd )?all ?reduce microstep$")
 _STEPPING = re.compile(
-    r"(?:^| )(?:step|iter|iteration|update|batch)(?: time| timing| took)?$|^(?:time|dt|took|elapsed)$"
+    r"(?:^| )(?:step|iter|iteration|update|batch)(?: time| timing| took| cost)?$|^(?:time|dt|took|elapsed)$"
     r"|time per iteration$"
 )
 _THROUGHPUT = re.compile(
@@ -112,7 +113,11 @@ _DEVICE_BATCH = re.compile(
     r"(?:^| )batch size (?:per|on each) (?:device|gpu|rank|process|replica|worker)$"
     r"|(?:^| )(?:per (?:device|gpu|rank|process)|local)(?: train)? batch(?: size)?$"
 )
-_WHOLE_BATCH = re.compile(r"(?:^| )(?:total|global|effective)(?: train)? batch size$|^distributed accumulation$")
+_WHOLE_BATCH = re.compile(r"(?:^| )(?:total|global|effective)(?: train)? batch(?: size)?$|^distributed accumulation$")
+_CONSUMED = re.compile(
+    r"(?:^| )(?:consumed|seen|processed) (?:train )?(?:samples|sequences|examples)$"
+    r"|(?:^| )(?:samples|sequences|examples) (?:seen|consumed)$"
+)
 _ACCUMULATED = re.compile(r"(?:^| )grad(?:ient)? accumulation(?: steps)?$")
 _EPOCH_STEPS = re.compile(
     r"(?:^| )(?:steps|batches|iterations|iters) (?:per|in each|an) epoch$|(?:^| )len train ?(?:data)? ?loader$"
@@ -252,6 +257,7 @@ _NAMED: tuple[tuple[re.Pattern[str], str, re.Pattern[str] | None], ...] = (
     (_EPOCH_STEPS, "epoch_steps", None),
     (_EPOCHS, "epochs", None),
     (_TOTAL_STEPS, "total_steps", None),
+    (_CONSUMED, "consumed", None),
     (_SAMPLES, "samples", _NOT_ALL_SAMPLES),
 )
 """The words right before a number, the quantity's name, and the words that make it another one."""

@@ -35,15 +35,24 @@ _PER_RANK = re.compile(
     re.I,
 )
 _BY_RANK = re.compile(
-    r"\b([a-z][\w /.+-]{2,40}?)(?: (ms|s|[kmgt]i?b))? (?:by|per|of each) (?:tp |dp |pp )?"
+    r"\b([a-z][\w /.+|-]{2,60}?)(?: (ms|s|[kmgt]i?b))? (?:by|per|of each) (?:tp |dp |pp )?"
     r"(?:rank|worker|stage|process)\b\W{1,8}"
     rf"({_A_NUMBER}(?:[, ]{{1,3}}{_A_NUMBER}){{1,255}})(?=\s{{2}}|\s*$|\s*[|;)])",
     re.I,
 )
 _LISTED = re.compile(rf"\b([a-z]\w{{2,30}})['\"]?[=:] ?\[({_A_NUMBER}(?:, ?{_A_NUMBER}){{1,255}})\]", re.I)
+_MLLOG = re.compile(r':::MLLOG .{0,200}?"key": "(\w{1,60})", "value": (.{1,400}?), "metadata": (.{0,200})')
 _BY_NUMBER = re.compile(r"\b([a-z]\w{2,40})['\"]?[:=] ?\{((?:'?\d{1,5}'?: ?-?\d{1,12}(?:\.\d{1,12})?(?:, )?){2,256})\}")
 _NUMBERED = re.compile(r"(\d{1,5})'?: ?(-?\d{1,12}(?:\.\d{1,12})?)")
-_BY_NAME = re.compile(r"\brank ?(\d{1,6})[=:] ?(-?\d{1,12}(?:\.\d{1,12})? ?(?:ms|s|[MG]i?B)?)(?=[\s,;|)\]]|$)")
+_BY_NAME = re.compile(
+    r"\b(?:rank ?|r|tp)(\d{1,6})(?:[=:] ?|(?<=tp\d) )(-?\d{1,12}(?:\.\d{1,12})? ?(?:ms|s|[MG](?:i?B)?)?)"
+    r"(?=[\s,;|)\]]|$)"
+)
+_FIRST_NAME = re.compile(r"\b(?:rank ?|r|tp)\d")
+_OF_REPLICA = re.compile(r"\s{0,3}dp\d{1,4}:?\s{0,3}$")
+_LENGTH = re.compile(r"\|\.?\|_?\d?")
+_ON_NODE = re.compile(r"\s{0,8}node[ _-]?(\d{1,5})\b")
+_GPUS = re.compile(r"\b([a-z]\w{1,30})((?: \d{1,9}(?:\.\d{1,6})?){4,16})(?=\s|$)")
 _SEVERAL, _MANY = 2, 4
 
 
@@ -80,6 +89,12 @@ class Table:
         return ", ".join(f"{name}={cell}" for name, cell in pairs)
 
 
+def unpacked(text: str) -> str:
+    """A line of MLPerf's logging, as if the value stood behind its name."""
+    found = _MLLOG.match(text) if text.startswith(":::MLLOG") else None
+    return f"{found[1]}: {found[2]}, {found[3]}" if found else text
+
+
 def _cut(text: str) -> Iterator[list[str]]:
     """Into cells: by the lines drawn between them, by commas or tabs, by wide gaps."""
     if (drawn := _DRAWN.fullmatch(text)) is not None:
@@ -108,8 +123,13 @@ def of_ranks(text: str, at_a_step: bool) -> Iterator[tuple[int, str]]:
         if [rank for rank, _ in pairs] == list(range(len(pairs))):
             yield from ((rank, f"{found[1]}: {value}") for rank, value in pairs)
     elif len(pairs_ := _BY_NAME.findall(text)) >= _SEVERAL:
-        name = text[: text.find("rank")].rsplit("|", 1)[-1].strip(" :=([-,")
+        name = text[: m.start() if (m := _FIRST_NAME.search(text)) else 0]
+        name = _OF_REPLICA.sub("", name.rsplit("|", 1)[-1].strip(" :=([-,"))
         yield from ((int(rank), f"{name} {value}") for rank, value in pairs_)
+    elif (node := _ON_NODE.match(text)) is not None:
+        for found in _GPUS.finditer(text):
+            values = found[2].split()
+            yield from ((int(node[1]) * len(values) + n, f"{found[1]}: {value}") for n, value in enumerate(values))
     elif at_a_step:
         for found in _LISTED.finditer(text):
             if len(found[2].split(",")) >= _MANY:
@@ -118,4 +138,5 @@ def of_ranks(text: str, at_a_step: bool) -> Iterator[tuple[int, str]]:
 
 def _each(name: str, unit: str | None, values: str) -> Iterator[tuple[int, str]]:
     shown = f" ({unit})" if unit else ""
+    name = _LENGTH.sub("norm", name)
     yield from ((rank, f"{name}{shown}: {value}") for rank, value in enumerate(values.replace(",", " ").split()))

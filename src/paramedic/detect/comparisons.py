@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from statistics import median
 
 from paramedic.detect.match import on_events
-from paramedic.detect.series import FIRST, LAST, Series, by_rank, common_steps, every, latest, sharded
+from paramedic.detect.series import FIRST, LAST, Series, by_rank, common_steps, every, latest, numbered, sharded
 from paramedic.knowledge import Rule
 from paramedic.model import Finding, Run
 
@@ -64,6 +65,12 @@ def above_limit(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Find
         if len(one.said) >= _LOOKS and median(one.said) > _ABOVE:
             yield on_events(rule, one.shown(FIRST, LAST), (), {"times": f"{median(one.said):.3g}"})
             return
+    limits = {value for one in every(run, "norm_limit") for value in one.said}
+    for one in every(run, "norm_after") if len(limits) == 1 else ():
+        (limit,) = limits
+        if len(one.said) >= _LOOKS and min(one.said[: 4 * _LOOKS]) > _ABOVE * limit:
+            yield on_events(rule, one.shown(FIRST, LAST), (), {"times": f"{median(one.said) / limit:.3g}"})
+            return
 
 
 def parts_unlike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -118,4 +125,36 @@ def amiss(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     for one in every(run, "amiss"):
         if one.said and one.said[-1] >= 1:
             yield on_events(rule, one.shown(LAST), (), {"number": f"{one.said[-1]:g}"})
+            return
+
+
+def part_saved(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """What was written of the model is as large as one rank's part of it."""
+    world = latest(every(run, "world")) or 0.0
+    parameters = max((value for one in every(run, "parameters") for value in one.said), default=0.0)
+    for one in every(run, "saved") if world >= 2 and parameters >= _LARGE else ():
+        each = max(one.said, default=0.0) / parameters
+        if each < _LEAST_BYTES and any(abs(each * world / size - 1) < _PART for size in (2, 4)):
+            stated = next(s for s in every(run, "parameters") if parameters in s.said)
+            fields = {"world": f"{world:.0f}", "each": f"{each:.2g}"}
+            yield on_events(rule, [*one.shown(LAST), *stated.shown(LAST)], (), fields)
+            return
+
+
+_LARGE, _LEAST_BYTES, _PART = 1e5, 1.5, 0.05
+
+
+def other_batch(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """A step takes a whole fraction of the samples that were to be a batch of all ranks."""
+    batches = {value for one in every(run, "whole_batch") for value in one.said if value >= 2}
+    for one in every(run, "consumed", "work sequences") if len(batches) == 1 else ():
+        points = numbered(one)
+        if len(points) < _LOOKS or points[-1][0] <= points[0][0]:
+            continue
+        each = {round((b[1] - a[1]) / (b[0] - a[0]), 3) for a, b in pairwise(points) if b[0] > a[0]}
+        (batch,) = batches
+        if len(each) == 1 and (taken := each.pop()) > 0 and batch / taken >= 2 and (batch / taken).is_integer():
+            planned = next(s for s in every(run, "whole_batch") if batch in s.said)
+            fields = {"batch": f"{batch:.0f}", "taken": f"{taken:g}"}
+            yield on_events(rule, [*one.shown(FIRST, LAST), *planned.shown(LAST)], (), fields)
             return

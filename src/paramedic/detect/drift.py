@@ -90,7 +90,11 @@ def _stated(run: Run, rule: Rule) -> Iterator[Finding]:
 
 def _may_be_shards(name: str) -> bool:
     """`parameter norm` may be that of a rank's own shard; what is said to be of one thing in particular is not."""
-    return " of " not in name and "buffer" not in name
+    return " of " not in name and "buffer" not in name and _WHOLE_ON_ALL.search(name) is None
+
+
+_WHOLE_ON_ALL = re.compile(r"\b(?:ln|layer ?norm|rms ?norm|norm weight)\b")
+"""Tensor parallelism does not split these."""
 
 
 def _spread(values: Sequence[float]) -> float:

@@ -11,7 +11,7 @@ from paramedic.detect.series import FIRST, LAST, Series, every, latest
 from paramedic.knowledge import Rule
 from paramedic.model import Finding, Run
 
-_STEPS = 6
+_STEPS, _SAID_OFTEN = 6, 3
 _NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,9})?")
 
 
@@ -43,6 +43,7 @@ def each_alone(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findi
     processes = {(one.event.source, one.event.rank) for one in said if one.event.rank is not None}
     launched = [*every(run, "several"), *every(run, "launched")]
     several = (len(processes) >= 2 and any(rank for _, rank in processes)) or _interleaved(run)
+    several = several or any(sum(step.startswith("#") for step in one.steps) >= _SAID_OFTEN for one in said)
     if several or every(run, "several") or max(_numbers(launched), default=1) > 1:
         yield on_events(rule, [event for one in (*shown[:4], *launched[:1]) for event in one.shown(LAST)], ())
 

@@ -19,6 +19,7 @@ from paramedic.detect.series import (
     kendall,
     numbered,
     parts,
+    precise,
 )
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
@@ -72,6 +73,24 @@ def never_changes(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
         if len(values) >= _EPOCHS and len(set(values)) == 1 and values[0] > 0 and _unlearned(one, values[0]):
             yield on_events(rule, one.shown(FIRST, LAST), (), {"value": f"{values[0]:g}", "epochs": str(len(values))})
             return
+
+
+def never_moves(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """What a model is judged by is the same to the last digit each time, while training learns and others move."""
+    moving = [one for one in every(run, "score", "said", "loss", "eval_loss") if len(set(one.said)) >= _CURVE]
+    for one in every(run, "ema score", "score", "said", "eval_loss"):
+        values = one.said
+        judged = one.name.startswith(("ema", "score", "eval")) or _JUDGED.search(one.name)
+        if judged and len(values) >= _CURVE and len(set(values)) == 1 and precise(values[0], 4) and values[0] > 0:
+            others = [other for other in moving if other.event.source == one.event.source]
+            if others and values[0] not in (1.0, 100.0):
+                what = one.name.removeprefix("said ").removeprefix("score ")
+                fields = {"what": what, "value": f"{values[0]:g}", "times": str(len(values))}
+                yield on_events(rule, [*one.shown(FIRST, LAST), *others[0].shown(LAST)], (), fields)
+                return
+
+
+_JUDGED = re.compile(r"\b(?:ema|val|valid|validation|eval|test|dev|reward|score)\b")
 
 
 def _unlearned(one: Series, value: float) -> bool:
