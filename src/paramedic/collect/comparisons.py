@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -44,7 +45,8 @@ _AFTER = re.compile(
     re.I,
 )
 _LIMIT = re.compile(
-    r"\b(?:max_grad_norm|clip_grad_norm|grad(?:ient)?_clip(?:_val|ping)?|clip(?:_norm)?|clipping)[ =:]{1,2}(\d{1,4}(?:\.\d{1,4})?)\b",
+    r"\b(?:max_grad_norm|clip_grad_norm|grad(?:ient)?_clip(?:_val|ping)?|clip(?:_norm)?|clipping)"
+    r"[ =:]{1,2}(\d{1,4}(?:\.\d{1,4})?)\b",
     re.I,
 )
 _PARAMETERS = re.compile(
@@ -69,6 +71,7 @@ _PORTION = re.compile(
     r" ?(?:of|/|out of) ?(?P<whole>\d{1,12}(?:\.\d{1,6})?) ?(?P<of>[kmgt]i?b|bytes)?\b",
     re.I,
 )
+_HOLDING = ("gathered", "held", "hold", "kept", "keeps", "resident", "materiali", "unsharded", "local")
 _STATE_OR_WEIGHTS = re.compile(r"\b(?:weight|param|optim|state|shard|gather|unshard|model|master|moment)", re.I)
 _SHARDS = re.compile(
     r"\b(?:shard(?:ed|s)?|partition(?:ed|s)?|split|divided|spread)(?: \w{1,12}){0,3}? "
@@ -92,9 +95,19 @@ _BALANCE = re.compile(
     r"\b(?:time|step time|work|words?|tokens?|load|compute|duration) (?:ratio|imbalance)$|^imbalance(?: factor)?$"
 )
 _GROWN = re.compile(r"(?:^| )(?:growth|grown|leaked)(?: (?:by|is))?$")
-_NOW, _LEFT_OFF = (
-    re.compile(r"\b(?:first|resumed) loss$"),
-    re.compile(r"\b(?:left off at|loss before|saved loss|loss at save)$"),
+_CHECKS = (
+    (_COPIES, "apart"),
+    (_ROWS, "amiss"),
+    (_BALANCE, "imbalance"),
+    (_GROWN, "grown"),
+    (re.compile(r"\b(?:first|resumed) loss$"), "now"),
+    (re.compile(r"\b(?:left off at|loss before|saved loss|loss at save)$"), "left off"),
+)
+_PARTS = (
+    (_RATIO, "ratio"),
+    (_REFERENCE, "by reference"),
+    (_EXPECTED, "by expectation"),
+    (_AGAIN, "measured again"),
 )
 
 
@@ -127,46 +140,52 @@ def comparisons(text: str, low: str, said: Sequence[Said]) -> Iterator[Value]:
     found = _SAVED.search(text) if "saved" in low or "wrote" in low or "written" in low else None
     if found is not None and not _A_PART.search(found["file"]):
         yield Value("saved", float(found["size"]) * BYTES[found["unit"].lower()], "bytes")
-    if " of " in low or "/" in low:
+    if (" of " in low or "/" in low) and any(word in low for word in _HOLDING):
         yield from _portions(text)
     if "tp" in low or "mp" in low:
         yield from (Value(f"at {axis.lower()}", float(place)) for axis, place in _COORDINATE.findall(text)[:5])
+
+
+@lru_cache(maxsize=8192)
+def _part_of(words: str) -> str:
+    """What a number of this name is in a comparison."""
+    for pattern, part in _PARTS:
+        if pattern.search(words):
+            return part
+    return "measured" if _MEASURED.search(words) and not _NOT_MEASURED.search(words) else ""
+
+
+@lru_cache(maxsize=8192)
+def _ought_to_be(words: str) -> str:
+    """What a quantity is whose name says that it ought to be nothing, or one."""
+    return next((name for pattern, name in _CHECKS if pattern.search(words)), "")
 
 
 def _references(said: Sequence[Said]) -> Iterator[Value]:
     """A value as a multiple of the one that it ought to be."""
     referred = False
     for one, other in pairwise(said):
-        if _RATIO.search(other.words) and referred and other.value is not None:
+        part = _part_of(other.words)
+        if part == "ratio" and referred and other.value is not None:
             yield Value("by reference", other.value)
-        if not (one.exact and other.exact) or not one.value or not other.value:
+        if not (one.exact and other.exact and one.value and other.value) or _part_of(one.words) != "measured":
             continue
-        measured = _MEASURED.search(one.words) and not _NOT_MEASURED.search(one.words)
-        if measured and _REFERENCE.search(other.words):
-            referred = True
-            yield Value("by reference", one.value / other.value)
-        elif measured and _EXPECTED.search(other.words):
-            yield Value("by expectation", one.value / other.value)
-        elif measured and _AGAIN.search(other.words):
-            yield Value("measured again", one.value / other.value)
+        if part in ("by reference", "by expectation", "measured again"):
+            referred = referred or part == "by reference"
+            yield Value(part, one.value / other.value)
 
 
 def _checks(said: Sequence[Said]) -> Iterator[Value]:
-    """Quantities whose names say that they ought to be nothing, or one."""
+    last = None
     for one in said:
-        if one.value is None:
-            continue
-        if _COPIES.search(one.words):
-            yield Value("apart", abs(one.value))
-        elif _ROWS.search(one.words):
-            yield Value("amiss", one.value)
-        elif _BALANCE.search(one.words):
-            yield Value("imbalance", one.value)
-        elif one.unit in BYTES and _GROWN.search(one.words):
-            yield Value("grown", one.value * BYTES[one.unit], "bytes")
-    for one, other in pairwise(said):
-        if one.value and other.value and _NOW.search(one.words) and _LEFT_OFF.search(other.words):
-            yield Value("resumed by", one.value / other.value)
+        what = _ought_to_be(one.words)
+        if what == "left off" and last is not None and last.value and one.value:
+            yield Value("resumed by", last.value / one.value)
+        elif what == "grown" and one.unit in BYTES and one.value is not None:
+            yield Value(what, one.value * BYTES[one.unit], "bytes")
+        elif what in ("apart", "amiss", "imbalance") and one.value is not None:
+            yield Value(what, abs(one.value))
+        last = one if what == "now" else None
 
 
 def _portions(text: str) -> Iterator[Value]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 from paramedic.collect import comparisons
@@ -46,6 +47,7 @@ _OF_ALL_SAMPLES = re.compile(r" ?/ ?(\d{1,12})\b(?!\.)")
 _OUT_OF = re.compile(r" ?/ ?\d{1,7}(?:\.\d{1,6})? ?([kmgt]i?b)\b", re.I)
 _OF_EVALUATION = re.compile(r"[^\n\w]{0,8}(?:test|val|valid|validation|eval|evaluation|epoch\(val\))\b(?! loss)", re.I)
 _EVALUATING = re.compile(r"^(?:val|valid|validation|test|eval|dev) (?:acc|accuracy|auc|auroc|recall|precision|f|top)$")
+_EVALUATION = ("val", "test", "eval", "dev")
 _LOCAL = re.compile(r"\b(?:own|local|shard|sharded|raw|unreduced|partial|per rank|this rank)\b")
 _JOINT = re.compile(
     r"\b(?:global|(?:all )?reduced|overall|aggregated?|(?:across|over|of) (?:all )?ranks|all ranks|synced|gathered"
@@ -60,6 +62,7 @@ _NO_DURATION = re.compile(
     r"\b(?:eta|wall|total|start|end|left|remaining|train|run|epoch|elapsed|stamp|last|max|min|date)\b"
 )
 _RESUMED = re.compile(r"\bresum(?:ed|ing)\b", re.I)
+_GOING_ON = ("resum", "restor", "continu", "load")
 _WENT_ON = re.compile(
     r"\bresum(?:e|ed|ing)\b|\brestor(?:ed|ing)\b|\bcontinu(?:ed|ing) (?:from|at)\b"
     r"|\bload(?:ed|ing) (?:checkpoint|state)\b"
@@ -108,7 +111,12 @@ _OF_ITS_OWN = re.compile(
     r"|power|clock|mhz|rx|tx|ms|sec\w*|wait\w*|stage|layers?|param\w*|experts?|idx|index|id|ids|loss|host|node|cores?|cpus?"
     r"|threads?|bytes|kimg|wall|eta|best|own|ips|wps|tps|tflops|mfu|hit|rss|workers?|lines?)\b"
 )
-"""What ranks have of their own, each as it comes."""
+
+
+@lru_cache(maxsize=8192)
+def _of_its_own(words: str) -> bool:
+    """What ranks have of their own, each as it comes."""
+    return _OF_ITS_OWN.search(words) is not None
 
 
 class _Reading:
@@ -139,7 +147,7 @@ class _Reading:
         what = quantity_of(words, unit)
         number = parsed(found["value"])
         self.numbers.append(comparisons.Said(words, number, unit, "." in found["value"] and not unit))
-        self.evaluating = self.evaluating or _EVALUATING.search(words) is not None
+        self.evaluating = self.evaluating or (words.startswith(_EVALUATION) and _EVALUATING.search(words) is not None)
         if what == "step_time" and (number or 0.0) * factor_of(unit) > _A_YEAR:
             return  # a time of day
         if what == "loss" and self.evaluating and "train" not in words:
@@ -155,7 +163,7 @@ class _Reading:
             self._right_of_all(what, number, float(whole[1]))
         elif what:
             self._keep(what, words, value_of(what, number, unit))
-        elif words and not unit and len(self.others) < _MOST_OTHERS and not _OF_ITS_OWN.search(words):
+        elif words and not unit and len(self.others) < _MOST_OTHERS and not _of_its_own(words):
             self.others.setdefault(words, Value(f"said {words}", number))
 
     def _right_of_all(self, what: str, right: float | None, whole: float) -> None:
@@ -214,7 +222,7 @@ class _Reading:
             found = [Value(f"resumed_{one.name}", one.value, one.unit) for one in found if one.name in ("lr", "loss")]
             if "step" in labels:
                 found.append(Value("resumed_step", parsed(labels["step"])))
-        elif "step" not in labels and _WENT_ON.search(self.low):
+        elif "step" not in labels and any(word in self.low for word in _GOING_ON) and _WENT_ON.search(self.low):
             found.append(Value("resumed", 1.0))
         elif "step" in labels and found:
             found.append(Value("step", parsed(labels["step"])))
