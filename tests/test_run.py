@@ -353,7 +353,7 @@ def free_port() -> int:
         return int(server.getsockname()[1])
 
 
-@pytest.mark.parametrize("way", ["folder", "address"])
+@pytest.mark.parametrize("way", ["folder", pytest.param("address", marks=pytest.mark.slow)])
 def test_nodes_get_one_verdict_and_end_together(way: str, tmp_path: Path, start: Callable[..., Job]) -> None:
     where = ["--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", str(free_port()), "--nproc-per-node", "1"]
     (tmp_path / "token").write_text("a secret of both nodes")

@@ -35,7 +35,7 @@ def outcome(name: str, how: str, **said: object) -> hang_trial.Outcome:
 @pytest.mark.parametrize(
     ("name", "how"),
     [
-        ("asleep", "fifo"),
+        pytest.param("asleep", "fifo", marks=pytest.mark.slow),
         ("killed", "kill"),
         pytest.param("stopped", "stop", marks=pytest.mark.slow),
         pytest.param("type", "gather", marks=pytest.mark.slow),
