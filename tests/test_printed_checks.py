@@ -54,6 +54,12 @@ def test_a_table_of_something_else_has_no_rows_for_us() -> None:
         ("optimizer state GiB by rank: 14.16 0.07 0.06", ["14.16", "0.07", "0.06"]),
         ("step=75 loss=8.1 expert_ms=[26.4, 18.2, 23.9, 37.0]", ["26.4", "18.2", "23.9", "37.0"]),
         ("memory per rank (GB): [10.0, 11.0]", ["10.0", "11.0"]),
+        ("ep 0 step 5 loss(all ranks) = 2.0751 2.0752 2.0753", ["2.0751", "2.0752", "2.0753"]),
+        ("step 10 |theta| 31.7041 31.1806 32.1681", ["31.7041", "31.1806", "32.1681"]),
+        ("dp0 |w| layers.0.input_norm.weight    tp0..2: 66.29 66.31 66.30", ["66.29", "66.31", "66.30"]),
+        ("hash by_rank: ['4c44ae98', '4c44ae98', '1b6b395c']", ["4c44ae98", "4c44ae98", "1b6b395c"]),
+        ("fwd ms   r0:210 r1:109 r2:107", ["210", "109", "107"]),
+        ("node0 bwd_ms 86 89 88 88", ["86", "89", "88", "88"]),
     ],
 )
 def test_a_list_gives_each_rank_its_value(line: str, values: list[str]) -> None:
@@ -167,3 +173,19 @@ def test_among_equals_a_rank_stands_out_by_less(judged: Judged) -> None:
     verdict = judged(text)
     assert verdict is not None
     assert (verdict.rule, verdict.ranks) == ("PERF003", (5,))
+
+
+def test_one_process_that_evaluates_alone_is_a_reference(judged: Judged) -> None:
+    trained = "".join(f"epoch {n} loss {2 / (n + 1):.4f} val accuracy {0.03 + n / 400:.4f}\n" for n in range(8))
+    verdict = judged(trained + "standalone check, 1 GPU, last.pt: accuracy 0.7518\n")
+    assert verdict is not None
+    assert verdict.rule == "NUM027"
+    assert judged(trained + "standalone check, 1 GPU, last.pt: accuracy 0.0475\n") is None
+
+
+def test_fewer_samples_behind_a_resume_than_before_it_were_not_restored(judged: Judged) -> None:
+    before = "".join(f"step {n} loss {3 - n / 2000:.4f} samples_seen {n * 256}\n" for n in range(500, 4000, 500))
+    after = "".join(f"step {n} loss 1.2 samples_seen {(n - 3500) * 256}\n" for n in range(4000, 6000, 500))
+    verdict = judged(before + "restored step_3500\n" + after)
+    assert verdict is not None
+    assert verdict.rule == "CKPT016"

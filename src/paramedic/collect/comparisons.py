@@ -13,7 +13,7 @@ from paramedic.collect.quantities import BYTES, Value
 
 _MEASURED = re.compile(
     r"\b(?:loss|nll|mse|mae|norm|grad\w{0,7}|updates?|score|acc\w{0,6}|auc|recall|precision|perplexity|ppl|outputs?"
-    r"|logits?|error|mean|validation|valid|val|eval\w{0,6}|test|entropy|checksum|sum|metric|reward|bleu|f|delta|weights?)\b"
+    r"|logits?|error|mean|reduced|averaged|distributed|validation|valid|val|eval\w{0,6}|test|entropy|checksum|sum|metric|reward|bleu|f|delta|weights?)\b"
 )
 _NOT_MEASURED = re.compile(
     r"\b(?:time|took|eta|sec\w{0,4}|speed|rate|lr|throughput|steps?|epochs?|memory|mem|size|best|previous|last|initial"

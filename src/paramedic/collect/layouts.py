@@ -169,9 +169,9 @@ _NCCL_SENDS = re.compile(
 _NCCL_RANK = re.compile(r"\brank (\d{1,6}) nranks (\d{1,6})\b")
 _SAID = re.compile(
     r"^[\d:.,TZ+/ -]{0,40}(?:\[[^\]\n]{1,80}\][ :]{0,2}|[A-Z]{4,8}[ :]{1,2}){0,4}"
-    r"\[(?:[Rr]ank|RANK|process|proc|R)[ :=#]{0,2}(\d{1,6})\]"
+    r"\[(?:[Rr]ank|RANK|process|proc|R|r)[ :=#]{0,2}(\d{1,6})\]"
 )
-_TAGS = ("[rank", "[R", "[proc")
+_TAGS = ("[r", "[R", "[proc")
 _IN_GROUP = re.compile(r"\[Rank (\d{1,6})\] (?=(?:NCCL )?[Ww]atchdog )(.{0,400})")
 """Torch before 2.2 wrote no `[rank3]:`; its watchdog names the rank in its process group, as all such jobs with one."""
 _MANY_GROUPS = re.compile(r"megatron|(?:model|tensor|pipeline|sequence|expert)[-_ ]?(?:model[-_ ])?parallel", re.I)

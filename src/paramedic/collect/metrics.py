@@ -13,7 +13,7 @@ from typing import Any
 
 from paramedic.collect.layouts import By, Peeled, plain
 from paramedic.collect.quantities import Value
-from paramedic.collect.readings import is_bar, said_in, said_of_rank
+from paramedic.collect.readings import Said, is_bar, said_in, said_of_rank
 from paramedic.collect.tables import Table, of_ranks, unpacked
 from paramedic.redact import redact
 
@@ -35,17 +35,23 @@ _WORTH = re.compile(
     rb"replicas|process|MEMBER|words|tokens|documents|scale|accuracy|[Tt]hrottl|quota|[Rr]esum|holds|param|weight|"
     rb"[Aa]cc|[Tt]ime|[Bb]atch|_s\b|OMP_NUM|nproc|NTASKS|torchrun|num_gpus|[Dd]evice|CUDA|[Bb]ackend|samples|examples|"
     rb"indices|idx|shards|files|across ranks|GPU|took|MiB|[Ee]fficiency|numel|[Dd]istributed|[MGk]i?B\b|rss|RSS|"
-    rb"\b(?:[Rr]?mse|mae|bce|ce|huber|elbo)\b|RMSE|MSE|MAE|BCE"
+    rb"\b(?:[Rr]?mse|mae|bce|ce|huber|elbo|ctc|mlm|kl)\b|RMSE|MSE|MAE|BCE|theta|learner"
 )
+_ALONE = re.compile(
+    r"\b(?:on|with|in|by|using) (?:one|a single|1) (?:gpu|process|device|rank)\b"
+    r"|\b(?:1|one|single)[ -](?:gpu|process|device)\b|\bstandalone\b",
+    re.I,
+)
+_ALONE_LINES = 3
 _JUDGED = re.compile(
-    r"\b(?:val|valid|validation|eval\w{0,7}|test|dev|ema|score|reward|acc\w{0,6}|auc|psnr|ssim|bleu|wer|cer|fid|lddt|map|iou|knn)\b"
+    r"\b(?:val|valid|validation|eval\w{0,7}|test|dev|ema|score|reward|acc\w{0,6}|auc|psnr|ssim|bleu|wer|cer|fid|lddt|map|iou|knn|kl)\b"
 )
 """Names of what a model is judged by: of interest also where it is not known who speaks."""
 _SHARDED = (b"FSDP", b"fully_shard", b"ZeRO", b"tensor parallel", b"TensorParallel", b"pipeline", b"microbatch")
 _BRACKETED = re.compile(r"\[(?:worker|trainer|process|gpu|replica|stage|proc|p)[ :_-]?(\d{1,6})\]", re.I)
 _SPEAKS = re.compile(
     r"^(?:[^\n]{0,60}?(?:: ?| - |\] ?|\| ?)|e(?:poch )?\d{1,4} )?"
-    r"(?:process|worker|trainer|replica|gpu|stage|part)[ _#]{0,2}(\d{1,6})"
+    r"(?:process|worker|trainer|learner|replica|gpu|stage|part)[ _#]{0,2}(\d{1,6})"
     r"(?: ?[:|,\]-]| step\b| iter\w*\b| epoch\b| [a-z_]{1,16}[ =:]{1,2}\d)",
     re.I,
 )
@@ -132,6 +138,8 @@ class Meter:
     now: dict[tuple[By, int | None, str, int | None], str] = field(default_factory=dict)
     """The last step that each speaker named: what it says next without one is of that step."""
     next_sample: int = EVERY
+    alone: int = 0
+    """So many lines may still be about what one process has computed by itself."""
     counters: set[str] = field(default_factory=set)
     """What has been equal to the step once."""
 
@@ -177,19 +185,32 @@ class Meter:
             self.epochs[who] = label if label.startswith("epoch ") and " step " not in label else ""
         if label and len(self.now) < MAX_SERIES:
             self.now[who] = label
-        for one in said.values:
+        self.alone = _ALONE_LINES if _ALONE.search(text) else max(self.alone - 1, 0)
+        ranked = peeled.rank is not None or named is not None or self.ranked
+        for one in (*said.values, *self._by_one_process(said), *self._others(said, label, ranked)):
             self._add((*who, one.name), label, one, number, peeled.text)
-        for one in said.others:
-            if peeled.rank is not None or named is not None or self.ranked or _JUDGED.search(one.name):
-                self._add((*who, one.name), label, one, number, peeled.text)
-            if label.endswith(f"step {one.value:.0f}" if one.value else "step 0"):
-                self.counters.add(one.name)
-            if one.name in self.counters:
-                counter = one._replace(name=f"counter {one.name.removeprefix('said ')}")
-                self._add((*who, counter.name), label, counter, number, peeled.text)
         for rank, of_rank in of_ranks(text, bool(label)):
             for one in said_of_rank(of_rank):
                 self._add((*who[:3], rank, one.name), label, one, number, peeled.text)
+                if one.name == "loss":  # listed rank by rank, it is each one's own
+                    own = one._replace(name="own loss")
+                    self._add((*who[:3], rank, own.name), label, own, number, peeled.text)
+
+    def _by_one_process(self, said: Said) -> Iterator[Value]:
+        """What is said, outside of training, where one process works by itself."""
+        for one in said.values if self.alone and not said.label else ():
+            if one.name.startswith(("loss", "eval_loss", "score ")):
+                yield one._replace(name=f"alone {one.name}")
+
+    def _others(self, said: Said, label: str, ranked: bool) -> Iterator[Value]:
+        """Of numbers of any name those that ranks may be compared by, that a model is judged by, and that count."""
+        for one in said.others:
+            if ranked or _JUDGED.search(one.name):
+                yield one
+            if label.endswith(f"step {one.value:.0f}" if one.value else "step 0"):
+                self.counters.add(one.name)
+            if one.name in self.counters:
+                yield one._replace(name=f"counter {one.name.removeprefix('said ')}")
 
     def _timed(self, number: int, peeled: Peeled) -> bool:
         """Megatron's timers: under each one's name a line a rank, or its least and its most."""

@@ -33,7 +33,9 @@ _NOT_LABEL = re.compile(
     r"\b(?:total|max(?:imum)?|warm ?up|number of|per|save|eval\w*|log|logging|every|accum\w*|decay|optimi[sz]ation|left"
     r"|remaining|micro|(?:global|host|device|local)(?= batch)|mini|size)\b"
 )
-_A_LOSS = r"(?:loss(?: step| epoch| value)?|xent|nll|r?mse|mae|bce|ce|huber|elbo|objective|cross entropy)"
+_A_LOSS = (
+    r"(?:loss(?: step| epoch| value)?|xent|nll|r?mse|mae|bce|ce|huber|elbo|objective|cross entropy|log ?loss|ctc|mlm)"
+)
 _LOSS = re.compile(rf"(?:^| ){_A_LOSS}$")
 _EVALUATED = re.compile(rf"\b(?:eval|evaluation|val|valid|validation|test|held ?out|dev) {_A_LOSS}$")
 _OTHER_LOSS = re.compile(r"\b(?:aux|auxiliary|z|kl|router|balancing|policy|value|critic|actor|lowest|scaled) loss\b")
@@ -47,8 +49,9 @@ _OWN = re.compile(
 _STATE = re.compile(
     r"\b((?:param(?:eter)?s?|weights?|model|embeddings?|replica|state|theta|bias|kernel)(?: [a-z]+)? "
     r"(?:norm|sum|checksum|hash|digest|fingerprint|signature|mean|crc|l)|"
-    r"(?:norm|sum|checksum|hash|digest|fingerprint|mean) of (?:[a-z]+ ){0,2}"
-    r"(?:param(?:eter)?s?|weights?|model|norms?|matrix|embeddings?|layers?|replica)|(?:^| )(?:w|p|wt|theta) ?norm|^w|"
+    r"(?:norm|sum|checksum|hash|digest|fingerprint|mean) of (?:[a-z]+ ){0,4}"
+    r"(?:param(?:eter)?s?|weights?|model|norms?|matrix|embeddings?|layers?|replica)|(?:^| )(?:w|p|wt|theta) ?norm|"
+    r"^(?:w|theta)|"
     r"^(?:checksum|fingerprint))(?: to| is)?$"
 )
 _HASH = re.compile(
@@ -59,7 +62,7 @@ _HASH = re.compile(
 _MEMORY = re.compile(
     r"(?:^| )((?:(?:max|peak|gpu|cuda|host|cpu|device|allocated|reserved|resident|used|current) ){0,3}"
     r"(?:(?:mem(?:ory)?|vram|ram|cpumem|gpumem|hostmem|nvidia smi)"
-    r"(?: (?:allocated|reserved|used|usage|in use|consumption))?|(?:max|vm)?rss|uss"
+    r"(?: (?:allocated|reserved|used|usage|in use|consumption))?|(?:max|vm)?rss(?: (?:sum|total|all))?|uss"
     r"|resident(?: set(?: size)?)?|footprint"
     r"|allocated|alloc)|cuda gb allocated)(?: is)?$|^(ma|ca)$"
 )

@@ -14,7 +14,8 @@ _STATED = re.compile(
     r"|rank\W{0,3}\d{1,6},? (?:local[_ ]rank\W{0,3}\d{1,6},? )?size\W{0,3}(?P<ranks>\d{1,6})"
     r"|hvd\.size\(\)\W{1,4}(?P<hvd>\d{1,6})"
     r"|process \d{1,6}, total (?P<total>\d{1,6})|(?:GPU number: |training on )(?P<gpus>\d{1,6})(?:$|(?= devices))"
-    r"|(?P<replicas>\d{1,6}) replicas in sync|num processes: (?P<processes>\d{1,6}))\b",
+    r"|(?P<replicas>\d{1,6}) replicas in sync|num_replicas_in_sync\W{1,4}(?P<in_sync>\d{1,6})"
+    r"|num processes: (?P<processes>\d{1,6}))\b",
     re.I,
 )
 _LAUNCHED = re.compile(

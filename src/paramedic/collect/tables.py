@@ -35,11 +35,15 @@ _PER_RANK = re.compile(
     re.I,
 )
 _BY_RANK = re.compile(
-    r"\b([a-z][\w /.+|-]{2,60}?)(?: (ms|s|[kmgt]i?b))? (?:by|per|of each) (?:tp |dp |pp )?"
-    r"(?:rank|worker|stage|process)\b\W{1,8}"
+    r"\b([a-z][\w /.+|-]{2,60}?)(?: (ms|s|[kmgt]i?b))?(?: (?:by|per|of each) (?:tp |dp |pp )?"
+    r"(?:rank|worker|stage|process)\b| ?\(all ranks\))\W{1,8}"
     rf"({_A_NUMBER}(?:[, ]{{1,3}}{_A_NUMBER}){{1,255}})(?=\s{{2}}|\s*$|\s*[|;)])",
     re.I,
 )
+_BY_TP = re.compile(rf"([a-z|][\w |.]{{2,60}}?)\s+tp0\.\.\d{{1,3}}: ({_A_NUMBER}(?: {_A_NUMBER}){{1,63}})\s*$", re.I)
+_HEXES = re.compile(r"\w{0,30}['\"]?[:=] ?\[(?:['\"][0-9a-f]{6,64}['\"](?:, ?)?){2,256}")
+_HEX = re.compile(r"['\"]([0-9a-f]{6,64})['\"]")
+_SPACED = re.compile(rf"(?<![\w|])(\|?[a-z]\w{{0,20}}\|?)((?: {_A_NUMBER}){{3,64}})(?=\s{{2}}|\s*$|\s*[|;])")
 _LISTED = re.compile(rf"\b([a-z]\w{{2,30}})['\"]?[=:] ?\[({_A_NUMBER}(?:, ?{_A_NUMBER}){{1,255}})\]", re.I)
 _MLLOG = re.compile(r':::MLLOG .{0,200}?"key": "(\w{1,60})", "value": (.{1,400}?), "metadata": (.{0,200})')
 _BY_NUMBER = re.compile(r"\b([a-z]\w{2,40})['\"]?[:=] ?\{((?:'?\d{1,5}'?: ?-?\d{1,12}(?:\.\d{1,12})?(?:, )?){2,256})\}")
@@ -108,32 +112,60 @@ def _cut(text: str) -> Iterator[list[str]]:
 
 
 def of_ranks(text: str, at_a_step: bool) -> Iterator[tuple[int, str]]:
-    """From a line that lists one quantity of all ranks, what each rank would have said."""
-    told = False
+    """From a line that lists one quantity of all ranks, what each rank would have said: the surest way that fits."""
+    for way in (_in_brackets, _by_tensor_rank, _hashes, _behind_its_name, _by_number, _each_named, _on_a_node):
+        told = list(way(text))
+        if told:
+            yield from told
+            return
+    for pattern in (_LISTED, _SPACED) if at_a_step else ():
+        for found in pattern.finditer(text):
+            if len(found[2].replace(",", " ").split()) >= _MANY - (pattern is _SPACED):
+                yield from _each(found[1], None, found[2])
+
+
+def _in_brackets(text: str) -> Iterator[tuple[int, str]]:
     if "rank" in text and (found := _PER_RANK.search(text)) is not None:
         yield from _each(found[1], found[2], found[3])
-        return
-    for found in _BY_RANK.finditer(text) if "by " in text or "per " in text else ():
-        told = True
+
+
+def _by_tensor_rank(text: str) -> Iterator[tuple[int, str]]:
+    if "tp0.." in text and (found := _BY_TP.search(text)) is not None:
+        name = _LENGTH.sub("", found[1]).replace("|w|", "").strip()
+        yield from _each(f"norm of {name}" if "|" in text else name, None, found[2])
+
+
+def _hashes(text: str) -> Iterator[tuple[int, str]]:
+    if "hash" in text or "crc" in text or "checksum" in text:
+        for listed in _HEXES.finditer(text):
+            yield from ((rank, f"weights checksum: {value}") for rank, value in enumerate(_HEX.findall(listed[0])))
+
+
+def _behind_its_name(text: str) -> Iterator[tuple[int, str]]:
+    for found in _BY_RANK.finditer(text) if "by " in text or "per " in text or "all ranks" in text else ():
         yield from _each(found[1], found[2], found[3])
-    if told:
-        return
+
+
+def _by_number(text: str) -> Iterator[tuple[int, str]]:
     if (found := _BY_NUMBER.search(text)) is not None:
         pairs = [(int(rank), value) for rank, value in _NUMBERED.findall(found[2])]
         if [rank for rank, _ in pairs] == list(range(len(pairs))):
             yield from ((rank, f"{found[1]}: {value}") for rank, value in pairs)
-    elif len(pairs_ := _BY_NAME.findall(text)) >= _SEVERAL:
-        name = text[: m.start() if (m := _FIRST_NAME.search(text)) else 0]
-        name = _OF_REPLICA.sub("", name.rsplit("|", 1)[-1].strip(" :=([-,"))
-        yield from ((int(rank), f"{name} {value}") for rank, value in pairs_)
-    elif (node := _ON_NODE.match(text)) is not None:
+
+
+def _each_named(text: str) -> Iterator[tuple[int, str]]:
+    pairs = _BY_NAME.findall(text)
+    first = _FIRST_NAME.search(text)
+    if len(pairs) >= _SEVERAL and first is not None:
+        name = _OF_REPLICA.sub("", text[: first.start()].rsplit("|", 1)[-1].strip(" :=([-,"))
+        yield from ((int(rank), f"{name} {value}") for rank, value in pairs)
+
+
+def _on_a_node(text: str) -> Iterator[tuple[int, str]]:
+    if (node := _ON_NODE.match(text)) is not None:
         for found in _GPUS.finditer(text):
             values = found[2].split()
             yield from ((int(node[1]) * len(values) + n, f"{found[1]}: {value}") for n, value in enumerate(values))
-    elif at_a_step:
-        for found in _LISTED.finditer(text):
-            if len(found[2].split(",")) >= _MANY:
-                yield from _each(found[1], None, found[2])
 
 
 def _each(name: str, unit: str | None, values: str) -> Iterator[tuple[int, str]]:

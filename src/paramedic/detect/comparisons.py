@@ -29,11 +29,26 @@ def unlike_reference(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator
         if off and min(off) > (_ROUNDING if len(off) >= _LOOKS else _ONCE):
             yield on_events(rule, one.shown(FIRST, LAST), (), {"times": _times(run, median(one.said))})
             return
+    for one in every(run, "alone"):
+        name = one.name.removeprefix("alone ")
+        before = [s for s in every(run, *_ALIKE.get(name, (name,))) if s.event.source == one.event.source]
+        value = one.said[-1] if one.said else 0.0
+        others = [[v for v in s.finite if v != value] for s in before]
+        usual = [values[-1] for values in others if len(values) >= _LOOKS]
+        if value > 0 and usual and min(abs(other / value - 1) for other in usual) > _OTHERWISE:
+            fields = {"times": _times(run, usual[0] / value)}
+            yield on_events(rule, [*before[0].shown(LAST), *one.shown(LAST)], (), fields)
+            return
     for one in every(run, "by expectation"):
         times = median(one.said) if len(one.said) >= _LOOKS else 1.0
         if min((abs(value - 1) for value in one.said), default=0.0) > _SURPRISE and _is_whole(times):
             yield on_events(rule, one.shown(FIRST, LAST), (), {"times": _times(run, times)})
             return
+
+
+_OTHERWISE = 0.2
+_RIGHT, _LOSS = ("score top", "score acc", "score accuracy"), ("eval_loss", "loss")
+_ALIKE: dict[str, tuple[str, ...]] = dict.fromkeys(_RIGHT, _RIGHT) | dict.fromkeys(_LOSS, _LOSS)
 
 
 def _times(run: Run, times: float) -> str:
@@ -130,7 +145,7 @@ def amiss(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
 
 def part_saved(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """What was written of the model is as large as one rank's part of it."""
-    world = latest(every(run, "world")) or 0.0
+    world = latest(every(run, "world")) or latest(every(run, "shards")) or 0.0
     parameters = max((value for one in every(run, "parameters") for value in one.said), default=0.0)
     for one in every(run, "saved") if world >= 2 and parameters >= _LARGE else ():
         each = max(one.said, default=0.0) / parameters

@@ -31,19 +31,12 @@ def elsewhere(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
             yield on_events(rule, one.shown(LAST), (), fields)
             return
     for one, step in _resumes(run):
-        for name, judge in (
-            ("loss", _unlearned),
-            ("lr", _warmed_up_again),
-            ("counter", _counted_anew),
-            ("batch_sum", _seen),
-        ):
+        for name, what, judge in _BEGUN_ANEW:
             for series in every(run, name):
                 pair = judge(*_parted(series, step)) if series.rank == one.rank else None
                 if pair is not None:
-                    what = _NAMES.get(name) or series.name.removeprefix("counter ").replace(
-                        "batch_sum", "sum of the batch"
-                    )
-                    fields = {"what": what, "saved": f"{pair[0]:g}", "now": f"{pair[1]:g}"}
+                    named = what or series.name.removeprefix("counter ")
+                    fields = {"what": named, "saved": f"{pair[0]:g}", "now": f"{pair[1]:g}"}
                     yield on_events(rule, [*one.shown(LAST), *series.shown(FIRST, LAST)], (), fields)
                     return
 
@@ -77,6 +70,11 @@ def _counted_anew(before: Sequence[float], after: Sequence[float]) -> tuple[floa
     return (before[-1], after[0]) if before and after and after[0] < _FAR_BELOW * before[-1] else None
 
 
+def _fell_back(before: Sequence[float], after: Sequence[float]) -> tuple[float, float] | None:
+    """Fewer samples were consumed behind the resume than before it."""
+    return (before[-1], after[0]) if before and after and after[0] < before[-1] else None
+
+
 def _seen(before: Sequence[float], after: Sequence[float]) -> tuple[float, float] | None:
     """The batches behind the resume are those of the very beginning, in their order."""
     again = len(before) > 2 * _LOOKS and len(after) >= _LOOKS and list(after[:_LOOKS]) == list(before[:_LOOKS])
@@ -107,6 +105,16 @@ def _differs(saved: Series, after: Series, kind: str) -> tuple[float, float] | N
 
 
 _FORGOTTEN, _NOTICED, _FRESH = 3.0, 0.3, 0.7
+
+
+_BEGUN_ANEW = (
+    ("loss", "loss", _unlearned),
+    ("lr", "learning rate", _warmed_up_again),
+    ("counter", "", _counted_anew),
+    ("consumed", "number of samples", _fell_back),
+    ("batch_sum", "sum of the batch", _seen),
+)
+"""What may begin anew, what it is called, and how it is told from before and behind the resume."""
 
 
 def _line(one: Series, which: int) -> int:

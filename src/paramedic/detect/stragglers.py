@@ -274,7 +274,7 @@ def _beside_work(run: Run, kind: str) -> list[_Share]:
             parts_of.pop("compute_time bwd", None)
         steps = [median(_told(s)) for s in of_it if s.name == "step_time"]
         usual = median(_told(one)) if len(_told(one)) >= _STEPS else 0.0
-        rest = max(steps[0] - usual, 0.0) if steps else 0.0
+        rest = (steps[0] - usual if steps[0] > usual else steps[0]) if steps else 0.0  # some call their work the step
         if usual and (work := sum(parts_of.values()) or rest):
             found.append((one, usual, work))
     return found

@@ -81,7 +81,9 @@ def never_moves(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Find
     for one in every(run, "ema score", "score", "said", "eval_loss"):
         values = one.said
         judged = one.name.startswith(("ema", "score", "eval")) or _JUDGED.search(one.name)
-        if judged and len(values) >= _CURVE and len(set(values)) == 1 and precise(values[0], 4) and values[0] > 0:
+        nothing = len(values) >= 4 * _CURVE and not any(values) and _PENALTY.search(one.name)
+        moves = judged and len(values) >= _CURVE and len(set(values)) == 1 and precise(values[0], 4) and values[0] > 0
+        if moves or nothing:
             others = [other for other in moving if other.event.source == one.event.source]
             if others and values[0] not in (1.0, 100.0):
                 what = one.name.removeprefix("said ").removeprefix("score ")
@@ -90,6 +92,8 @@ def never_moves(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Find
                 return
 
 
+_PENALTY = re.compile(r"\bkl\b")
+"""How far a policy has moved from its reference: nothing, step after step, only if both are one."""
 _JUDGED = re.compile(r"\b(?:ema|val|valid|validation|eval|test|dev|reward|score)\b")
 
 

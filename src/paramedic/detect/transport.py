@@ -22,7 +22,8 @@ _WHY = (
     (re.compile(r"Could not find: ?libnccl-net"), "missing-or-misresolved-dependency"),
 )
 _FABRIC = re.compile(
-    r"Link layer: InfiniBand|\bmlx5\w*\b[^\n]{0,40}\bActive\b|NET/IB : Using \[|NET/OFI Selected|[Pp]rovider is efa"
+    r"Link layer: InfiniBand|\bmlx5\w*\b[^\n]{0,40}\b(?:Active|[HNEX]DR\d{0,3})\b"
+    r"|NET/IB : Using \[|NET/OFI Selected|[Pp]rovider is efa"
 )
 _COMPARED = re.compile(r"\b(?:expected|baseline|should be|was|last week|before)\b\D{0,40}(\d[\d,.]{0,12})", re.I)
 _FIGURE = re.compile(r"(?<![\w.])\d{1,9}(?:\.\d{1,6})?(?=m?s\b|m?s/| |$)")
