@@ -43,9 +43,17 @@ def each_alone(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findi
     processes = {(one.event.source, one.event.rank) for one in said if one.event.rank is not None}
     launched = [*every(run, "several"), *every(run, "launched")]
     several = (len(processes) >= 2 and any(rank for _, rank in processes)) or _interleaved(run)
-    several = several or any(sum(step.startswith("#") for step in one.steps) >= _SAID_OFTEN for one in said)
+    several = several or any(_one_after_the_other(one) for one in said)
     if several or every(run, "several") or max(_numbers(launched), default=1) > 1:
         yield on_events(rule, [event for one in (*shown[:4], *launched[:1]) for event in one.shown(LAST)], ())
+
+
+def _one_after_the_other(one: Series) -> bool:
+    """The same sentence in one line after the other, before training: each by another process."""
+    first, last = _line(one, FIRST), _line(one, LAST)
+    texts = {_NUMBER.sub("", event.text) for event in one.shown(FIRST, LAST)}
+    often = len(one.steps) >= _SAID_OFTEN and all(step.startswith("#") for step in one.steps)
+    return often and last - first == len(one.steps) - 1 and len(texts) == 1
 
 
 def _shares_of_batch(run: Run) -> set[int]:

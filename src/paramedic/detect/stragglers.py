@@ -19,7 +19,7 @@ _LEAST = 0.005
 """Seconds between the slowest and the fastest: below it is the clock's own grain."""
 _WAITS, _WAITED = 1.5, 0.25
 """Waiting is uneven by nature: it counts from so much more, and as so large a part of the usual work of a step."""
-_MORE_WORK, _LOPSIDED = 1.5, 2.5
+_MORE_WORK, _LOPSIDED = 1.5, 4.0
 _THROTTLED = 0.5
 
 

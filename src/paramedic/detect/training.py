@@ -76,14 +76,17 @@ def never_changes(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
 
 
 def never_moves(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
-    """What a model is judged by is the same to the last digit each time, while training learns and others move."""
+    """What a model is judged by is the same to the last digit each time, while training learns and others move.
+
+    A share of few samples may well be the same a few times."""
     moving = [one for one in every(run, "score", "said", "loss", "eval_loss") if len(set(one.said)) >= _CURVE]
     for one in every(run, "ema score", "score", "said", "eval_loss"):
         values = one.said
         judged = one.name.startswith(("ema", "score", "eval")) or _JUDGED.search(one.name)
         nothing = len(values) >= 4 * _CURVE and not any(values) and _PENALTY.search(one.name)
-        moves = judged and len(values) >= _CURVE and len(set(values)) == 1 and precise(values[0], 4) and values[0] > 0
-        if moves or nothing:
+        digits = 4 if one.name.startswith("ema") or "ema" in one.name.split() or len(values) >= 2 * _CURVE else 6
+        stands = judged and len(values) >= _CURVE and len(set(values)) == 1 and precise(values[0], digits)
+        if (stands and values[0] > 0) or nothing:
             others = [other for other in moving if other.event.source == one.event.source]
             if others and values[0] not in (1.0, 100.0):
                 what = one.name.removeprefix("said ").removeprefix("score ")
