@@ -189,3 +189,18 @@ def test_fewer_samples_behind_a_resume_than_before_it_were_not_restored(judged: 
     verdict = judged(before + "restored step_3500\n" + after)
     assert verdict is not None
     assert verdict.rule == "CKPT016"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [f"step {n} loss {2 - n / 100:.4f} lr 0.0" for n in range(0, 200, 20)],
+        [f"step 0 loss {2 - n / 100:.4f} lr {1e-3 - n * 1e-4:.4f}" for n in range(9)],
+        ["step 1 loss 0.00000000000000001e-300, expected 9.5e8"] * 4 + ["step 2 loss 0.1e-300, expected 9.5e300"] * 4,
+        [f"step {n} grad_norm 0.0 loss_scale 65536 loss 0.0" for n in range(9)],
+    ],
+    ids=["no learning rate", "no step", "next to nothing", "nothing at all"],
+)
+def test_zeros_and_what_is_next_to_them_are_survived(tmp_path: Path, lines: list[str]) -> None:
+    (tmp_path / "console.log").write_text("\n".join(["world size 2", *lines, ""]), "utf-8")
+    assert diagnose(tmp_path / "console.log").run.world_size == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -62,7 +63,7 @@ def _times(run: Run, times: float) -> str:
 def _is_whole(times: float) -> bool:
     """Twice, a third, …: sums for means, or ranks that were forgotten."""
     larger = max(times, 1 / times) if times > 0 else 1.0
-    return larger >= 2 - _WHOLE and abs(larger / round(larger) - 1) < _WHOLE
+    return 2 - _WHOLE <= larger < math.inf and abs(larger / round(larger) - 1) < _WHOLE
 
 
 def measured_otherwise(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

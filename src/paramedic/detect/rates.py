@@ -104,7 +104,7 @@ def _cosine(share: float) -> float:
 def _end_of(falling: Sequence[tuple[float, float]], shape: Callable[[float], float]) -> float | None:
     """The step at which a rate of this shape is zero, where all that was printed lies on one such curve."""
     (first, top), (last, rate) = falling[0], falling[-1]
-    done = shape(rate / top)
+    done = shape(rate / top) if top > 0 else 0.0
     for start in (first, 0.0) if done > _ON_IT and last > first else ():
         ends = [start + (step - start) / part for step, value in falling if (part := shape(value / top)) > 3 * _ON_IT]
         end = start + (last - start) / done
