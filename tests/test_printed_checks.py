@@ -204,3 +204,9 @@ def test_fewer_samples_behind_a_resume_than_before_it_were_not_restored(judged: 
 def test_zeros_and_what_is_next_to_them_are_survived(tmp_path: Path, lines: list[str]) -> None:
     (tmp_path / "console.log").write_text("\n".join(["world size 2", *lines, ""]), "utf-8")
     assert diagnose(tmp_path / "console.log").run.world_size == 2
+
+
+@pytest.mark.parametrize("plan", ["total batch size = 1e308", "num examples = 9\nnum epochs = 2\ntotal steps = 4"])
+def test_a_batch_of_next_to_nothing_is_survived(judged: Judged, plan: str) -> None:
+    batch = "batch size per gpu = 1e-308\ngradient accumulation steps = 1e-308\n"
+    assert judged(f"{plan}\n{batch}step 1 loss 0.5\n") is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -50,7 +51,7 @@ def each_alone(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findi
 
 def _one_after_the_other(one: Series) -> bool:
     """The same sentence in one line after the other, before training: each by another process."""
-    first, last = _line(one, FIRST), _line(one, LAST)
+    first, last = one.line(FIRST), one.line(LAST)
     texts = {_NUMBER.sub("", event.text) for event in one.shown(FIRST, LAST)}
     often = len(one.steps) >= _SAID_OFTEN and all(step.startswith("#") for step in one.steps)
     return often and last - first == len(one.steps) - 1 and len(texts) == 1
@@ -60,7 +61,7 @@ def _shares_of_batch(run: Run) -> set[int]:
     """Between how many ranks the batch is divided, by its whole, a device's part, and how often that is accumulated."""
     whole, part = latest(every(run, "whole_batch")), latest(every(run, "device_batch"))
     often = latest(every(run, "accumulated")) or 1.0
-    return {round(whole / part / often)} if whole and part else set()
+    return {round(each)} if whole and part and (each := _share(whole, part * often)) else set()
 
 
 def each_does_all(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -70,16 +71,18 @@ def each_does_all(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
         return
     samples, batch, epochs, steps = (latest(series) or 0.0 for series in planned)
     often = latest(every(run, "accumulated")) or 1.0
-    alone = epochs * samples / (batch * often) if batch else 0.0
+    alone = _share(epochs * samples, batch * often)
     if steps < 2 or abs(steps - alone) > epochs:
         return
-    again, end = _line(planned[0][0], LAST), _line(planned[-1][0], FIRST)
+    again, end = planned[0][0].line(LAST), planned[-1][0].line(FIRST)
     if 0 < end < again and all(len(set(one.said)) == 1 for series in planned for one in series):  # a second block
         yield on_events(rule, [event for series in planned for event in series[0].shown(LAST)], ())
 
 
-def _line(one: Series, which: int) -> int:
-    return max((event.line or 0 for event in one.shown(which)), default=0)
+def _share(whole: float, part: float) -> float:
+    """Of a stranger's numbers; nought where there is none."""
+    each = whole / part if part else 0.0
+    return each if math.isfinite(each) else 0.0
 
 
 def on_other_device(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

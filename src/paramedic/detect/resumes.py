@@ -8,7 +8,7 @@ from statistics import median
 from paramedic.detect.match import on_events
 from paramedic.detect.series import FIRST, LAST, Series, every, kendall, numbered
 from paramedic.knowledge import Rule
-from paramedic.model import Event, Finding, Run
+from paramedic.model import Finding, Run
 
 _NAMES = {"lr": "learning rate", "step": "step", "loss": "loss"}
 _NOTHING_PRINTED = 1e-12
@@ -94,7 +94,7 @@ def _unlearned(before: Sequence[float], after: Sequence[float]) -> tuple[float, 
 
 
 def _differs(saved: Series, after: Series, kind: str) -> tuple[float, float] | None:
-    if not (saved.values and after.finite) or saved.values[-1] is None or _line(after, FIRST) < _line(saved, LAST):
+    if not (saved.values and after.finite) or saved.values[-1] is None or after.line(FIRST) < saved.line(LAST):
         return None  # it also trained before: which value is the first one afterwards is not known
     old, new = saved.values[-1], after.finite[0]
     if kind == "step":
@@ -115,8 +115,3 @@ _BEGUN_ANEW = (
     ("batch_sum", "sum of the batch", _seen),
 )
 """What may begin anew, what it is called, and how it is told from before and behind the resume."""
-
-
-def _line(one: Series, which: int) -> int:
-    shown: list[Event] = one.shown(which)
-    return (shown[0].line or 0) if shown else 0

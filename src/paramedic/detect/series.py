@@ -58,6 +58,10 @@ class Series:
         chosen = {known[n]: n % len(known) for n in which if -len(known) <= n < len(known)}
         return [self._line(line, text, place) for (line, text), place in chosen.items()]
 
+    def line(self, which: int) -> int:
+        """In which of the log's lines it is shown; nought where that is not known."""
+        return max((event.line or 0 for event in self.shown(which)), default=0)
+
     def _line(self, line: int, text: str, place: int) -> Event:
         one = replace(self.event, line=line, text=text, rank=self.rank, seq=self.event.seq + place, fields={})
         return (
