@@ -31,6 +31,7 @@ _UNSURE = frozenset({"exceptions.unrecognised", "exceptions.last_words", "hang.s
 MAX_EVIDENCE = 6
 _ZONE_STEP_NS = 25 * 60 * 1_000_000_000
 """Clocks that are further apart than this may be in different zones: then they decide nothing."""
+_DAY_NS = 24 * 3600 * 1_000_000_000
 _BY_SIGNAL = 128
 _ALIKE = frozenset(
     [
@@ -61,6 +62,8 @@ _CONVICTS = 0.7
 """A pattern in a program that is less often the failure than this is a remark, and no verdict."""
 _FORESEEN = 12.0
 """How much likelier a cause is that the program itself shows."""
+_BESIDE = 30.0
+"""And one that a machine complains of meanwhile."""
 _ORDER = {"never": 0, "possible": 1, "always": 2}
 
 
@@ -81,7 +84,7 @@ def explain(
     if first:
         echoes += [f for f in notes if f.consequence == "always"]
         notes = [f for f in notes if f.consequence != "always"]
-        first[0] = _confirmed(first[0], foreseen)
+        first[0] = _confirmed(_corroborated(first[0], [*notes, *first[1:]], knowledge), foreseen)
     else:
         first, foreseen = _by_program(run, foreseen)
     earlier = _merged(f for f in errors if f.attempt != last and f.consequence == "never")
@@ -153,6 +156,30 @@ def _confirmed(first: Finding, foreseen: Sequence[Finding]) -> Finding:
     weights = {cause: max(named.get(cause, 1.0), first.weights.get(cause, 1.0)) for cause in {*named, *first.weights}}
     evidence = (*first.evidence[: MAX_EVIDENCE - 1], *(one.evidence[0] for one in same[:2])) if same else first.evidence
     return replace(first, weights=weights, evidence=evidence)
+
+
+def _corroborated(first: Finding, beside: Sequence[Finding], knowledge: Knowledge) -> Finding:
+    """What a machine complained of meanwhile is the likely cause, where it can be one: a hang is the disk's when the
+    kernel waits for the disk. And so is what another message about the same thing is sure of."""
+    possible = knowledge.taxonomy.symptoms[first.symptom].causes
+    told: dict[str, Finding] = {}
+    for one in beside:
+        rule = knowledge.rules[one.rule]
+        same = one.severity == "error" and one.symptom == first.symptom
+        if same or (one.severity == "warning" and _of_a_machine(rule) and _same_day(one, first)):
+            told.update({c: one for c, share in rule.causes.items() if share >= _CONVICTS and c in possible})
+    evidence = (*first.evidence[: MAX_EVIDENCE - 1], *(one.evidence[0] for one in told.values()))[:MAX_EVIDENCE]
+    return replace(first, weights={**dict.fromkeys(told, _BESIDE), **first.weights}, evidence=evidence)
+
+
+def _same_day(one: Finding, other: Finding) -> bool:
+    """Whatever the zones of their clocks; a kernel log may go back for months."""
+    times = [f.evidence[0].event.utc_ns for f in (one, other)]
+    return None in times or abs((times[0] or 0) - (times[1] or 0)) < _DAY_NS
+
+
+def _of_a_machine(rule: Rule) -> bool:
+    return not (rule.before or rule.of_conduct) and rule.symptom not in SILENT
 
 
 def _by_program(run: Run, foreseen: Sequence[Finding]) -> tuple[list[Finding], Sequence[Finding]]:
