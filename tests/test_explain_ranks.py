@@ -766,3 +766,49 @@ def test_a_bus_error_is_that_of_the_rank_whose_gpu_it_was(said: Said) -> None:
     )
     broken = "[1.000001] pcieport 0000:98:01.0: AER: Uncorrected (Fatal) error received: 0000:9b:00.0\n"
     assert said(**{"console.log": nccl + steps(0, 1, 2), "dmesg-n2.txt": broken}).ranks == (2,)
+
+
+OLD_WATCHDOG = (
+    "[E ProcessGroupNCCL.cpp:475] [Rank {r}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1208, "
+    "OpType={op}, NumelIn=1, NumelOut=1, Timeout(ms)=1800000) ran for 1800202 milliseconds before timing out.\n"
+)
+OLD_END = "  what():  [Rank {r}] NCCL watchdog thread terminated with exception: " + OLD_WATCHDOG.partition("] ")[2]
+
+
+def test_the_old_watchdogs_second_line_about_a_call_does_not_make_it_two_groups(said: Said) -> None:
+    timeouts = "".join(OLD_WATCHDOG.format(r=r, op="ALLREDUCE") for r in range(1, 8))
+    ends = "".join(OLD_END.format(r=r, op="ALLREDUCE") for r in range(1, 8))
+    found = said(timeouts + ends)
+    assert (found.rule, found.ranks) == ("COL013", (0,))
+
+
+def test_data_that_one_rank_still_prepares_is_uneven_work(said: Said) -> None:
+    bars = "".join(
+        f"Map (num_proc=1):  {p}%|█   | {p}000/100000 [01:{p}<02:00, 13.1 examples/s]\n" for p in (10, 20, 30)
+    )
+    timeouts = "".join(OLD_WATCHDOG.format(r=r, op="ALLREDUCE") for r in range(1, 8))
+    assert said(bars + timeouts).causes[0].id == "uneven-work-across-ranks"
+
+
+def test_the_rank_in_another_call_of_the_same_number_is_the_odd_one(said: Said) -> None:
+    """It has been told of the others' timeout before it has one itself."""
+    told = "[rank3]:[E1115 03:24:03.104 ProcessGroupNCCL.cpp:1785] [PG ID 0 PG GUID 0(default_pg) Rank 3] Observed flight recorder dump signal from another rank via TCPStore.\n"
+    others = "".join(WATCHDOG.format(r=r) for r in (0, 1, 2))
+    found = said(others + told + WATCHDOG.format(r=3).replace("ALLREDUCE", "ALLGATHER"))
+    assert (found.rule, found.ranks) == ("COL013", (3,))
+
+
+@pytest.mark.parametrize(
+    "day, cause", [("15", "storage-or-external-service-fault"), ("02", "collective-order-divergence")]
+)
+def test_what_the_kernel_complains_of_the_same_day_is_the_likely_cause_of_a_hang(
+    said: Said, day: str, cause: str
+) -> None:
+    stamped = "2026-11-15 03:24:03 "
+    logs = {f"rank_{r}.log": stamped + WATCHDOG.format(r=r) for r in (0, 1, 2)}
+    idle = {"rank_3.log": stamped + "step 24 loss 1.9\n"}
+    kernel = {
+        "dmesg__n1.txt": f"2026-11-{day}T03:20:01,000000+00:00 nfs: server nas3 not responding, still trying\n" * 3
+    }
+    found = said(**logs, **idle, **kernel)
+    assert (found.symptom, found.ranks, found.causes[0].id) == ("collective-hang", (3,), cause)
