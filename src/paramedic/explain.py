@@ -17,7 +17,7 @@ from paramedic.detect.where import located, places
 from paramedic.knowledge import Knowledge, Rule
 from paramedic.knowledge.clues import OUTRIGHT
 from paramedic.knowledge.priors import Setting
-from paramedic.model import SEVERITIES, Cascade, Evidence, Finding, Report, Run
+from paramedic.model import SEVERITIES, Cascade, Event, Evidence, Finding, Report, Run
 from paramedic.survived import SILENT, outlived
 
 VERDICT_AT = 0.5
@@ -282,12 +282,21 @@ def _of_the_job(first: Finding, merged: Sequence[Finding], knowledge: Knowledge)
 def _as_ranks_said(run: Run, first: Finding, errors: Sequence[Finding]) -> Finding:
     """The kernel or the scheduler saw what some ranks say of themselves, or what the others miss them for."""
     said: Set[int] = {r for f in errors if f.symptom == first.symptom and f.consequence == "never" for r in f.ranks}
+    if not said and _opens_the_store(first.evidence[0].event):
+        said = {0}
     if not said and first.symptom in ("accelerator-fault", "host-out-of-memory", "native-crash"):
         said = missed(run, errors)
     elif not said and len([f for f in errors if f.rule == first.rule and f.attempt == first.attempt]) == 1:
         alone = missed(run, errors)  # one process has said it, and all but one have missed one
         said = alone if len(alone) == 1 and len(run.expected_ranks) > 2 else said
     return replace(first, ranks=tuple(sorted(said)), scope="rank") if said else first
+
+
+def _opens_the_store(event: Event) -> bool:
+    """Of all ranks the first one listens, where the others come to; an agent of torchrun's does it for itself."""
+    frames = event.fields.get("frames", ())
+    torchs = any("distributed/rendezvous.py" in frame or "distributed_c10d.py" in frame for frame in frames)
+    return torchs and "failed to listen" in event.text and not any("/elastic/" in frame for frame in frames)
 
 
 def _telling(errors: Sequence[Finding]) -> Sequence[Finding]:
@@ -403,7 +412,10 @@ def _only_ended(one: Finding) -> bool:
 
 
 def _saying_the_same(first: Finding, errors: Sequence[Finding]) -> set[int]:
-    """Of whom only the last line is left, so that another rule fits it."""
+    """Of whom only the last line is left, so that another rule fits it; or whose checkpoint met the same full disk in
+    other words."""
+    if first.symptom == "checkpoint-save-failure":
+        return {r for one in errors if (one.symptom, one.consequence) == (first.symptom, "never") for r in one.ranks}
     own = [item.event for item in first.evidence if item.event.kind == "traceback"]
     said = {event.text for event in own}
     other = [one for one in errors if one.rule != first.rule and one.consequence == first.consequence == "never"]

@@ -34,8 +34,9 @@ _ENQUEUED = re.compile(r"(?i)last enqueued (?:NCCL )?work: (\d{1,12})")
 _MOST_RANKS = 1 << 20
 _AGAIN = 3
 _PREPARES = re.compile(
-    r"^(?:\W{0,4}\w{0,20}[:\]] )?(?:Running )?(?:[Mm]ap(?:ping)?|[Tt]okeni[sz]\w{2,6}|[Ff]ilter(?:ing)?|Generating \w{1,20} (?:split|examples)"
-    r"|[Gg]rouping|[Pp]acking|[Pp]re-?process\w{0,4}|Extracting|Downloading|Saving the dataset|Creating \w{1,20} from)\b"
+    r"^(?:\W{0,4}\w{0,20}[:\]] )?(?:Running )?"
+    r"(?:[Mm]ap(?:ping)?|[Tt]okeni[sz]\w{2,6}|[Ff]ilter(?:ing)?|Generating \w{1,20} (?:split|examples)|[Gg]rouping"
+    r"|[Pp]acking|[Pp]re-?process\w{0,4}|Extracting|Downloading|Saving the dataset|Creating \w{1,20} from)\b"
 )
 """Bars of work on the data before training, which one rank does for all."""
 _LOCK = re.compile(r"(?i)\block(?:s|ed| ?file)?\b|\.lock\b")
