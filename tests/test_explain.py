@@ -331,3 +331,22 @@ def test_a_sentence_about_nobody_gives_way_to_the_title() -> None:
     fields = {"waiting": "", "where": "a.py:1"}
     one = Finding(rule.id, rule.symptom, "error", "job", (), (), 0.8, rule.title, (), fields=fields)
     assert summary(rule, one) == rule.title
+
+
+def test_a_processor_without_the_instruction_is_a_mismatch_of_builds(tmp_path: Path) -> None:
+    (tmp_path / "console.log").write_text(
+        "E1115 03:01:07.120000 71 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: -4) local_rank: 1 (pid: 412) of binary: /usr/bin/python\n"
+    )
+    verdict = diagnose(tmp_path).verdict
+    assert verdict is not None and verdict.symptom == "native-crash"
+    assert verdict.causes[0].id == "driver-toolkit-or-architecture-mismatch"
+
+
+@pytest.mark.parametrize("percent, symptom", [("93.8", "host-out-of-memory"), ("41.0", "worker-or-node-loss")])
+def test_who_is_killed_when_memory_is_nearly_full_ran_out_of_it(tmp_path: Path, percent: str, symptom: str) -> None:
+    (tmp_path / "console.log").write_text(
+        f"[2025-01-08 03:16:00,433] [INFO] [utils.py:789:see_memory_usage] CPU Virtual Memory:  used = 472.47 GB, percent = {percent}%\n"
+        "E1115 03:17:07.120000 71 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: -9) local_rank: 1 (pid: 412) of binary: /usr/bin/python\n"
+    )
+    verdict = diagnose(tmp_path).verdict
+    assert verdict is not None and verdict.symptom == symptom
