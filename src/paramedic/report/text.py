@@ -204,9 +204,10 @@ class _Screen:
         yield from self.action(fix)
 
     def action(self, fix: Fix) -> Iterator[Text]:
-        hint = fix.action.get("kind") == "code"
-        yield self.indented(self.text((f"{label(fix.action)}:", "dim")))
-        for line in copyable(fix.action).split("\n"):
+        hint, lines = fix.action.get("kind") == "code", copyable(fix.action)
+        if lines:
+            yield self.indented(self.text((f"{label(fix.action)}:", "dim")))
+        for line in lines.split("\n") if lines else ():
             shown = self.text((line, "" if hint else "bold green"))
             yield self.indented(shown, 4) if hint else self.whole(shown)
         if fix.verify:
@@ -252,7 +253,7 @@ class _Screen:
             for fix in finding.fixes if self.verbose else finding.fixes[:1]:
                 how = (f" ({_SAFETY[fix.safety]})", "dim")
                 yield self.indented(self.text(("do this: ", "dim"), one_line(fix.title), how))
-                for line in copyable(fix.action).split("\n"):
+                for line in filter(None, copyable(fix.action).split("\n")):
                     yield self.whole(self.text((line, "bold green")))
         yield from self.left_out(report)
         yield from self.learn(report)
@@ -277,7 +278,8 @@ class _Screen:
             yield self.row(self.text(("│ " if self.can("│") else "| ", "dim"), _last_line(event.text)))
         for fix in finding.fixes[:1]:
             yield self.row(self.text(("do this: ", "dim"), one_line(fix.title)))
-            yield self.row(self.text(one_line(copyable(fix.action))), 4)
+            if action := one_line(copyable(fix.action)):
+                yield self.row(self.text(action), 4)
 
     def left_out(self, report: Report) -> Iterator[Text]:
         if report.skipped:
