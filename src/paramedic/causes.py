@@ -106,7 +106,7 @@ def _causes(
 
 
 def _why(cause: str, base: float, weights: Mapping[str, float], some_only: bool, setting: str) -> str:
-    reasons = [] if cause in weights or not weights else ["not what this message usually means"]
+    reasons = [] if cause in weights or not weights else ["rarely meant by this message"]
     if some_only and cause in _LOCAL:
         reasons.append("only some ranks have it")
     return "; ".join([*reasons, f"base rate {base:.0%} ({setting})"])
