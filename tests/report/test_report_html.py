@@ -250,3 +250,12 @@ def test_what_is_escaped_reads_back() -> None:
     assert html.escape(printable(report.verdict.summary)[:300]) in render(report, "html").replace(
         "&#39;", "&#x27;"
     ).replace("&#34;", "&quot;")
+
+
+def test_a_rank_that_no_line_names_is_not_said_to_be_silent() -> None:
+    said = replace(reports.event(0, 3, "RuntimeError: no", None, "traceback"), source="logs/launcher.log")
+    report = Report(Run("r", (reports.source(None, 31),), (said,), world_size=2), None)
+    made = timeline(report)
+    assert made is not None
+    assert made.lanes[1].note == "no line that names it"
+    assert "1 of 2 ranks told apart" in render(report, "html")

@@ -15,7 +15,7 @@ from paramedic.model import Cause, Evidence, Fix, Report, Run
 from paramedic.report import ShownReport, render
 from paramedic.report.escape import encodable, one_line, printable
 from paramedic.report.text import render as render_text
-from paramedic.report.words import compact, on_ranks, percent
+from paramedic.report.words import compact, examined, on_ranks, percent
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -211,3 +211,12 @@ def test_an_alternative_is_said_whole() -> None:
     title = "Give every rank the same number of batches, and let the sampler drop what is left over at the end"
     verdict = replace(reports.mismatch(), fixes=(reports.RECIPE, replace(reports.LONGER, title=title)))
     assert f"or: {title} (safe)" in one_line(render(Report(Run("r"), verdict), "text", width=60))
+
+
+def test_ranks_whose_lines_stand_in_one_file_are_not_said_to_be_silent() -> None:
+    run = Run("r", (reports.source(None, 31),), world_size=2)
+    assert examined(run) == "1 source, 31 lines, 2 ranks, not told apart"
+    one = replace(run, events=(reports.event(1, 3, "RuntimeError: no", None, "traceback"),))
+    assert examined(one) == "1 source, 31 lines, rank 1, 1 of 2 ranks told apart"
+    apart = replace(run, sources=(reports.source(0), reports.source(None)))
+    assert examined(apart).endswith("1 of 2 ranks left output")

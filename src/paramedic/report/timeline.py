@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from paramedic.model import Event, Report
 from paramedic.report.axis import Axis, Tick, known_time, make_axis
 from paramedic.report.escape import crop, one_line
-from paramedic.report.words import count, name, place, when
+from paramedic.report.words import count, name, place, undivided, when
 
 KINDS = {
     "first": "first failure",
@@ -85,7 +85,8 @@ class _Group:
     detail: str
     ranks: frozenset[int | None]
     is_group: bool = False
-    has_output: bool = False
+    silence: str = "no output"
+    """What to say where the lane is empty."""
 
 
 def timeline(report: Report) -> Timeline | None:
@@ -197,9 +198,13 @@ def _groups(report: Report, ranks: Sequence[int], events: Sequence[Event], kinds
     shown = own if len(own) <= MOST_LANES else own[: MOST_LANES - 4]
     rest = set(own) - set(shown)
     written = {source.rank for source in report.run.sources if source.lines}
+    without = "no line that names it" if undivided(report.run) else "no output"
     groups = [_Group("launcher", "no rank", frozenset({None}))] if None in heard else []
     groups += [
-        _Group(f"rank {r}", one_line(hosts.get(r) or ""), frozenset({r}), False, r in written) for r in sorted(shown)
+        _Group(
+            f"rank {r}", one_line(hosts.get(r) or ""), frozenset({r}), False, "no event" if r in written else without
+        )
+        for r in sorted(shown)
     ]
     shared = (
         ("more with errors", {rank for rank in rest if loud[rank]}),
@@ -207,7 +212,7 @@ def _groups(report: Report, ranks: Sequence[int], events: Sequence[Event], kinds
         ("ranks without events", set(silent)),
     )
     groups += [
-        _Group(f"+ {len(some):,} {what}", "", frozenset(some), True, bool(some & written))
+        _Group(f"+ {len(some):,} {what}", "", frozenset(some), True, "no event" if some & written else without)
         for what, some in shared
         if some
     ]
@@ -253,8 +258,7 @@ def _lane(group: _Group, held: Sequence[tuple[Event, str]], axis: Axis, *, y: fl
     ][:most]
     xs = [x for found in bins.values() for _, _, x in found]
     ticks = "".join(f"M{x:.0f} {y - 3:.0f}v6" for _, kind, x in best if kind == "tick")
-    silence = "no event" if group.has_output else "no output"
-    note = "" if held else f"{silence}: named as the first failure" if named else silence
+    note = "" if held else f"{group.silence}: named as the first failure" if named else group.silence
     span = (round(min(xs), 1), round(max(xs), 1)) if xs else None
     ordered = tuple(sorted(marks, key=lambda mark: -_ORDER[mark.kind]))  # the most telling is drawn last, on top
     return Lane(group.label, group.detail, y, named, group.is_group, span, ticks, ordered, note)
