@@ -292,7 +292,7 @@ class _Screen:
             yield from self.heading("Not examined")
             shown = report.skipped if self.verbose else report.skipped[:SKIPPED]
             for skipped in shown:
-                yield self.row(self.text(f"- {one_line(skipped.what)}: {one_line(skipped.why)}"))
+                yield self.indented(self.text(self.brief(f"- {skipped.what}: {skipped.why}")))
             yield from self.more(len(report.skipped) - len(shown))
         if report.suppressed:
             yield from self.heading("Set aside")
