@@ -274,6 +274,9 @@ class _Screen:
             yield Text()
             yield from self.candidate(finding)
         yield from self.also(findings[detailed:], "Also found")
+        if step := words.next_step(report):
+            yield Text()
+            yield self.indented(self.text(("next: ", "dim"), step), 0)
 
     def candidate(self, finding: Finding) -> Iterator[Text]:
         yield self.headline(finding)

@@ -138,6 +138,16 @@ def undivided(run: Run) -> bool:
     return bool(written) and all(rank is None for rank in written)
 
 
+def next_step(report: Report) -> str:
+    """Without a verdict: what would tell more. Nothing where a job was watched, or has not been started."""
+    kinds = {source.kind for source in report.run.sources}
+    if report.verdict is not None or not kinds & {"log", "description"} or kinds & {"watch", "box"}:
+        return ""
+    if any("ChildFailedError" in event.text for event in report.run.events):
+        return "ChildFailedError is only torchrun's wrapper: give the ranks' output, too (`--log-dir logs --tee 3`)"
+    return "`paramedic run` watches the job, `paramedic check` looks before, `paramedic attach` at a hang"
+
+
 def no_verdict(report: Report) -> str:
     """What follows the words `No verdict`."""
     if not report.run.sources and not report.findings:
