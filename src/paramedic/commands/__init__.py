@@ -111,7 +111,7 @@ def _chosen(parser: argparse.ArgumentParser, args: argparse.Namespace) -> argpar
     """The parser of the verb, and of its action, that was named."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            named = action.choices.get(getattr(args, action.dest, None))
+            named = action.choices.get(getattr(args, action.dest, None) or "")
             return parser if named is None else _chosen(named, args)
     return parser
 
