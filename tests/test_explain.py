@@ -350,3 +350,49 @@ def test_who_is_killed_when_memory_is_nearly_full_ran_out_of_it(tmp_path: Path, 
     )
     verdict = diagnose(tmp_path).verdict
     assert verdict is not None and verdict.symptom == symptom
+
+
+IMPORT = 'Traceback (most recent call last):\n  File "/srv/train.py", line 1, in <module>\n    import x\n'
+IMPORT += "ModuleNotFoundError: No module named 'x'\n"
+ENDED = """  time      : 2026-11-17_02:40:17
+  host      : localhost
+  rank      : {0} (local_rank: {0})
+  exitcode  : 1 (pid: 403{0})
+  error_file: <N/A>
+"""
+TABLE = f"""torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+============================================================
+train.py FAILED
+------------------------------------------------------------
+Failures:
+[1]:
+{ENDED.format(1)}------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+{ENDED.format(0)}============================================================
+"""
+
+
+def test_what_no_rank_could_do_is_said_so(of) -> None:  # type: ignore[no-untyped-def]
+    restore = 'RuntimeError: Error(s) in loading state_dict for Net:\n\tMissing key(s) in state_dict: "a".'
+    said = of(merged((0, trace(restore)), (1, trace(restore)))).verdict.summary
+    assert said.startswith("No rank can restore the saved state into Net")
+    assert of(IMPORT * 2 + TABLE).verdict.summary.startswith("No rank can import 'x'")
+    assert of(IMPORT + TABLE).verdict.summary.startswith("A rank cannot import 'x'")
+
+
+@pytest.mark.parametrize(
+    ("said", "of_many"),
+    [
+        ("was ended", "were ended"),
+        ("multiplies a by b", "multiply a by b"),
+        ("mixes types", "mix types"),
+        ("could not save", "could not save"),
+    ],
+)
+def test_several_ranks_are_spoken_of_in_the_plural(said: str, of_many: str) -> None:
+    knowledge = load()
+    rule = replace(knowledge.rules["CKPT001"], summary=f"Rank {{rank}} {said}.")
+    one = Finding(rule.id, rule.symptom, "error", "rank", (0, 2), (), 0.9, "", ())
+    assert summary(rule, one) == f"Ranks 0 and 2 {of_many}."
+    assert summary(rule, replace(one, ranks=(2,))) == f"Rank 2 {said}."

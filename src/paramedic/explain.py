@@ -236,6 +236,8 @@ def _named(run: Run, first: Finding, errors: Sequence[Finding], knowledge: Knowl
     if not first.ranks and first.consequence == "never":
         first = _with_rank_of_exit(_as_ranks_said(run, first, errors), errors)
     everywhere = _everywhere(run, first, errors)
+    if not first.ranks and (who := _together(run, own, errors)):
+        first = replace(first, fields={**first.fields, "who": who})
     odd: Set[int] = frozenset()
     if first.symptom == "rendezvous-setup-hang" and not accused:
         odd = absent(run, own)
@@ -249,9 +251,18 @@ def _named(run: Run, first: Finding, errors: Sequence[Finding], knowledge: Knowl
         return replace(first, ranks=ranks, scope="rank", fields=fields)
     echo = first.consequence != "never" and rule.consequence == "never"
     if everywhere or (echo and not accused) or not (rule.blames_reporter or accused):
-        who = "Every rank" if everywhere and first.ranks else subject(first.ranks)
+        who = "Every rank" if everywhere and first.ranks else first.fields.get("who") or subject(first.ranks)
         return replace(first, ranks=(), scope="job", fields={**first.fields, "who": who})
     return first
+
+
+def _together(run: Run, own: Sequence[Finding], errors: Sequence[Finding]) -> str:
+    """Several said it without a name, and the launcher saw as many fail by themselves: it was not one rank."""
+    failed = [f for f in errors if f.evidence[0].event.kind == "exit" and f.consequence != "always"]
+    ended = {rank for one in failed for rank in one.ranks}
+    if len(own) < 2 or len(ended) < 2 or any(one.ranks for one in own):
+        return ""
+    return "Every rank" if ended >= run.expected_ranks else "Several ranks"
 
 
 def _named_causes(first: Finding, errors: Sequence[Finding]) -> Mapping[str, float]:
