@@ -204,6 +204,26 @@ def test_replicas_that_part_and_a_loss_that_is_no_number_are_said_though_the_job
     assert "since step 8" in found["NUM019"]["summary"]
 
 
+# -- a hang that torch's timeout ends --------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_verdict_of_a_hang_outlives_the_timeout_that_ends_it(tmp_path: Path, start: Callable[..., Job]) -> None:
+    folder = tmp_path / "d"
+    job = start([*PARAMEDIC, "run", "--dir", str(folder), "--", *torchrun(ranks=3)], ALONE=1, TIMEOUT=30)
+    code, _, err = job.ended()
+    assert code == 1
+    assert "make progress again" not in err
+    assert json.loads((folder / "verdict.json").read_text())["kind"] == "hang"
+    assert sorted(file.name for file in (folder / "traces").iterdir()) == ["rank_0", "rank_1", "rank_2"]
+    verdict = json.loads((folder / "report.json").read_text())["verdict"]
+    assert (verdict["symptom"], verdict["ranks"]) == ("collective-desync", [1])
+    assert "calls barrier at" in verdict["summary"]
+    assert err.count("collective desync · rank 1") == 2  # when it was found, and below the errors of the end
+    again = subprocess.run([*PARAMEDIC, "diagnose", str(folder)], capture_output=True, text=True, check=False)
+    assert "calls barrier at" in " ".join(again.stdout.split())
+
+
 # -- never harm ----------------------------------------------------------------------------------------------------
 
 

@@ -25,7 +25,7 @@ from paramedic.rank import box, hooks, sockets, start
 from paramedic.rank.agent import Agent, Clock
 from paramedic.watch import judge, live, outputs, pulse
 from paramedic.watch.pulse import Pulse
-from paramedic.watch.watcher import Watcher
+from paramedic.watch.watcher import Standing, Watcher
 
 HOST = "here"
 
@@ -201,6 +201,14 @@ def test_the_box_holds_the_last_calls_and_which_one_was_not_left(tmp_path: Path)
     assert made[0].startswith("D\t0\t44\t")
 
 
+def test_a_call_that_raised_has_not_returned(tmp_path: Path) -> None:
+    path = str(tmp_path / "rank-3.box")
+    ring = box.Box(path)
+    ring.end(ring.begin("0\t1\tall_reduce\t4\tfloat32\t\t/job/train.py:9"), done=False)
+    read = read_watched(Path(path).read_bytes(), Source("b", "box", rank=3))
+    assert read.events[0].fields["made"].startswith("B\t0\t1\tall_reduce")
+
+
 def test_of_one_call_with_unlike_contents_the_minority_is_named() -> None:
     usual = called("0 1 all_reduce 4 - 7", "0 2 all_reduce 4 - 7")
     odd = called("0 1 all_reduce 4 - 7", "0 2 all_reduce 8 - 7")
@@ -271,6 +279,39 @@ def test_a_hook_that_fails_is_switched_off_and_says_why(tmp_path: Path) -> None:
     assert agent.guarded("loss", fails) is None
     assert len(asked) == 1
     assert agent.off == {"loss": "KeyError: 'no such thing'"}
+
+
+def test_an_exception_is_no_progress(tmp_path: Path) -> None:
+    agent = Agent(str(tmp_path))
+    agent.rank = 0
+    torch = hooks._Torch(agent)
+
+    def fails() -> None:
+        raise RuntimeError("Timed out waiting 40000ms for recv operation to complete")
+
+    torch.phase("backward", lambda: None)()
+    assert agent.ticks == 2
+    with pytest.raises(RuntimeError):
+        torch.phase("backward", fails)()
+    assert agent.ticks == 3  # that it went in
+    assert agent.clock.now(0.0)["phase"] == "other"
+
+
+def test_where_a_rank_stood_when_it_was_asked_is_not_written_over_by_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dumps = iter([b"as it stands", b"as it ends"])
+    monkeypatch.setattr("paramedic.rank.agent.reports.flight_recorder", lambda: next(dumps))
+    (tmp_path / "traces").mkdir()
+    (tmp_path / "ask").write_text("1")
+    agent = Agent(str(tmp_path))
+    agent.rank = 0
+    agent._answer()
+    agent.write_last_trace()
+    assert (tmp_path / "traces/rank_0").read_bytes() == b"as it stands"
+    agent.tick()
+    agent.write_last_trace()
+    assert (tmp_path / "traces/rank_0").read_bytes() == b"as it ends"
 
 
 def test_time_inside_a_phase_is_not_counted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -360,6 +401,34 @@ def watcher(tmp_path: Path, ranks: Sequence[Pulse]) -> Watcher:
     one = Watcher(str(tmp_path), ["x"], lambda folder, ended=False: pytest.fail("not asked"), view=live_none())
     one.pulses = dict(enumerate(ranks))
     return one
+
+
+def stood(tmp_path: Path, ranks: Sequence[Pulse]) -> Watcher:
+    """A job of which it was said that it hangs."""
+    one = watcher(tmp_path, ranks)
+    marks = dict.fromkeys(one.pulses, (1, 5, 3))
+    waiting = {rank: {"condition": "waiting"} for rank in one.pulses}
+    one._standing = Standing(judge.Suspicion("look", "nobody moves", 5.0, 0.1), marks, waiting)
+    return one
+
+
+@pytest.mark.parametrize(
+    ("conditions", "marks", "goes_on"),
+    [
+        (["waiting", "waiting"], [(1, 5, 3), (1, 5, 3)], False),
+        (["going", "going"], [(1, 5, 4), (1, 5, 3)], True),  # a step
+        (["going", "going"], [(1, 9, 3), (1, 9, 3)], True),
+        (["going", "going"], [(1, 6, 3), (1, 7, 3)], False),  # a barrier on the way out
+        (["failed", "going"], [(1, 9, 3), (1, 9, 3)], False),
+        (["gone", "gone"], [(1, 9, 3), (1, 9, 3)], False),
+        (["starting", "starting"], [(2, 0, 0), (2, 0, 0)], True),  # torchrun's next attempt
+    ],
+)
+def test_only_who_comes_further_makes_progress(
+    conditions: list[Any], marks: list[tuple[int, int, int]], goes_on: bool, tmp_path: Path
+) -> None:
+    one = stood(tmp_path, [Pulse(rank, condition=condition) for rank, condition in enumerate(conditions)])
+    assert one._goes_on(dict(enumerate(marks))) is goes_on
 
 
 class live_none:

@@ -58,7 +58,7 @@ def seen_ranks(run: Run) -> dict[int, Seen]:
                 event.rank,
                 event,
                 str(about.get("condition") or ""),
-                str(_dict(said_by(event).get("now")).get("phase") or ""),
+                str(about.get("phase") or _dict(said_by(event).get("now")).get("phase") or ""),
                 _float(about.get("beat_age_s")),
                 _float(about.get("still_s")),
             )
