@@ -15,6 +15,7 @@ from paramedic.model import Finding, Fix, Report
 
 MOST = 3
 """Never a list of twenty."""
+_NAMED = re.compile(r"\{(\w+)\}")
 
 
 def propose(report: Report, knowledge: Knowledge) -> Report:
@@ -28,11 +29,16 @@ def fixes_for(finding: Finding, knowledge: Knowledge) -> tuple[Fix, ...]:
     """The rule's own; before them the cure of the most likely cause, where the rule knows none for it."""
     likely = {cause.id: cause.probability for cause in finding.causes}
     top = max(likely.values(), default=0.0)
-    known = knowledge.rules[finding.rule].fixes
+    known = [fix for fix in knowledge.rules[finding.rule].fixes if _is_told(fix, finding.fields)]
     fixes = sorted(known, key=lambda fix: -(likely.get(fix.cause, 0.0) if fix.cause else top))
     if finding.causes and not any(fix.cause in (None, finding.causes[0].id) for fix in known):
         fixes.insert(0, load_cures()[finding.causes[0].id])
     return tuple(_filled(fix, finding.fields) for fix in fixes[:MOST])
+
+
+def _is_told(fix: Fix, fields: Mapping[str, str]) -> bool:
+    """What its title names is known: else the rule has another, for when it is not."""
+    return all(name in fields for name in _NAMED.findall(fix.title))
 
 
 def _filled(fix: Fix, fields: Mapping[str, str]) -> Fix:
