@@ -221,6 +221,38 @@ def test_of_one_call_with_unlike_contents_the_minority_is_named() -> None:
     assert undecided.ranks == ()
 
 
+MISMATCH = (
+    "terminate called after throwing an instance of 'gloo::EnforceNotMet'\n"
+    "  what():  [enforce fail at /pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:456] op.preamble.length <= "
+    "op.nbytes. 8 vs 4. Received data size doesn't match expected size.\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "ranks", "said"),
+    [
+        ((10, 11, 12), [], "Rank 0 called all_reduce of 10 float32 at /job/train.py:50, while rank 1 called it with "
+         "11 float32 and rank 2 called it with 12 float32."),
+        ((10, 12, 10), [1], "Rank 1 called all_reduce of 12 float32 at /job/train.py:50, while the others called "
+         "all_reduce of 10 float32 at /job/train.py:50."),
+    ],
+)  # fmt: skip
+def test_an_abort_over_sizes_names_what_each_rank_has_noted(
+    sizes: Sequence[int], ranks: list[int], said: str, tmp_path: Path
+) -> None:
+    """Whoever raised is as good a witness as who was aborted."""
+    (tmp_path / "ranks").mkdir()
+    (tmp_path / "console.log").write_text(MISMATCH)
+    (tmp_path / "ranks/job.watch.json").write_text('{"paramedic_job": 1, "exit": 1, "suspected": null, "ranks": {}}')
+    for rank, size in enumerate(sizes):
+        ring = box.Box(str(tmp_path / f"ranks/rank-{rank}.box"))
+        ring.end(ring.begin(f"0\t1\tall_reduce\t{size}\tfloat32\t\t/job/train.py:50"), done=False)
+    verdict = diagnose([str(tmp_path)]).verdict
+    assert verdict is not None
+    assert (verdict.rule, list(verdict.ranks), verdict.summary) == ("COL052", ranks, said)
+    assert verdict.fixes[0].title == "Give the tensor the same shape and type on every rank"
+
+
 def test_between_two_the_one_whose_call_is_new_is_odd() -> None:
     """Stage 1 receives where it has always sent."""
     first = called("0 1 send 4 1 5", "0 2 recv 4 1 6", "0 3 send 4 1 5", "0 4 recv 4 1 6")

@@ -321,9 +321,10 @@ def _roots(errors: Sequence[Finding]) -> list[Finding]:
 
 def _preference(one: Finding) -> tuple[int, bool, bool, float]:
     """Within a rank: what cannot be an echo, then what was said rather than how it exited, then an error rather than
-    where the rank stands because of it, then the surest."""
+    where the rank stands because of it (unless that is what the error is about), then the surest."""
     kind = one.evidence[0].event.kind
-    return _ORDER[one.consequence], kind == "exit", kind in _POSITIONS, -one.confidence
+    position = kind in _POSITIONS and "confirmed" not in one.fields
+    return _ORDER[one.consequence], kind == "exit", position, -one.confidence
 
 
 def _merged(found: Iterable[Finding]) -> list[Finding]:
