@@ -429,6 +429,31 @@ def test_a_secret_in_a_state_is_taken_out(tmp_path: Path, knowledge: Knowledge) 
     assert secret not in str([(event.text, event.fields) for event in found.events])
 
 
+@pytest.mark.parametrize(
+    ("printed", "rule", "said"),
+    [
+        (
+            "[0] step 12 loss nan\n",
+            "NUM005",
+            "A rank last printed loss = nan (since step 6 or before, 0.7 at step 0): ",
+        ),
+        ("", "NUM020", "The loss has been nan since step 6 or before, 0.7 at step 0."),
+    ],
+)
+def test_since_when_a_loss_is_no_number_is_said_as_it_was_seen(
+    printed: str, rule: str, said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "ranks").mkdir()
+    (tmp_path / "console.log").write_text(printed or "begins\n")
+    for rank in (0, 1):
+        seen = state(rank, paramedic_watch=1, values={"loss": [[0, 0.7], [6, "nan"], [12, "nan"]]})
+        (tmp_path / f"ranks/rank-{rank}.watch.json").write_text(json.dumps(seen))
+    verdict = diagnose([str(tmp_path)]).verdict
+    assert verdict is not None
+    assert verdict.rule == rule
+    assert verdict.summary.startswith(said)
+
+
 def watcher(tmp_path: Path, ranks: Sequence[Pulse]) -> Watcher:
     one = Watcher(str(tmp_path), ["x"], lambda folder, ended=False: pytest.fail("not asked"), view=live_none())
     one.pulses = dict(enumerate(ranks))
