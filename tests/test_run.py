@@ -198,7 +198,12 @@ def test_replicas_that_part_and_a_loss_that_is_no_number_are_said_though_the_job
     tmp_path: Path, start: Callable[..., Job]
 ) -> None:
     job = start([*PARAMEDIC, "run", "--dir", str(tmp_path / "d"), "--", *torchrun(ranks=3)], PART=1, STEPS=40)
-    assert job.ended()[0] == 0
+    code, _, err = job.ended()
+    assert code == 0
+    assert "computation › replica divergence · rank 1" in err
+    assert "Evidence" in err
+    assert "Do this" in err
+    assert "Not examined" not in err  # in the report that is kept
     found = {one["rule"]: one for one in json.loads((tmp_path / "d/report.json").read_text())["findings"]}
     assert found["NUM019"]["ranks"] == [1]
     assert "since step 8" in found["NUM019"]["summary"]

@@ -350,5 +350,7 @@ def _write(watcher: Watcher, view: View, args: argparse.Namespace, format: str) 
             flags.say(f"paramedic: not written: {error}")
     if args.output:
         flags.write_file(args.output, render(report, format, verbose=args.verbose))
-    if watcher.kind != "end" and not args.quiet:
-        view.print(render(report, "text", verbose=args.verbose))
+    ended_well = watcher.kind == "end"
+    if not args.quiet and not (ended_well and report.verdict is None):
+        brief = ended_well and not args.verbose
+        view.print(render(report, "text", verbose=args.verbose, brief=brief))

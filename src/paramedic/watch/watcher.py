@@ -344,8 +344,6 @@ class Watcher:
         self._write_job(stood.suspicion if stood else None, code, stood.ranks if stood else None)
         report = self.diagnose(self.folder, ended=True)
         self._conclude(report, "failure" if code else "end")
-        if not code and report.verdict is not None and report.verdict.rule not in self._told:
-            self.tell(report.verdict.summary)
 
     def _conclude(self, report: ShownReport, kind: str) -> None:
         before, self.verdict, self.kind = self.kind, report, kind
