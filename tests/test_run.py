@@ -118,6 +118,17 @@ def test_a_command_that_cannot_be_started_is_said_in_one_line(
     assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize("more", [[], ["--retry"]], ids=["once", "retry"])
+def test_a_command_that_cannot_be_started_leaves_nothing(
+    more: list[str], tmp_path: Path, start: Callable[..., Job]
+) -> None:
+    assert start([*PARAMEDIC, "run", *more, "no-such-program"], place=tmp_path).ended()[0] == 127
+    assert not any(tmp_path.iterdir())
+    named = [*PARAMEDIC, "run", *more, "--dir", "named", "--", "no-such-program"]
+    assert start(named, place=tmp_path).ended()[0] == 127
+    assert [*tmp_path.rglob("*")] == [tmp_path / "named"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [

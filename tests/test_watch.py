@@ -507,6 +507,17 @@ def test_the_live_view_shows_every_rank_or_says_how_many_more(count: int, tmp_pa
     assert ("44 more" in text) == (count == 300)
 
 
+@pytest.mark.parametrize(
+    ("condition", "still"), [("waiting", True), ("ended", False), ("failed", False), ("gone", False)]
+)
+def test_only_who_could_move_stands_still(condition: Any, still: bool, tmp_path: Path) -> None:
+    one = Pulse(0, state(0, now={"phase": "collective"}), condition=condition, moved=1.0, looked=9.0)
+    out = Console(file=io.StringIO(), width=100, force_terminal=False)
+    out.print(live.view(watcher(tmp_path, [one]), 100))
+    text = out.file.getvalue()  # type: ignore[attr-defined]
+    assert ("still for 8 s" in text, "collective" in text) == (still, still)
+
+
 def test_metrics_are_prometheus_text(tmp_path: Path) -> None:
     lines = list(outputs.metric_lines(watcher(tmp_path, [Pulse(0, state(0), condition="idle")])))
     assert 'paramedic_rank_condition{rank="0",condition="idle"} 1' in lines

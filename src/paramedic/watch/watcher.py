@@ -108,8 +108,9 @@ class Watcher:
 
     def run(self, shown_by_us: bool) -> int:
         """The exit code is the command's own; 124 when a hang was ended, 127 and 126 when it cannot be started."""
-        console = "console.log" if self.leads else f"console-{self.host}-{os.getpid()}.log"
-        kept = keeper.start(os.path.join(self.folder, console), shown_by_us)
+        name = "console.log" if self.leads else f"console-{self.host}-{os.getpid()}.log"
+        console = os.path.join(self.folder, name)
+        kept = keeper.start(console, shown_by_us)
         try:
             self._child = subprocess.Popen(
                 list(self.command), stdout=kept.out, stderr=kept.err, env=environment(self.folder, self.record)
@@ -117,6 +118,8 @@ class Watcher:
         except OSError as error:
             kept.close()
             os.waitpid(kept.pid, 0)
+            with contextlib.suppress(OSError):
+                os.unlink(console)
             raise CannotStartError(self.command[0], error) from None
         kept.close()
         with self._signals(self._child):
