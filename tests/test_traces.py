@@ -610,3 +610,30 @@ def test_real_dumps_of_gloo(gloo: Path, fault: str, bad: tuple[int, ...]) -> Non
     assert verdict is not None
     assert (verdict.ranks, verdict.fields["kind"]) == (bad, fault)
     assert "/train.py:" in verdict.fields["usual_at"]
+
+
+def test_what_to_look_at_is_where_the_missing_rank_stands_if_that_is_known(tmp_path: Path) -> None:
+    folder = written(_missing(2), tmp_path)
+    unseen = judged(folder).verdict
+    assert unseen is not None
+    assert "never entered collective number 13, all_reduce of [8] Float" in unseen.summary
+    assert any("after its last recorded call, _reduce_scatter_base" in fix.title for fix in unseen.fixes)
+    (folder / "stacks").mkdir()
+    lines = ["Thread 0x00007f01 (most recent call first):", '  File "/job/train.py", line 45 in wait_for_all', ""]
+    (folder / "stacks/rank-2.txt").write_text("\n".join(lines))
+    seen = judged(folder).verdict
+    assert seen is not None
+    assert (seen.rule, seen.ranks) == ("COL031", (2,))
+    assert seen.fixes[0].title.startswith("Look at /job/train.py:45 in wait_for_all")
+    likely = [{one.id: one.probability for one in verdict.causes} for verdict in (unseen, seen)]
+    assert likely[1]["collective-order-divergence"] < likely[0]["collective-order-divergence"]  # it is in no other
+    assert not any("recorded call" in fix.title or "{" in fix.title for fix in seen.fixes)
+
+
+def test_of_several_groups_the_one_that_hangs_is_named(tmp_path: Path) -> None:
+    ranks = _training(4, {"1": [0, 1], "2": [2, 3]})
+    for one in ranks:
+        one.call("all_reduce", (4,), group="2" if one.rank > 1 else "1", done=one.rank < 2) if one.rank != 3 else one
+    verdict = judged(written(ranks, tmp_path)).verdict
+    assert verdict is not None
+    assert "collective number 1 of group 2" in verdict.summary

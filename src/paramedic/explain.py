@@ -153,7 +153,7 @@ def _confirmed(first: Finding, foreseen: Sequence[Finding]) -> Finding:
     """The program has what leads to the very symptom: its cause is the likely one, and its line is evidence."""
     same = [one for one in foreseen if one.symptom == first.symptom and one.severity != "info"]
     named = {cause.id: _FORESEEN * cause.probability for one in same for cause in one.causes[:1]}
-    weights = {cause: max(named.get(cause, 1.0), first.weights.get(cause, 1.0)) for cause in {*named, *first.weights}}
+    weights = {**first.weights, **{c: max(factor, first.weights.get(c, 1.0), 1.0) for c, factor in named.items()}}
     evidence = (*first.evidence[: MAX_EVIDENCE - 1], *(one.evidence[0] for one in same[:2])) if same else first.evidence
     return replace(first, weights=weights, evidence=evidence)
 
@@ -341,9 +341,10 @@ def _roots(errors: Sequence[Finding]) -> list[Finding]:
 
 def _preference(one: Finding) -> tuple[int, bool, bool, float]:
     """Within a rank: what cannot be an echo, then what was said rather than how it exited, then an error rather than
-    where the rank stands because of it, then the surest."""
+    where the rank stands because of it (unless that is what the error is about), then the surest."""
     kind = one.evidence[0].event.kind
-    return _ORDER[one.consequence], kind == "exit", kind in _POSITIONS, -one.confidence
+    position = kind in _POSITIONS and "confirmed" not in one.fields
+    return _ORDER[one.consequence], kind == "exit", position, -one.confidence
 
 
 def _merged(found: Iterable[Finding]) -> list[Finding]:

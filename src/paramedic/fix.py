@@ -46,13 +46,12 @@ def fixes_for(finding: Finding, knowledge: Knowledge) -> tuple[Fix, ...]:
     """The rule's own; before them the cure of the most likely cause, where the rule knows none for it."""
     likely = {cause.id: cause.probability for cause in finding.causes}
     top = max(likely.values(), default=0.0)
-    known = knowledge.rules[finding.rule].fixes
+    told = _told(finding)
+    known = [fix for fix in knowledge.rules[finding.rule].fixes if _holes(fix.title) <= told.keys()]
     fixes = sorted(known, key=lambda fix: -(likely.get(fix.cause, 0.0) if fix.cause else top))
     if finding.causes and not any(fix.cause in (None, finding.causes[0].id) for fix in known):
         fixes.insert(0, load_cures()[finding.causes[0].id])
-    told = _told(finding)
-    filled = (_filled(fix, told) for fix in fixes[:MOST])
-    return tuple(fix for fix in filled if fix is not None)
+    return tuple(_filled(fix, told) for fix in fixes[:MOST])
 
 
 def _told(finding: Finding) -> dict[str, str]:
@@ -73,7 +72,7 @@ def _last_exception(event: Event) -> str:
     return next((line for line in reversed(lines) if line.startswith(name)), lines[-1])
 
 
-def _filled(fix: Fix, fields: Mapping[str, str]) -> Fix | None:
+def _filled(fix: Fix, fields: Mapping[str, str]) -> Fix:
     """Plain replacement of `{name}` by the captured text: what comes from a log is never a template. What nobody has
     captured is left out with all that needs it."""
     holes = {part for value in (*fix.action.values(), fix.title, fix.verify) for part in _holes(value)} - fields.keys()
@@ -89,8 +88,6 @@ def _filled(fix: Fix, fields: Mapping[str, str]) -> Fix | None:
     action = {key: fill(value) for key, value in _without(fix.action, holes).items()}
     if "edit" in action:
         action = _for_editing(fix.action, action, fields)
-    if _holes(fix.title) & holes:
-        return None
     verify = "" if _holes(fix.verify) & holes else fill(fix.verify)
     return replace(fix, title=fill(fix.title), action=action, verify=verify)
 

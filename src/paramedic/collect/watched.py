@@ -120,7 +120,7 @@ def _box(data: bytes, source: Source) -> LogRead:
     calls: list[tuple[int, str, bool]] = []
     for slot in _slots(data[len(_MAGIC) :]):
         state, columns = slot[:1], slot[1:].decode("utf-8", "replace").split("\t")
-        if state in (b"B", b"D") and len(columns) == _CALL and _NUMBER.fullmatch(columns[0]):
+        if state in (b"B", b"D", b"R") and len(columns) == _CALL and _NUMBER.fullmatch(columns[0]):
             calls.append((int(columns[0]), "\t".join(columns[1:]), state == b"D"))
     calls.sort()
     if not calls:

@@ -506,13 +506,13 @@ def _shown(group: Group, rank: int, seq: int) -> tuple[str, Event]:
     call = _call(group, rank, seq)
     at = f" at {call.site}" if call.site else ""
     if call is not _NOTHING:
-        number = f"number {seq}" if seq >= 0 else "unanswered"
+        number = f"collective number {seq}" if seq >= 0 else "unanswered"
         return f"rank {rank}, {group.told}: {number} is {call.told}{at}", part.event
     last = part.call(max(part.calls)) if part.calls else None
     if last is None:
         return f"rank {rank}, {group.told}: no collective recorded", part.event
     at = f" at {last.site}" if last.site else ""
     return (
-        f"rank {rank}, {group.told}: never entered number {seq}; the last is {part.last}, {last.told}{at}",
+        f"rank {rank}, {group.told}: never entered collective number {seq}; the last is {part.last}, {last.told}{at}",
         part.event,
     )

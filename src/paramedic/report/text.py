@@ -57,6 +57,13 @@ def blocks(
     yield from screen.learn(report)
 
 
+def brief(report: Report, console: Console) -> None:
+    """Of a job that has ended well: the verdict alone, with its evidence and what to do."""
+    screen = _Screen(console, console.width, True, False, Known.of(None))
+    for block in screen.short(report):
+        console.print(block, soft_wrap=True)
+
+
 def foretold(report: Report, console: Console, verbose: bool = False) -> None:
     """Before the start: every finding with its evidence and first fix; none of them is a verdict."""
     screen = _Screen(console, console.width, True, verbose, Known.of(None))
@@ -123,6 +130,15 @@ class _Screen:
         yield from self.evidence(finding)
         yield from self.causes(finding)
         yield from self.fixes(finding)
+
+    def short(self, report: Report) -> Iterator[Text]:
+        if report.verdict is None:
+            return
+        yield self.headline(report.verdict)
+        yield self.indented(self.text(self.brief(report.verdict.summary)), 0)
+        yield from self.evidence(report.verdict)
+        yield from self.fixes(report.verdict)
+        yield from self.learn(report)
 
     def headline(self, finding: Finding) -> Text:
         arrow, dot = (f" {_ARROW} ", " · ") if self.can(f"{_ARROW}·") else (" > ", " - ")

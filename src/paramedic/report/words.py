@@ -152,6 +152,10 @@ def no_verdict(report: Report) -> str:
     """What follows the words `No verdict`."""
     if not report.run.sources and not report.findings:
         return "nothing could be examined"
+    kinds = {event.kind for event in report.run.events}
+    if "process" in kinds and not kinds & {"stack", "trace"}:
+        why = next((f" ({one.why})" for one in report.skipped if one.what == "stacks"), "")
+        return f"without their stacks it cannot be told where the ranks stand{why}"
     if not report.findings:
         return "nothing that is known to fail was found"
     return f"{count(len(report.findings), 'finding')}, no first failure named"
