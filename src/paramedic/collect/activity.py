@@ -33,7 +33,11 @@ _TESTED = re.compile(
     r"^=+ (?!.{0,200}\b\d+ (?:failed|errors?)\b).{0,200}?\b\d+ passed\b.{0,200} in \d|^OK \([a-z ]{4,20}=\d"
 )
 """pytest's and unittest's last line, when nothing failed but what was to."""
-_CLOSING = re.compile(r"(?:^|[;:,.\]] )(?:all )?(?:done|ok)(?:[.! ]|$)|\bdone \d+/\d", re.I)
+_CLOSING = re.compile(
+    r"(?:^|[;:,.\]] )(?:all )?(?:done|ok)(?:[.! ]|$)|\bdone \d+/\d"
+    r"|\bexit(?:ed)?(?: with)?(?: code| status)?[ :=]{1,3}0(?::0)?\s*$",
+    re.I,
+)
 _PAIR = re.compile(r"[A-Za-z_][\w/@.-]{0,60}(?P<sign>[=:] {0,2}| {1,3})(?:[-+]?\d[\w.%/+-]{0,30}|nan\b|inf\b)")
 _FEW, _MANY = 3, 6
 _NOT = Guarded(
