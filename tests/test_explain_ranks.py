@@ -766,3 +766,13 @@ def test_a_bus_error_is_that_of_the_rank_whose_gpu_it_was(said: Said) -> None:
     )
     broken = "[1.000001] pcieport 0000:98:01.0: AER: Uncorrected (Fatal) error received: 0000:9b:00.0\n"
     assert said(**{"console.log": nccl + steps(0, 1, 2), "dmesg-n2.txt": broken}).ranks == (2,)
+
+
+def test_a_killed_loader_worker_is_only_out_of_memory_where_the_kernel_says_so(said: Said) -> None:
+    killed = of(1, trace("RuntimeError: DataLoader worker (pid 402) is killed by signal: Killed. "))
+    lost = of(0, trace(CLOSED))
+    verdict = said(**{"job.log": steps(0, 1) + killed + lost})
+    assert (verdict.symptom, verdict.ranks) == ("data-pipeline-failure", (1,))
+    assert "dmesg" in verdict.fixes[0].action["run"] and "402" in verdict.fixes[0].action["run"]
+    verdict = said(**{"dmesg.txt": "[812345.671] Out of memory: Killed process 402 (pt_data_worker) total-vm:9kB\n"})
+    assert (verdict.symptom, verdict.ranks) == ("host-out-of-memory", (1,))

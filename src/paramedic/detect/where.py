@@ -20,6 +20,7 @@ _OF_SMI = re.compile(r"([0-9a-f]{2}:[0-9a-f]{2}) (\d{1,2})")
 _HEAD = 80  # so far into a line of progress a program names its host
 _NOT_THE_ONE = re.compile(r"\bON \S{1,120} CANCELLED")
 """Slurm names the first node of a job that it cancels, whichever it lost."""
+_LOADER_WORKER = re.compile(r"DataLoader worker \(pid (\d{1,10})\) ")
 _OWN_END = re.compile(r"death signal|\bSIGTERM\b")
 """An agent that is told to end speaks of itself."""
 _OF_NODES = ("worker-or-node-loss", "rendezvous-setup-failure")
@@ -70,6 +71,8 @@ def places(run: Run) -> Places:
         elif event.kind == "line" and (found := NCCL_PROCESS.match(event.text)):
             rank = of_file.get(event.source) if event.rank is None else event.rank
             note(rank, found[1], int(found[2]))
+        elif event.kind == "traceback" and (found := _LOADER_WORKER.search(event.text)):
+            note(event.rank, pid=int(found[1]))  # the kernel speaks of it by this number
     _by_their_own_words(run, hosts)
     _in_slurms_order(run, hosts)
     gpus = _gpus(run, hosts)
