@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from paramedic.detect import interrupted
 from paramedic.detect.match import MAX_MESSAGE, on_event, own_frame, own_frames
 from paramedic.knowledge import Rule, load_taxonomy
 from paramedic.knowledge.clues import load_clues
@@ -84,9 +85,12 @@ def last_words(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findi
     ended = any(e.fields.get("finished") or e.kind == "description" for e in run.events)
     if ended or any(one.severity == "error" for one in found):
         return
+    by_hand = interrupted.since(run)
     best: tuple[float, Event] | None = None
     trained = sorted((event.source, line) for event in run.events for line in _steps(event))
     for event in map(_as_raised, run.events):
+        if event.seq >= by_hand.get(event.source, event.seq + 1):
+            continue
         if event.kind == "complaint" and not _of_others(event) and not _goes_on(event, trained):
             odds, _ = weigh(event)
             most = max(odds.values(), default=0.0)
