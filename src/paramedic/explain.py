@@ -153,7 +153,7 @@ def _confirmed(first: Finding, foreseen: Sequence[Finding]) -> Finding:
     """The program has what leads to the very symptom: its cause is the likely one, and its line is evidence."""
     same = [one for one in foreseen if one.symptom == first.symptom and one.severity != "info"]
     named = {cause.id: _FORESEEN * cause.probability for one in same for cause in one.causes[:1]}
-    weights = {cause: max(named.get(cause, 1.0), first.weights.get(cause, 1.0)) for cause in {*named, *first.weights}}
+    weights = {**first.weights, **{cause: max(named[cause], first.weights.get(cause, 1.0)) for cause in named}}
     evidence = (*first.evidence[: MAX_EVIDENCE - 1], *(one.evidence[0] for one in same[:2])) if same else first.evidence
     return replace(first, weights=weights, evidence=evidence)
 

@@ -153,6 +153,7 @@ RUN_DETECTORS: dict[str, Detector] = {
     "description.described": description.described,
     "hang.silent_setup": hang.silent_setup,
     "exceptions.last_words": exceptions.last_words,
+    "exceptions.bare": exceptions.bare,
     "watched.nobody_moves": watched.nobody_moves,
     "gpus.new_errors": gpus.new_errors,
     "gpus.slowed": gpus.slowed,
