@@ -53,6 +53,7 @@ from paramedic.detect import (
 )
 from paramedic.detect.nodes import alike
 from paramedic.detect.topology import nodes
+from paramedic.detect.where import within_one_host
 from paramedic.knowledge import Knowledge, Rule
 from paramedic.knowledge.advisories import Advisory
 from paramedic.model import Finding, Run
@@ -371,7 +372,7 @@ def detect(run: Run, knowledge: Knowledge, prefilter: Prefilter) -> list[Finding
     # Where the logs tell of another kind of failure, what is wrong with the network is only worth a warning.
     other = any(one.severity == "error" and one.stage != "communication" for one in found)
     of_nodes = detect_in_nodes(run, knowledge)
-    return found + [replace(one, severity="warning") if other and one.severity == "error" else one for one in of_nodes]
+    return within_one_host(run, found) + [replace(one, severity="warning") if other and one.severity == "error" else one for one in of_nodes]
 
 
 def detect_in_nodes(run: Run, knowledge: Knowledge, left_out: Collection[str] = ()) -> list[Finding]:

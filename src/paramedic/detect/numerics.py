@@ -23,7 +23,7 @@ def ended_non_finite(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator
     bad_lines = [(e, bad) for e in run.events if e.kind == "progress" and (bad := _NON_FINITE.search(e.text))]
     for event, bad in bad_lines:
         step, first = _since(run, event)
-        fields = {"what": bad["what"].strip(), "value": bad["value"], "since": f" since {step}" if step else ""}
+        fields = {"what": bad["what"].strip(), "value": bad["value"], "since": f" since {step}" if step else " to the end"}
         yield on_event(rule, first, fields)
     if bad_lines:
         return
@@ -31,7 +31,7 @@ def ended_non_finite(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator
         enough, what = (_MANY, "gradient norm") if one.name == "grad_norm" else (_ENOUGH, "loss")
         if len(one.values) >= enough and not any(value is not None for value in one.values[-enough:]):
             ranks = () if one.rank is None or what != "loss" else (one.rank,)
-            yield on_events(rule, one.shown(LAST, FIRST), ranks, {"what": what, "value": "nan", "since": ""})
+            yield on_events(rule, one.shown(LAST, FIRST), ranks, {"what": what, "value": "nan", "since": " to the end"})
             if what != "loss":
                 return
 

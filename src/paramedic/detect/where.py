@@ -20,6 +20,7 @@ _OF_SMI = re.compile(r"([0-9a-f]{2}:[0-9a-f]{2}) (\d{1,2})")
 _HEAD = 80  # so far into a line of progress a program names its host
 _NOT_THE_ONE = re.compile(r"\bON \S{1,120} CANCELLED")
 """Slurm names the first node of a job that it cancels, whichever it lost."""
+_ONE_HOST = {"cross-node-environment-skew": 0.03}
 _LOADER_WORKER = re.compile(r"DataLoader worker \(pid (\d{1,10})\) ")
 _OWN_END = re.compile(r"death signal|\bSIGTERM\b")
 """An agent that is told to end speaks of itself."""
@@ -264,3 +265,16 @@ def _parts_of_name(source: str) -> set[str]:
     """`kernel-node-02.log`: every end of it may be a host's name."""
     stem = re.sub(r"\.(?:log|txt|out|err|gz|zst)\b.*$", "", source.rsplit("/", 1)[-1])[:200]
     return {stem, *(stem[found.end() :] for found in re.finditer(r"[-_.]", stem))}
+
+
+def within_one_host(run: Run, found: Sequence[Finding]) -> list[Finding]:
+    """Where all ranks are known to be on one host, a file that some do not find is missing on no node in particular."""
+    here = places(run).ranks_on
+    ranks = set().union(*here.values())
+    if len(here) != 1 or not ranks >= run.expected_ranks:
+        return list(found)
+    return [replace(one, weights={**one.weights, **_ONE_HOST}) if _is_missing_file(one) else one for one in found]
+
+
+def _is_missing_file(one: Finding) -> bool:
+    return one.symptom == "path-or-permission-error" and "No such file" in one.evidence[0].event.text
