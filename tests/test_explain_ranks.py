@@ -829,24 +829,18 @@ def test_what_failed_before_somebody_interrupted_the_job_is_its_failure(said: Sa
     assert (verdict.symptom, verdict.ranks) == ("device-out-of-memory", (1,))
 
 
-def table(*ends: tuple[int, int]) -> str:
-    rows = "".join(
-        f"[{rank}]:\n  time      : 2026-11-15_02:06:27\n  host      : box\n  rank      : {rank} (local_rank: {rank})\n"
-        f"  exitcode  : {code} (pid: {400 + rank})\n  error_file: <N/A>\n"
-        for rank, code in ends
-    )
-    return f"train.py FAILED\n{'-' * 60}\nRoot Cause (first observed failure):\n{rows}{'=' * 60}\n"
-
-
 def test_a_file_that_is_missing_on_the_only_host_is_no_difference_between_nodes(said: Said) -> None:
     missing = of(1, trace("FileNotFoundError: [Errno 2] No such file or directory: '/data/train-1.bin'"))
-    verdict = said("world size: 2\n" + missing + of(0, trace(CLOSED)) + table((0, -15), (1, 1)))
+    verdict = said("world size: 2\n" + missing + of(0, trace(CLOSED)) + table((1, 1, 401), (0, -15, 400)))
     assert (verdict.symptom, verdict.ranks) == ("path-or-permission-error", (1,))
     assert verdict.causes[0].id == "launcher-or-rank-misconfiguration"
 
 
 def test_no_scheduler_is_asked_where_there_is_none(said: Said) -> None:
-    asked = [fix.action.get("run", "") for fix in said(steps(0, 1) + table((1, -9))).fixes]
+    asked = [fix.action.get("run", "") for fix in said(steps(0, 1) + table((1, -9, 401))).fixes]
     assert "dmesg" in asked[0] and not any("sacct" in one for one in asked)
-    asked = [fix.action.get("run", "") for fix in said("SLURM_JOB_ID=7\n" + steps(0, 1) + table((1, -9)) + "slurmstepd: error: x\n").fixes]
+    asked = [
+        fix.action.get("run", "")
+        for fix in said("SLURM_JOB_ID=7\n" + steps(0, 1) + table((1, -9, 401)) + "slurmstepd: error: x\n").fixes
+    ]
     assert "sacct" in asked[0]

@@ -230,7 +230,9 @@ def test_an_editor_that_says_the_process_finished_does_not_say_that_it_went_well
 
 def _raised(code: str, message: str, *below: str) -> str:
     frames = "".join(f'  File "{path}", line 9, in call\n    call()\n' for path in below)
-    return f'Traceback (most recent call last):\n  File "/srv/train.py", line 44, in main\n    {code}\n{frames}{message}\n'
+    return (
+        f'Traceback (most recent call last):\n  File "/srv/train.py", line 44, in main\n    {code}\n{frames}{message}\n'
+    )
 
 
 def test_an_error_of_the_programs_own_code_is_no_misuse_of_a_distributed_call(tmp_path: Path) -> None:

@@ -62,7 +62,8 @@ _RANK_TAKEN = re.compile(
 )
 """`r, w = dist.get_rank(), dist.get_world_size()`, `r = int(os.environ["RANK"])`."""
 _VARIABLE_TAKEN = re.compile(
-    r"""^[ \t]*(\w{1,80}) *= *(?:os\.)?(?:environ(?:\.get)?[\[(]|getenv\() *["'](?!\w*(?:RANK|WORLD|PROC|NODE))\w""", re.M
+    r"""^[ \t]*(\w{1,80}) *= *(?:os\.)?(?:environ(?:\.get)?[\[(]|getenv\() *["'](?!\w*(?:RANK|WORLD|PROC|NODE))\w""",
+    re.M,
 )
 """`FAULT = os.environ.get("FAULT", "")`: a launcher does not set it."""
 _PLUGINS = {
@@ -267,7 +268,9 @@ def _under(where: _Where, guard: str, condition: str) -> _Where:
 
 
 def _asks(test: ast.expr, variables: Set[str]) -> bool:
-    compared = (part.left for part in ast.walk(test) if isinstance(part, ast.Compare) and isinstance(part.ops[0], ast.Eq))
+    compared = (
+        part.left for part in ast.walk(test) if isinstance(part, ast.Compare) and isinstance(part.ops[0], ast.Eq)
+    )
     return bool(variables) and any(isinstance(left, ast.Name) and left.id in variables for left in compared)
 
 

@@ -372,7 +372,9 @@ def detect(run: Run, knowledge: Knowledge, prefilter: Prefilter) -> list[Finding
     # Where the logs tell of another kind of failure, what is wrong with the network is only worth a warning.
     other = any(one.severity == "error" and one.stage != "communication" for one in found)
     of_nodes = detect_in_nodes(run, knowledge)
-    return within_one_host(run, found) + [replace(one, severity="warning") if other and one.severity == "error" else one for one in of_nodes]
+    return within_one_host(run, found) + [
+        replace(one, severity="warning") if other and one.severity == "error" else one for one in of_nodes
+    ]
 
 
 def detect_in_nodes(run: Run, knowledge: Knowledge, left_out: Collection[str] = ()) -> list[Finding]:

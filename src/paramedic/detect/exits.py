@@ -28,7 +28,8 @@ _CLOSED = re.compile(r"Sending process (\d{1,10}) closing signal |\bKilling subp
 _FORCED = re.compile(r"Unable to shutdown process (\d{1,10}) via")
 _STEP_ENDED = re.compile(r"slurmstepd: error: \*\*\* (?:STEP|JOB) \S{1,40} ON \S{1,120} CANCELLED AT")
 _SCHEDULER = re.compile(
-    r"slurm|\bsrun\b|\bsbatch\b|kubernetes|kubectl|\bpod[/ s]|k8s|preempt|evict|\bspot\b|\bPBS|\bLSF|sagemaker|volcano|kueue", re.I
+    r"slurm|\bsrun\b|\bsbatch\b|kubernetes|kubectl|\bpod[/ s]|k8s|preempt|evict|\bspot\b|\bPBS|\bLSF|sagemaker|volcano|kueue",
+    re.I,
 )
 _ASKED = {
     True: ("the scheduler", "sacct -j JOBID --format=JobID,State,ExitCode,Reason  # or: kubectl describe pod POD"),

@@ -299,8 +299,8 @@ class Flow(Expressions):
                 self.guards = (*self.guards, opposite)
 
     def _asked(self, test: ast.expr, frame: Frame) -> str:
-        """`FAULT == "hang"` or, in a loop, `args.fault == "hang"`: one value of many that are given from outside. Before
-        the loops an argument mostly chooses what the whole program does."""
+        """`FAULT == "hang"` or, in a loop, `args.fault == "hang"`: one value of many that are given from outside.
+        Before the loops an argument mostly chooses what the whole program does."""
         for part in ast.walk(test):
             if isinstance(part, ast.Compare) and isinstance(part.ops[0], ast.Eq):
                 for side in (part.left, *part.comparators):

@@ -23,7 +23,11 @@ def ended_non_finite(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator
     bad_lines = [(e, bad) for e in run.events if e.kind == "progress" and (bad := _NON_FINITE.search(e.text))]
     for event, bad in bad_lines:
         step, first = _since(run, event)
-        fields = {"what": bad["what"].strip(), "value": bad["value"], "since": f" since {step}" if step else " to the end"}
+        fields = {
+            "what": bad["what"].strip(),
+            "value": bad["value"],
+            "since": f" since {step}" if step else " to the end",
+        }
         yield on_event(rule, first, fields)
     if bad_lines:
         return
