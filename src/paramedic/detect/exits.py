@@ -28,7 +28,7 @@ _CLOSED = re.compile(r"Sending process (\d{1,10}) closing signal |\bKilling subp
 _FORCED = re.compile(r"Unable to shutdown process (\d{1,10}) via")
 _STEP_ENDED = re.compile(r"slurmstepd: error: \*\*\* (?:STEP|JOB) \S{1,40} ON \S{1,120} CANCELLED AT")
 _SCHEDULER = re.compile(
-    r"slurm|\bsrun\b|\bsbatch\b|kubernetes|kubectl|\bpod[/ s]|k8s|preempt|evict|\bspot\b|\bPBS|\bLSF|sagemaker|volcano|kueue",
+    r"slurm|\bsrun\b|\bsbatch\b|kubernetes|kubectl|\bpod[/ s]|k8s|preempt|evict|\bspot\b|\bPBS|\bLSF|sagemaker|volcano",
     re.I,
 )
 _ASKED = {
