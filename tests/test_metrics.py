@@ -272,5 +272,5 @@ def test_a_loss_that_is_no_number_is_shown_where_it_began(tmp_path: Path) -> Non
     (tmp_path / "job.log").write_text(good + bad + "done\n", "utf-8")
     verdict = diagnose(tmp_path / "job.log").verdict
     assert verdict is not None and verdict.symptom == "numerical-instability"
-    assert "loss = nan since step 4" in verdict.summary and "4 loss" not in verdict.fields["what"]
+    assert "loss = nan (since step 4)" in verdict.summary and "4 loss" not in verdict.fields["what"]
     assert verdict.evidence[0].event.line == 7

@@ -74,6 +74,7 @@ EVENT_DETECTORS: dict[str, Detector] = {
     "keys.only_missing": keys.only_missing,
     "exits.killed": exits.killed,
     "exits.crashed": exits.crashed,
+    "exits.killed_while_full": exits.killed_while_full,
     "exits.terminated": exits.terminated,
     "exits.wordless": exits.wordless,
     "exceptions.unrecognised": exceptions.unrecognised,

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from paramedic.detect.match import on_event, on_events
+from paramedic.detect.sentinels import lost_losses
 from paramedic.detect.series import FIRST, LAST, every
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 
 _NON_FINITE = re.compile(
-    r"\b(?P<what>(?:[A-Za-z]\w*[ _])?loss|grad[_ ]norm)['\"]?\s{0,3}[:=|]?\s{0,3}(?P<value>-?(?:nan|inf))\b", re.I
+    r"\b(?P<what>(?:[a-z]\w*[ _])?loss|grad[_ ]norm)['\"]?\s{0,3}[:=|]?\s{0,3}(?P<value>-?(?:nan|inf))\b", re.I
 )
 
 _ENOUGH, _MANY = 3, 4
@@ -21,21 +22,20 @@ _ENOUGH, _MANY = 3, 4
 def ended_non_finite(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Each rank's last line of progress; one skipped step in the middle of a run is nobody's business."""
     bad_lines = [(e, bad) for e in run.events if e.kind == "progress" and (bad := _NON_FINITE.search(e.text))]
+    lost = min(lost_losses(run).values(), key=lambda one: one.step, default=None)
+    since = f" ({lost.since})" if lost else ""
     for event, bad in bad_lines:
         step, first = _since(run, event)
-        fields = {
-            "what": bad["what"].strip(),
-            "value": bad["value"],
-            "since": f" since {step}" if step else " to the end",
-        }
-        yield on_event(rule, first, fields)
+        told = since or (f" (since {step})" if step else "")
+        yield on_event(rule, first, {"what": bad["what"].strip(), "value": bad["value"], "since": told})
     if bad_lines:
         return
     for one in every(run, "loss", "summary_loss", "grad_norm"):
         enough, what = (_MANY, "gradient norm") if one.name == "grad_norm" else (_ENOUGH, "loss")
         if len(one.values) >= enough and not any(value is not None for value in one.values[-enough:]):
             ranks = () if one.rank is None or what != "loss" else (one.rank,)
-            yield on_events(rule, one.shown(LAST, FIRST), ranks, {"what": what, "value": "nan", "since": " to the end"})
+            fields = {"what": what, "value": "nan", "since": since}
+            yield on_events(rule, one.shown(LAST, FIRST), ranks, fields)
             if what != "loss":
                 return
 

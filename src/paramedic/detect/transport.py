@@ -19,12 +19,14 @@ _WHY = (
         re.compile(r"(?:Failed to open|cannot open) libibverbs|libibverbs\.so\S{0,8}: cannot open"),
         "missing-or-misresolved-dependency",
     ),
-    (re.compile(r"Could not find: ?libnccl-net"), "missing-or-misresolved-dependency"),
+    (re.compile(r"Could not find: ?libnccl-net|No plugin found \(libnccl-net"), "missing-or-misresolved-dependency"),
 )
 _FABRIC = re.compile(
     r"Link layer: InfiniBand|\bmlx5\w*\b[^\n]{0,40}\b(?:Active|[HNEX]DR\d{0,3})\b"
-    r"|NET/IB : Using \[|NET/OFI Selected|[Pp]rovider is efa"
+    r"|NET/IB : Using \[|NET/OFI Selected|[Pp]rovider is efa|FI_PROVIDER\W{1,3}efa|\bFI_EFA_\w|\b(?:\d{1,3} )?EFA\b"
+    r"|\brdmap\d{1,4}s\d|\bp(?:4de?|5e?n?|6-b\d00)\.\d{1,3}xlarge|\ba3-(?:high|mega|ultra)gpu|\bStandard_ND\w{0,12}rs?_"
 )
+"""Adapters, settings for them, and machines that clouds sell with them."""
 _COMPARED = re.compile(r"\b(?:expected|baseline|should be|was|last week|before)\b\D{0,40}(\d[\d,.]{0,12})", re.I)
 _FIGURE = re.compile(r"(?<![\w.])\d{1,9}(?:\.\d{1,6})?(?=m?s\b|m?s/| |$)")
 _SLOWER = 3.0
@@ -40,7 +42,8 @@ def sockets_beside_rdma(run: Run, rule: Rule, found: Sequence[Finding]) -> Itera
         if (by := NCCL_PROCESS.match(event.text)) and event.text.startswith(_SOCKETS, by.end())
     ]
     between = [event for event in lines if _BETWEEN.search(event.text)]
-    if not (between or len({host for _, host in sockets}) > 1) or any(one.severity == "error" for one in found):
+    failed = any(one.severity == "error" and one.symptom != "low-throughput" for one in found)
+    if failed or not (between or len({host for _, host in sockets}) > 1):
         return
     fabric = next((event for event in lines if _FABRIC.search(event.text)), None) or _said_to_be_slow(run)
     if fabric is None:
