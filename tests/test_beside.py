@@ -211,3 +211,48 @@ def test_a_line_of_the_program_has_no_place_on_the_time_line(tmp_path: Path) -> 
     drawn = timeline(report)
     assert report.verdict is not None and drawn is not None
     assert "first" not in drawn.kinds
+
+
+UNTOLD = """
+import os, time
+import torch, torch.distributed as dist, torch.nn as nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler
+{given}
+dist.init_process_group("gloo")
+r = dist.get_rank()
+model = DDP(nn.Linear(8, 2))
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in DataLoader(data, batch_size=8, sampler=DistributedSampler(data)):
+    opt.zero_grad()
+    nn.functional.cross_entropy(model(x), y).backward()
+    if r == 1:
+        {condition} time.sleep(600)
+    opt.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "condition"),
+    [
+        ('F = os.environ.get("FAULT", "")', 'if F == "hang":'),
+        ("F = None", 'if os.environ["FAULT"] == "hang":'),
+        ("import argparse\nargs = argparse.ArgumentParser().parse_args()", 'if args.fault == "hang":'),
+    ],
+)
+def test_what_stands_under_a_condition_that_nobody_tells_is_no_verdict(
+    tmp_path: Path, given: str, condition: str
+) -> None:
+    report = pipeline.diagnose(job(tmp_path, UNTOLD.format(given=given, condition=condition)))
+    pauses = [one for one in report.findings if one.rule == "CODE224"]
+    assert report.verdict is None and pauses[0].confidence < 0.7
+    verdict = pipeline.diagnose(job(tmp_path, UNTOLD.format(given=given, condition="if True:"))).verdict
+    assert verdict is not None and verdict.rule == "CODE224"
+
+
+def test_an_argument_that_the_command_tells_is_known(tmp_path: Path) -> None:
+    program = UNTOLD.format(
+        given="import argparse\nargs = argparse.ArgumentParser().parse_args()", condition='if args.fault == "hang":'
+    )
+    verdict = pipeline.diagnose(job(tmp_path, program), command=["torchrun", "train.py", "--fault", "hang"]).verdict
+    assert verdict is not None and verdict.rule == "CODE224"

@@ -768,6 +768,84 @@ def test_a_bus_error_is_that_of_the_rank_whose_gpu_it_was(said: Said) -> None:
     assert said(**{"console.log": nccl + steps(0, 1, 2), "dmesg-n2.txt": broken}).ranks == (2,)
 
 
+def test_a_killed_loader_worker_is_only_out_of_memory_where_the_kernel_says_so(said: Said) -> None:
+    killed = of(1, trace("RuntimeError: DataLoader worker (pid 402) is killed by signal: Killed. "))
+    lost = of(0, trace(CLOSED))
+    verdict = said(**{"job.log": steps(0, 1) + killed + lost})
+    assert (verdict.symptom, verdict.ranks) == ("data-pipeline-failure", (1,))
+    assert "dmesg" in verdict.fixes[0].action["run"] and "402" in verdict.fixes[0].action["run"]
+    verdict = said(**{"dmesg.txt": "[812345.671] Out of memory: Killed process 402 (pt_data_worker) total-vm:9kB\n"})
+    assert (verdict.symptom, verdict.ranks) == ("host-out-of-memory", (1,))
+
+
+INTERRUPT = "W1117 02:36:46.438000 93 torch/distributed/elastic/agent/server/api.py:753] Received 2 death signal, shutting down workers\n"
+BACKWARD = """Traceback (most recent call last):
+  File "/opt/venv/lib/python3.11/site-packages/torch/autograd/graph.py", line 979, in _engine_run_backward
+    return Variable._execution_engine.run_backward(
+"""
+
+
+def interrupted(rank: int, line: int, code: str, *below: str) -> str:
+    frames = "".join(f'  File "/opt/venv/lib/python3.11/site-packages/{frame}\n    call()\n' for frame in below)
+    return of(
+        rank,
+        'Traceback (most recent call last):\n  File "/srv/run.py", line 59, in <module>\n    main()\n'
+        f'  File "/srv/run.py", line {line}, in main\n    {code}\n{frames}KeyboardInterrupt\n',
+    )
+
+
+def in_backward(rank: int) -> str:
+    frame = 'torch/autograd/graph.py", line 989, in _engine_run_backward'
+    lost = of(rank, BACKWARD + CLOSED + "\n") + "\n"
+    chained = of(rank, "During handling of the above exception, another exception occurred:") + "\n"
+    return lost + chained + interrupted(rank, 53, "loss.backward()", frame)
+
+
+def test_the_tracebacks_of_an_interrupted_job_show_whom_the_others_waited_for(said: Said) -> None:
+    sleeps = interrupted(1, 45, "time.sleep(600)")
+    verdict = said(steps(0, 1, 2) + INTERRUPT + sleeps + in_backward(0) + in_backward(2))
+    assert (verdict.symptom, verdict.ranks) == ("collective-hang", (1,))
+    assert verdict.summary.startswith("Rank 1 sleeps at /srv/run.py:45") and "interrupted" in verdict.summary
+    loads = interrupted(1, 41, "for x, y in loader:", 'torch/utils/data/dataloader.py", line 725, in __next__')
+    verdict = said(steps(0, 1, 2) + INTERRUPT + loads + in_backward(0) + in_backward(2))
+    assert (verdict.symptom, verdict.ranks) == ("collective-hang", (1,))
+
+
+def test_who_stops_a_job_that_trains_has_not_seen_it_fail(tmp_path: Path) -> None:
+    forward = 'torch/nn/modules/linear.py", line 134, in forward'
+    works = "".join(interrupted(n, 41, "loss = model(x)", forward) for n in (0, 1))
+    lost = of(2, trace(CLOSED))
+    ends = "torch.distributed.elastic.multiprocessing.api.SignalException: Process 93 got signal: 2\n"
+    (tmp_path / "job.log").write_text(steps(0, 1, 2) + INTERRUPT + works + lost + ends, "utf-8")
+    report = diagnose(tmp_path)
+    assert report.verdict is None
+    assert [one.rule for one in report.findings] == ["JOB055"]
+    assert any("interrupted by hand" in one.why for one in report.suppressed)
+
+
+def test_what_failed_before_somebody_interrupted_the_job_is_its_failure(said: Said) -> None:
+    works = interrupted(0, 41, "loss = model(x)")
+    verdict = said(steps(0, 1) + of(1, trace(OOM)) + INTERRUPT + works)
+    assert (verdict.symptom, verdict.ranks) == ("device-out-of-memory", (1,))
+
+
+def test_a_file_that_is_missing_on_the_only_host_is_no_difference_between_nodes(said: Said) -> None:
+    missing = of(1, trace("FileNotFoundError: [Errno 2] No such file or directory: '/data/train-1.bin'"))
+    verdict = said("world size: 2\n" + missing + of(0, trace(CLOSED)) + table((1, 1, 401), (0, -15, 400)))
+    assert (verdict.symptom, verdict.ranks) == ("path-or-permission-error", (1,))
+    assert verdict.causes[0].id == "launcher-or-rank-misconfiguration"
+
+
+def test_no_scheduler_is_asked_where_there_is_none(said: Said) -> None:
+    asked = [fix.action.get("run", "") for fix in said(steps(0, 1) + table((1, -9, 401))).fixes]
+    assert "dmesg" in asked[0] and not any("sacct" in one for one in asked)
+    asked = [
+        fix.action.get("run", "")
+        for fix in said("SLURM_JOB_ID=7\n" + steps(0, 1) + table((1, -9, 401)) + "slurmstepd: error: x\n").fixes
+    ]
+    assert "sacct" in asked[0]
+
+
 OLD_WATCHDOG = (
     "[E ProcessGroupNCCL.cpp:475] [Rank {r}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1208, "
     "OpType={op}, NumelIn=1, NumelOut=1, Timeout(ms)=1800000) ran for 1800202 milliseconds before timing out.\n"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from paramedic import run_folder
+from paramedic import diagnose, run_folder
 from paramedic.collect.files import collect
 from paramedic.collect.metrics import MAX_SERIES, POINTS
 from paramedic.collect.readings import said_in
@@ -264,3 +264,13 @@ def test_steps_of_a_strangers_recording_may_be_anything() -> None:
     knowledge = load()
     report = examine(Run("x", events=tuple(events)), knowledge, compile_prefilter(knowledge), Options())
     assert report.verdict is None
+
+
+def test_a_loss_that_is_no_number_is_shown_where_it_began(tmp_path: Path) -> None:
+    good = "".join(f"[{r}] step {step} loss {2 / step:.3f}\n" for step in (1, 2, 3) for r in (0, 1))
+    bad = "".join(f"[{r}] step {step} loss nan\n" for step in (4, 5, 6, 7, 8) for r in (0, 1))
+    (tmp_path / "job.log").write_text(good + bad + "done\n", "utf-8")
+    verdict = diagnose(tmp_path / "job.log").verdict
+    assert verdict is not None and verdict.symptom == "numerical-instability"
+    assert "loss = nan (since step 4)" in verdict.summary and "4 loss" not in verdict.fields["what"]
+    assert verdict.evidence[0].event.line == 7

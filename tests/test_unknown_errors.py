@@ -226,3 +226,35 @@ def test_an_editor_that_says_the_process_finished_does_not_say_that_it_went_well
     verdict = diagnose(log).verdict
     assert verdict is not None
     assert verdict.symptom == "accelerator-fault"
+
+
+def _raised(code: str, message: str, *below: str) -> str:
+    frames = "".join(f'  File "{path}", line 9, in call\n    call()\n' for path in below)
+    return (
+        f'Traceback (most recent call last):\n  File "/srv/train.py", line 44, in main\n    {code}\n{frames}{message}\n'
+    )
+
+
+def test_an_error_of_the_programs_own_code_is_no_misuse_of_a_distributed_call(tmp_path: Path) -> None:
+    log = tmp_path / "job.log"
+    log.write_text(_raised('cfg["warmup"]', "KeyError: 'warmup'"), "utf-8")
+    verdict = diagnose(log).verdict
+    assert verdict is not None and verdict.causes[0].id == "model-construction-error"
+    assert verdict.fixes[0].title == "Start at the innermost frame of your own code: /srv/train.py:44 in main"
+    assert all(cause.id != "distributed-api-misuse" or cause.probability < 0.15 for cause in verdict.causes)
+
+
+def test_an_error_beside_a_distributed_call_may_be_its_misuse(tmp_path: Path) -> None:
+    log = tmp_path / "job.log"
+    log.write_text(_raised("plan[dist.get_rank()]", "KeyError: 3"), "utf-8")
+    verdict = diagnose(log).verdict
+    assert verdict is not None and verdict.causes[0].id == "distributed-api-misuse"
+
+
+def test_a_bare_exception_is_told_from_nothing_and_its_traceback_asked_for(tmp_path: Path) -> None:
+    log = tmp_path / "job.log"
+    log.write_text("KeyError: 'warmup'\n", "utf-8")
+    report = diagnose(log)
+    assert report.verdict is None
+    assert "mapping key not found" in report.findings[0].summary
+    assert report.findings[0].fixes[0].title == "Show the whole traceback of every rank"

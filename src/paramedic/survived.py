@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from paramedic.detect.interrupted import since
 from paramedic.model import Event, Finding, Run, Suppressed
 
 _LINES_AFTER = 3
@@ -15,6 +16,8 @@ _STAYS = frozenset(["low-throughput", "straggler-or-imbalance", "unexpected-tran
 """Training goes on, and the fault with it."""
 _NO_FAILURE = (0, -15, 143)
 """Exit codes of processes that ended well, or were asked to end."""
+_OF_THE_END = frozenset(["communication-runtime-error", "native-crash", "worker-or-node-loss"])
+_OF_AN_INTERRUPT = (*_NO_FAILURE, 1, -2, 130)
 _HOUR_NS = 3_600_000_000_000
 _LONG_NS = 10 * 60_000_000_000
 _NEAR_NS = 5 * 60_000_000_000
@@ -42,12 +45,17 @@ def outlived(run: Run, found: Sequence[Finding]) -> tuple[list[Finding], list[Su
     dead = {e.rank for e in run.events if e.kind == "exit" and e.fields.get("exitcode") not in (0, -15)}
     somebody_died = bool(dead) or any(f.consequence == "always" for f in found)
     tests = _tests(run)
+    by_hand = since(run)
     again, ends, trained_on = _started_again(run), _ended_well(run, tests), _Elsewhere(run)
     alive, survived = [], []
     for one in found:
         event = one.evidence[0].event
         if one.severity == "error" and event.seq <= again.get(event.source, -1):
             survived.append(Suppressed(one.rule, "the job was started again afterwards, and finished", one.ranks))
+            continue
+        if one.severity == "error" and event.seq >= by_hand.get(event.source, event.seq + 1) and _of_the_end(one):
+            why = f"the job was interrupted by hand at line {by_hand[event.source]}"
+            survived.append(Suppressed(one.rule, why, one.ranks))
             continue
         lives = event.rank not in dead or event.source in tests
         if one.severity == "error" and lives and (why := _after_the_end(one, ends, tests) or trained_on(one)):
@@ -65,6 +73,12 @@ def outlived(run: Run, found: Sequence[Finding]) -> tuple[list[Finding], list[Su
             why = f"handled: after line {event.line} training went on to line {later.line}"
             survived.append(Suppressed(one.rule, why, one.ranks))
     return alive, survived
+
+
+def _of_the_end(one: Finding) -> bool:
+    """What ranks say when they are interrupted one after the other, and how they then end."""
+    codes = [item.event.fields.get("exitcode") for item in one.evidence if item.event.kind == "exit"]
+    return one.symptom in _OF_THE_END and all(code in _OF_AN_INTERRUPT for code in codes)
 
 
 def _ended_well(run: Run, tests: set[str]) -> dict[str, int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any
@@ -55,6 +55,17 @@ _RANK = re.compile(
     r"(?i)(?:^|[._])(?:\w*_)?rank(?:_id)?$|is_(?:main|master|chief|primary|first|leader|root|rank)\w*"
     r"|is_(?:global|local|world)_(?:process_)?zero|is_local_main_process|process_index$|(?:main|master)_process$|should_save|get_rank$|is_world_process_zero|is_global_zero"
 )
+_RANK_TAKEN = re.compile(
+    r"""^[ \t]*(\w{1,80})(?: *, *\w{1,80})* *= *(?:(?:\w{1,80}\.){0,4}(?:get_rank|rank)\(\)|int\( *(?:os\.)?"""
+    r"""(?:environ(?:\.get)?[\[(]|getenv\() *["']RANK["'])""",
+    re.M,
+)
+"""`r, w = dist.get_rank(), dist.get_world_size()`, `r = int(os.environ["RANK"])`."""
+_VARIABLE_TAKEN = re.compile(
+    r"""^[ \t]*(\w{1,80}) *= *(?:os\.)?(?:environ(?:\.get)?[\[(]|getenv\() *["'](?!\w*(?:RANK|WORLD|PROC|NODE))\w""",
+    re.M,
+)
+"""`FAULT = os.environ.get("FAULT", "")`: a launcher does not set it."""
 _PLUGINS = {
     "GeminiPlugin": "colossalai", "HybridParallelPlugin": "colossalai", "LowLevelZeroPlugin": "colossalai",
     "TorchDDPPlugin": "colossalai", "TorchFSDPPlugin": "colossalai", "MoeHybridParallelPlugin": "colossalai",
@@ -99,6 +110,8 @@ class _Where:
     loops: tuple[str, ...] = ()
     guards: tuple[str, ...] = ()
     context: tuple[str, ...] = ()
+    asks: str = ""
+    """What decides from outside whether it is done: `if FAULT == "hang"`."""
 
 
 @dataclass(slots=True)
@@ -111,6 +124,10 @@ class _Script:
     sections: list[Section] = field(default_factory=list)
     marked: list[int] = field(default_factory=list)
     """Lines with a word that matters; a statement without one is passed over."""
+    ranks: frozenset[str] = frozenset()
+    """Names that hold the rank without saying so."""
+    variables: frozenset[str] = frozenset()
+    """Names of what the environment says."""
     taken: set[int] = field(default_factory=set)
     """Nodes whose text was read with the statement they belong to."""
 
@@ -125,7 +142,8 @@ _BESIDE = re.compile(
 def read(name: str, text: str) -> tuple[list[Event], list[Section]]:
     """Raises Broken where it is no Python 3."""
     lines = text.split("\n")
-    script = _Script(name, lines, _starts(lines))
+    ranks, variables = (frozenset(taken.findall(text)) for taken in (_RANK_TAKEN, _VARIABLE_TAKEN))
+    script = _Script(name, lines, _starts(lines), ranks=ranks, variables=variables)
     trains = False
     for number, line in enumerate(lines, 1):
         names = _NAME_OR_CALL.findall(line)
@@ -233,10 +251,11 @@ def _statement(script: _Script, node: ast.stmt, where: _Where, depth: int) -> _W
 
 def _branch(script: _Script, node: ast.If, where: _Where, depth: int) -> _Where:
     _expressions(script, [node.test], where, "")
-    guard = _guard(node.test)
+    guard = _guard(node.test, script.ranks)
     opposite = {"first": "others", "others": "first"}.get(guard, guard)
     condition = f"if {_text(node.test)}"
-    _statements(script, node.body, _under(where, guard, condition), depth + 1)
+    inside = replace(where, asks="environment") if _asks(node.test, script.variables) else where
+    _statements(script, node.body, _under(inside, guard, condition), depth + 1)
     _statements(script, node.orelse, _under(where, opposite, "else"), depth + 1)
     if guard and not node.orelse and node.body and _leaves(node.body[-1]):
         return _under(where, opposite, "")
@@ -248,6 +267,13 @@ def _under(where: _Where, guard: str, condition: str) -> _Where:
     return replace(where, guards=guards, context=(*where.context, condition) if condition else where.context)
 
 
+def _asks(test: ast.expr, variables: Set[str]) -> bool:
+    compared = (
+        part.left for part in ast.walk(test) if isinstance(part, ast.Compare) and isinstance(part.ops[0], ast.Eq)
+    )
+    return bool(variables) and any(isinstance(left, ast.Name) and left.id in variables for left in compared)
+
+
 def _leaves(node: ast.stmt) -> bool:
     return isinstance(node, ast.Return | ast.Continue | ast.Raise) or (
         isinstance(node, ast.Expr)
@@ -256,29 +282,31 @@ def _leaves(node: ast.stmt) -> bool:
     )
 
 
-def _guard(test: ast.expr) -> str:
+def _guard(test: ast.expr, ranks: Set[str]) -> str:
     """Which ranks go on: the "first", the "others", or "some"; empty where the condition does not speak of ranks."""
     match test:
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return {"first": "others", "others": "first"}.get(_guard(operand), _guard(operand))
+            return {"first": "others", "others": "first"}.get(_guard(operand, ranks), _guard(operand, ranks))
         case ast.BoolOp(op=op, values=values):
-            labels = {label for label in map(_guard, values) if label}
+            labels = {label for value in values if (label := _guard(value, ranks))}
             return "" if not labels else labels.pop() if len(labels) == 1 and isinstance(op, ast.And) else "some"
-        case ast.Compare(left=left, ops=[operator], comparators=[right]) if _is_rank(left):
+        case ast.Compare(left=left, ops=[operator], comparators=[right]) if _is_rank(left, ranks):
             return _compared(operator, right)
         case ast.Compare():
-            return "some" if any(_is_rank(part) for part in ast.walk(test)) else ""
-    if isinstance(test, ast.Name | ast.Attribute | ast.Call) and _is_rank(test):
+            return "some" if any(_is_rank(part, ranks) for part in ast.walk(test)) else ""
+    if isinstance(test, ast.Name | ast.Attribute | ast.Call) and _is_rank(test, ranks):
         name = _text(test.func if isinstance(test, ast.Call) else test).rsplit(".", 1)[-1].lower()
-        return "others" if re.fullmatch(r"\w*rank(?:_id)?", name) and not name.startswith("is_") else "first"
-    return "some" if any(_is_rank(part) for part in ast.walk(test)) else ""
+        plain = re.fullmatch(r"\w*rank(?:_id)?", name) or name in ranks
+        return "others" if plain and not name.startswith("is_") else "first"
+    return "some" if any(_is_rank(part, ranks) for part in ast.walk(test)) else ""
 
 
-def _is_rank(node: ast.AST) -> bool:
+def _is_rank(node: ast.AST, ranks: Set[str]) -> bool:
     if isinstance(node, ast.Call):
-        return _is_rank(node.func)
+        return _is_rank(node.func, ranks)
     if isinstance(node, ast.Name | ast.Attribute):
-        return bool(_RANK.search(_text(node)))
+        name = _text(node)
+        return name in ranks or bool(_RANK.search(name))
     return False
 
 
@@ -360,6 +388,7 @@ def _event(script: _Script, kind: str, node: ast.AST, where: _Where, fields: dic
         "loops": list(where.loops),
         "guards": list(where.guards),
         "context": list(where.context),
+        "asks": where.asks,
     }
     script.events.append(Event(script.name, len(script.events), kind, text, line, fields=fields | surroundings))
 

@@ -22,6 +22,7 @@ from paramedic.detect import (
     growth,
     hang,
     hosts,
+    keys,
     learning,
     match,
     memory,
@@ -52,6 +53,7 @@ from paramedic.detect import (
 )
 from paramedic.detect.nodes import alike
 from paramedic.detect.topology import nodes
+from paramedic.detect.where import within_one_host
 from paramedic.knowledge import Knowledge, Rule
 from paramedic.knowledge.advisories import Advisory
 from paramedic.model import Finding, Run
@@ -68,6 +70,8 @@ EVENT_DETECTORS: dict[str, Detector] = {
     "collectives.unlike_models": collectives.unlike_models,
     "collectives.stalled": collectives.stalled,
     "collectives.shared_gpus": collectives.shared_gpus,
+    "keys.prefixed": keys.prefixed,
+    "keys.only_missing": keys.only_missing,
     "exits.killed": exits.killed,
     "exits.crashed": exits.crashed,
     "exits.killed_while_full": exits.killed_while_full,
@@ -154,6 +158,7 @@ RUN_DETECTORS: dict[str, Detector] = {
     "description.described": description.described,
     "hang.silent_setup": hang.silent_setup,
     "exceptions.last_words": exceptions.last_words,
+    "exceptions.bare": exceptions.bare,
     "watched.nobody_moves": watched.nobody_moves,
     "gpus.new_errors": gpus.new_errors,
     "gpus.slowed": gpus.slowed,
@@ -368,7 +373,9 @@ def detect(run: Run, knowledge: Knowledge, prefilter: Prefilter) -> list[Finding
     # Where the logs tell of another kind of failure, what is wrong with the network is only worth a warning.
     other = any(one.severity == "error" and one.stage != "communication" for one in found)
     of_nodes = detect_in_nodes(run, knowledge)
-    return found + [replace(one, severity="warning") if other and one.severity == "error" else one for one in of_nodes]
+    return within_one_host(run, found) + [
+        replace(one, severity="warning") if other and one.severity == "error" else one for one in of_nodes
+    ]
 
 
 def detect_in_nodes(run: Run, knowledge: Knowledge, left_out: Collection[str] = ()) -> list[Finding]:

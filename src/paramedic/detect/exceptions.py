@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from paramedic.detect import interrupted
 from paramedic.detect.match import MAX_MESSAGE, on_event, own_frame, own_frames
 from paramedic.knowledge import Rule, load_taxonomy
 from paramedic.knowledge.clues import load_clues
-from paramedic.model import Event, Finding, Run
+from paramedic.model import Event, Finding, Run, is_own
 
 _LAUNCHER = (
     "ChildFailedError",
@@ -57,6 +59,17 @@ _OF_PEERS = frozenset(["DistBackendError", "DistNetworkError", "DistStoreError"]
 """What torch raises when it cannot reach or await the others, whatever stopped them."""
 
 
+_DISTRIBUTED = re.compile(
+    r"\b(?:dist|hvd|ddp|fsdp|mesh|deepspeed|horovod|megatron|accelerat\w*|fabric|trainer|strategy|no_sync|barrier|ray)\b"
+    r"|distribut|parallel|(?<!lora_)(?:\b|_)ranks?\b|world_?size|all_?(?:reduce|gather|to_all)|broadcast|scatter|process_group|shard"
+    r"|/(?:torch/nn/parallel|torch/distributed(?!/elastic|/run\.py|/launch)|lightning|transformers|tensorflow|jax|keras)/",
+    re.IGNORECASE,
+)
+"""Words, calls and frames of what makes a job distributed."""
+_NOT_DISTRIBUTED = {"distributed-api-misuse": 0.1, "framework-implementation-defect": 0.5}
+"""What an error says that the user's own code raised, and in which nothing of the kind is named."""
+
+
 _ENDED_BY_OTHERS = re.compile(r"\) is killed by signal: (?:Terminated|Interrupt)\b")
 """A loader's worker that was asked to end, with its rank."""
 
@@ -84,9 +97,12 @@ def last_words(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findi
     ended = any(e.fields.get("finished") or e.kind == "description" for e in run.events)
     if ended or any(one.severity == "error" for one in found):
         return
+    by_hand = interrupted.since(run)
     best: tuple[float, Event] | None = None
     trained = sorted((event.source, line) for event in run.events for line in _steps(event))
     for event in map(_as_raised, run.events):
+        if event.seq >= by_hand.get(event.source, event.seq + 1):
+            continue
         if event.kind == "complaint" and not _of_others(event) and not _goes_on(event, trained):
             odds, _ = weigh(event)
             most = max(odds.values(), default=0.0)
@@ -97,6 +113,26 @@ def last_words(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findi
     if best is not None:
         one = _read(rule, best[1], {"line": best[1].text[:200]})
         yield replace(one, confidence=min(one.confidence, _MOST_BY_WORDS))
+
+
+def bare(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """All that is left is the last line of a traceback, and it says too little: what it is, and what to ask for."""
+    if any(one.severity == "error" for one in found):
+        return
+    by_hand = interrupted.since(run)
+    lasts = {(e.source, e.seq) for e in run.events if e.kind == "last"}
+    for event in map(_as_raised, run.events):
+        types = event.fields.get("types") if event.kind == "complaint" else None
+        if types and (event.source, event.seq) in lasts and event.source not in by_hand and not _of_others(event):
+            yield on_event(rule, event, {"line": event.text[:200], "means": _meaning(types[-1])})
+            return
+
+
+def _meaning(name: str) -> str:
+    """Python's own word for its exceptions: `Mapping key not found.`"""
+    known = getattr(builtins, name, None)
+    said = (known.__doc__ or "").strip().split("\n")[0] if isinstance(known, type) else ""
+    return f" (Python: {said[:1].lower()}{said[1:].rstrip('.')})" if said else ""
 
 
 def _cut_off(run: Run) -> tuple[float, Event] | None:
@@ -142,6 +178,8 @@ def _read(rule: Rule, event: Event, fields: Mapping[str, str]) -> Finding:
     share = math.exp(_SHARPER * odds[symptom]) / (1 + sum(math.exp(_SHARPER * value) for value in odds.values()))
     one = _on_whom_it_names(on_event(rule, event, fields), event)
     allowed = load_taxonomy().symptoms[symptom].causes
+    if _of_the_program_alone(event):
+        factors = {**_NOT_DISTRIBUTED, **factors}
     weights = {cause: factor for cause, factor in factors.items() if cause in allowed}
     return replace(
         one,
@@ -150,6 +188,16 @@ def _read(rule: Rule, event: Event, fields: Mapping[str, str]) -> Finding:
         weights=weights,
         consequence="possible" if symptom in _ECHOES else "never",
     )
+
+
+def _of_the_program_alone(event: Event) -> bool:
+    """Raised by a line of the user's own code, with no frame, call or word of a distributed library."""
+    frames = list(event.fields.get("frames", ()))
+    if not frames or not is_own(frames[-1]):
+        return False
+    called = [frame for frame in frames if not is_own(frame)]
+    said = (*called, *event.fields.get("code", ())[-1:], event.text[:MAX_MESSAGE])
+    return not any(_DISTRIBUTED.search(text) for text in said)
 
 
 def _on_whom_it_names(one: Finding, event: Event) -> Finding:

@@ -27,6 +27,15 @@ _FROM_OUTSIDE = {
 _CLOSED = re.compile(r"Sending process (\d{1,10}) closing signal |\bKilling subprocess (\d{1,10})\b")
 _FORCED = re.compile(r"Unable to shutdown process (\d{1,10}) via")
 _STEP_ENDED = re.compile(r"slurmstepd: error: \*\*\* (?:STEP|JOB) \S{1,40} ON \S{1,120} CANCELLED AT")
+_SCHEDULER = re.compile(
+    r"slurm|\bsrun\b|\bsbatch\b|kubernetes|kubectl|\bpod[/ s]|k8s|preempt|evict|\bspot\b|\bPBS|\bLSF|sagemaker|volcano",
+    re.I,
+)
+_ASKED = {
+    True: ("the scheduler", "sacct -j JOBID --format=JobID,State,ExitCode,Reason  # or: kubectl describe pod POD"),
+    False: ("the kernel, then whoever else uses this host,", "dmesg -T | grep -iE 'oom|killed process'; last -n 20"),
+}
+"""Who may have sent SIGKILL, where the logs show that there is a scheduler, and where they do not."""
 _VICTIMS = ("communication-runtime-error", "collective-hang")
 _ENDINGS: Mapping[str, Mapping[str, float]] = {
     "SIGBUS": {"host-resource-exhaustion": 300.0},  # a mapped page that could not be had: mostly /dev/shm
@@ -57,7 +66,17 @@ def closed_by_launcher(run: Run, attempt: int) -> set[int]:
 
 def killed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     forced = _forced(run)
-    return _ended(run, rule, lambda e: _signal(e) in _FROM_OUTSIDE and e.fields["pid"] not in forced)
+    whom, ask = _ASKED[_scheduled(run)]
+    for one in _ended(run, rule, lambda e: _signal(e) in _FROM_OUTSIDE and e.fields["pid"] not in forced):
+        yield replace(one, fields={**one.fields, "whom": whom, "ask": ask})
+
+
+@once
+def _scheduled(run: Run) -> bool:
+    names = (*(source.id for source in run.sources), *(fact.name for fact in run.facts))
+    texts = (event.text for event in run.events if event.kind != "metric")
+    by_srun = any(event.fields.get("by_srun") for event in run.events)
+    return by_srun or "nodelist" in names or any(_SCHEDULER.search(text) for text in (*names, *texts))
 
 
 def crashed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

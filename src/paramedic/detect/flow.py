@@ -42,6 +42,11 @@ _TELLS = (
 """A word of these stands in every function that rules ask about."""
 
 
+_VARIABLE = re.compile(r"\b(?:environ|getenv)\b")
+_PLACE = re.compile(r"RANK|WORLD|PROC|NODE")
+"""Variables that launchers set."""
+
+
 class Flow(Expressions):
     """One program: a file that trains, with all that it calls."""
 
@@ -263,7 +268,8 @@ class Flow(Expressions):
             self._body(node.body if test.const else node.orelse, frame)
             return
         label = test.label or guard_of(node.test)
-        guard = Guard(node.test, label, test.equals, test, len(self.loops))
+        asks = self._asked(node.test, frame)
+        guard = Guard(node.test, label, test.equals, test, len(self.loops), asks)
         opposite = Guard(node.test, OPPOSITE.get(label, label), "", test, len(self.loops))
         before = dict(frame.names)
         kept = self.guards
@@ -291,6 +297,29 @@ class Flow(Expressions):
                 frame.names[name] = value
             if label:
                 self.guards = (*self.guards, opposite)
+
+    def _asked(self, test: ast.expr, frame: Frame) -> str:
+        """`FAULT == "hang"` or, in a loop, `args.fault == "hang"`: one value of many that are given from outside.
+        Before the loops an argument mostly chooses what the whole program does."""
+        for part in ast.walk(test):
+            if isinstance(part, ast.Compare) and isinstance(part.ops[0], ast.Eq):
+                for side in (part.left, *part.comparators):
+                    if asked := self._told_from_outside(side, frame):
+                        return asked
+        return ""
+
+    def _told_from_outside(self, side: ast.expr, frame: Frame) -> str:
+        root = side.value if isinstance(side, ast.Attribute) else side
+        if isinstance(root, ast.Call | ast.Subscript):
+            text = text_of(root)
+            return "environment" if _VARIABLE.search(text) and not _PLACE.search(text) else ""
+        if not isinstance(root, ast.Name):
+            return ""
+        value = frame.names.get(root.id) or self.globals.get(frame.module.source, {}).get(root.id) or Value()
+        given = value.kind == "args" or (value.made is not None and value.made.last == "parse_args")
+        if given and root is not side and self.loops:
+            return "argument"
+        return "environment" if value.name.startswith("environ[") and not value.tags else ""
 
     def _enter(self, item: ast.withitem, frame: Frame) -> None:
         count = len(self.ops)

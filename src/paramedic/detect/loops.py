@@ -86,7 +86,7 @@ def event_of(op: Op) -> Event:
 
 
 def hit(*ops: Op, **fields: object) -> Hit:
-    return Hit(tuple(event_of(op) for op in ops), fields)
+    return Hit(tuple(event_of(op) for op in ops), fields, asks=ops[0].asks)
 
 
 def at(module: Module, node: object, **fields: object) -> Hit:

@@ -9,7 +9,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -100,6 +100,12 @@ class Hit:
     quoted: tuple[Fact | Event, ...]
     fields: Mapping[str, Any] = field(default_factory=dict)
     severity: Severity | None = None
+    asks: str = ""
+    """Done only if an "argument" or the "environment" says so."""
+
+
+_UNTOLD = 0.6
+"""So sure at most of what stands under a condition of which nobody has told whether it holds: it may never be done."""
 
 
 @dataclass(frozen=True)
@@ -191,7 +197,7 @@ def _examined(setup: Setup, knowledge: Knowledge, checks: Mapping[str, Check]) -
         if rule.when:
             found += (_finding(rule, hit) for hit in _declared(rule, setup))
         elif rule.detector in checks:
-            found += (_finding(rule, hit) for hit in checks[rule.detector](setup))
+            found += (_hedged(_finding(rule, hit), hit, setup) for hit in checks[rule.detector](setup))
     return found
 
 
@@ -261,6 +267,15 @@ def _finding(rule: Rule, hit: Hit) -> Finding:
         causes=_causes(rule),
         fields=fields,
     )
+
+
+def _hedged(one: Finding, hit: Hit, setup: Setup) -> Finding:
+    """What is done only if somebody outside says so is no error yet. A command that is known tells the arguments."""
+    asks = hit.asks or one.evidence[0].event.fields.get("asks")
+    if not asks or (asks == "argument" and any(source.kind == "command" for source in setup.run.sources)):
+        return one
+    severity: Severity = "warning" if one.severity == "error" else one.severity
+    return replace(one, confidence=min(one.confidence, _UNTOLD), severity=severity)
 
 
 def _where(hit: Hit) -> dict[str, Any]:

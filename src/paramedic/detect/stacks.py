@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from paramedic.detect import hang
+from paramedic.detect import hang, interrupted
 from paramedic.detect.hang import few, listed
 from paramedic.detect.match import on_events
 from paramedic.detect.once import once
@@ -30,6 +30,8 @@ PLACES: Mapping[str, Mapping[str, float]] = {
     "lock": {"storage-or-external-service-fault": 8.0},
 }
 """What the place where a rank stands says about why."""
+_BY_HAND = 0.15
+"""So much less sure is where ranks stood when somebody interrupted them: a job that trains stands somewhere, too."""
 _IN_THE_KERNEL = {"hrtimer_nanosleep": "sleep", "do_nanosleep": "sleep", "wait_for_partner": "io", "pipe_read": "io"}
 
 
@@ -101,7 +103,8 @@ class _Scene:
 @once
 def standing(run: Run) -> dict[int, Standing]:
     """Where each rank's main thread stood last; not those that trained on, crashed there, or are of an earlier try."""
-    if not any(event.kind == "stack" for event in run.events):
+    stacks = [event for event in run.events if event.kind == "stack"] or interrupted.stacks(run)
+    if not stacks:
         return {}
     later = _last_progress(run)
     states = _states(run)
@@ -109,9 +112,9 @@ def standing(run: Run) -> dict[int, Standing]:
     stood: dict[int, Standing] = {}
     attempt = max(event.attempt for event in run.events)
     nameless = 0
-    for event in run.events:
+    for event in stacks:
         fields = event.fields
-        if event.kind != "stack" or not fields.get("main") or fields.get("fatal") or event.attempt != attempt:
+        if not fields.get("main") or fields.get("fatal") or event.attempt != attempt:
             continue
         if (event.line or 0) < max(later.get((event.source, who), 0) for who in (event.rank, None)):
             continue
@@ -262,14 +265,16 @@ def _outliers(rule: Rule, scene: _Scene | None, kind: str) -> Iterator[Finding]:
     if scene is None or scene.kind != kind:
         return
     first = scene.stood[scene.culprits[0]]
-    fields = {**_told(scene, first.rank, scene.waiting), **_accused(scene.culprits)}
+    fields = {**_told(scene, first.rank, scene.waiting), **_accused(scene.culprits), "when": ""}
     one = on_events(rule, _evidence(scene, [*scene.culprits, *scene.waiting]), _known(scene.culprits), fields)
     weights = dict(PLACES.get(first.waits, {}))
     if first.process is not None and first.process.fields.get("state") == "D":
         weights = dict(PLACES["io"])
     one = replace(one, weights=weights)
+    if first.event.kind == "traceback":
+        one = replace(one, confidence=one.confidence - _BY_HAND, fields=fields | {"when": ", when it was interrupted"})
     alive = any(scene.stood[rank].moved or scene.stood[rank].busy for rank in scene.culprits)
-    yield replace(one, severity="warning", fields={**fields, "does": "is still at work"}) if alive else one
+    yield replace(one, severity="warning", fields={**one.fields, "does": "is still at work"}) if alive else one
 
 
 def _told(scene: _Scene, rank: int, waiting: Sequence[int]) -> dict[str, str]:

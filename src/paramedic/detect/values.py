@@ -213,13 +213,15 @@ class Loop:
 
 @dataclass(eq=False, frozen=True, slots=True)
 class Guard:
-    """A condition. `label`: which ranks go on, where it speaks of ranks. `depth`: in how many loops it stands."""
+    """A condition. `label`: which ranks go on, where it speaks of ranks. `depth`: in how many loops it stands. `asks`:
+    for an "argument" or the "environment", of which the program does not tell what it is."""
 
     node: ast.AST | None
     label: str
     equals: str
     value: Value
     depth: int = 0
+    asks: str = ""
 
     @property
     def pure(self) -> bool:
@@ -285,6 +287,11 @@ class Op:
     def label(self) -> str:
         """Which ranks get here: the innermost condition that speaks of ranks."""
         return next((guard.label for guard in reversed(self.guards) if guard.label), "")
+
+    @property
+    def asks(self) -> str:
+        """What decides whether it is done at all, where that is told from outside."""
+        return next((guard.asks for guard in self.guards if guard.asks), "")
 
     def within(self, loop: Loop) -> bool:
         return any(one is loop for one in self.loops)

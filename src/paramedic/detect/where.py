@@ -20,6 +20,8 @@ _OF_SMI = re.compile(r"([0-9a-f]{2}:[0-9a-f]{2}) (\d{1,2})")
 _HEAD = 80  # so far into a line of progress a program names its host
 _NOT_THE_ONE = re.compile(r"\bON \S{1,120} CANCELLED")
 """Slurm names the first node of a job that it cancels, whichever it lost."""
+_ONE_HOST = {"cross-node-environment-skew": 0.03}
+_LOADER_WORKER = re.compile(r"DataLoader worker \(pid (\d{1,10})\) ")
 _OWN_END = re.compile(r"death signal|\bSIGTERM\b")
 """An agent that is told to end speaks of itself."""
 _INTERFACE, _GIVEN_OUT = "network-interface-or-firewall-misconfiguration", 60.0
@@ -72,6 +74,8 @@ def places(run: Run) -> Places:
         elif event.kind == "line" and (found := NCCL_PROCESS.match(event.text)):
             rank = of_file.get(event.source) if event.rank is None else event.rank
             note(rank, found[1], int(found[2]))
+        elif event.kind == "traceback" and (found := _LOADER_WORKER.search(event.text)):
+            note(event.rank, pid=int(found[1]))  # the kernel speaks of it by this number
     _by_their_own_words(run, hosts)
     _in_slurms_order(run, hosts)
     _as_launched(run, hosts)
@@ -308,3 +312,16 @@ def _parts_of_name(source: str) -> set[str]:
     """`kernel-node-02.log`: every end of it may be a host's name."""
     stem = re.sub(r"\.(?:log|txt|out|err|gz|zst)\b.*$", "", source.rsplit("/", 1)[-1])[:200]
     return {stem, *(stem[found.end() :] for found in re.finditer(r"[-_.]", stem))}
+
+
+def within_one_host(run: Run, found: Sequence[Finding]) -> list[Finding]:
+    """Where all ranks are known to be on one host, a file that some do not find is missing on no node in particular."""
+    here = places(run).ranks_on
+    ranks = set().union(*here.values())
+    if len(here) != 1 or not ranks >= run.expected_ranks:
+        return list(found)
+    return [replace(one, weights={**one.weights, **_ONE_HOST}) if _is_missing_file(one) else one for one in found]
+
+
+def _is_missing_file(one: Finding) -> bool:
+    return one.symptom == "path-or-permission-error" and "No such file" in one.evidence[0].event.text

@@ -1,0 +1,62 @@
+"""Names in a state dict that are not those of the model: what they have in common tells why."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from paramedic.detect.match import finding
+from paramedic.detect.where import places
+from paramedic.knowledge import Rule
+from paramedic.model import Finding, Run
+
+_TARGET = re.compile(r"Error\(s\) in loading state_dict for (\w{1,80})")
+_MISSING = re.compile(r"Missing key\(s\) in state_dict: ([^\n]{1,16000})")
+_UNEXPECTED = re.compile(r"Unexpected key\(s\) in state_dict: ([^\n]{1,16000})")
+_KEY = re.compile(r'"([^"\n]{1,200})"')
+_SHOWN = 3
+
+
+def prefixed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """The same names on both sides, but for a prefix that a wrapper puts before them."""
+    for one, missing, unexpected in _unfit(found):
+        for side, short, long in (("the file", missing, unexpected), ("the model", unexpected, missing)):
+            if prefix := _prefix(short, long):
+                yield _told(run, rule, one, {"prefix": prefix, "side": side})
+
+
+def only_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """The model has what the file has not, and the file has nothing to spare."""
+    for one, missing, unexpected in _unfit(found):
+        if not unexpected:
+            more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
+            yield _told(run, rule, one, {"keys": ", ".join(missing[:_SHOWN]) + more})
+
+
+def _unfit(found: Sequence[Finding]) -> list[tuple[Finding, list[str], list[str]]]:
+    """Of what other rules found, the refusals that list missing names, with both lists."""
+    texts = {(e.source, e.seq): one for one in found for e in [one.evidence[0].event] if _is_resume(one)}
+    return [(one, keys, _keys(_UNEXPECTED, one)) for one in texts.values() if (keys := _keys(_MISSING, one))]
+
+
+def _is_resume(one: Finding) -> bool:
+    return one.symptom == "checkpoint-resume-failure" and _TARGET.search(one.evidence[0].event.text) is not None
+
+
+def _keys(pattern: re.Pattern[str], one: Finding) -> list[str]:
+    listed = pattern.search(one.evidence[0].event.text)
+    return _KEY.findall(listed[1]) if listed else []
+
+
+def _prefix(short: Sequence[str], long: Sequence[str]) -> str:
+    """What stands before the first of the short names, if it makes most of the long ones short."""
+    names = set(short)
+    before = next((key.removesuffix(short[0]) for key in long if short and key.endswith("." + short[0])), "")
+    matched = sum(key.startswith(before) and key.removeprefix(before) in names for key in long)
+    return before if before and 2 * matched > len(long) else ""
+
+
+def _told(run: Run, rule: Rule, one: Finding, fields: dict[str, str]) -> Finding:
+    event = one.evidence[0].event
+    target = _TARGET.search(event.text)
+    return finding(rule, event, {"target": target[1] if target else "the model", **fields}, places(run).rank_of_pid)
