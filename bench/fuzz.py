@@ -86,6 +86,7 @@ class Tools:
 
     @classmethod
     def load(cls) -> Tools:
+        os.environ["PARAMEDIC_DEBUG"] = "1"  # a detector that breaks is a failure here, and not a line about it
         knowledge = load()
         matcher = compile_prefilter(knowledge)
         seeds = Seeds.of(knowledge)

@@ -276,4 +276,6 @@ def _named(change: Change, failure: Finding) -> bool:
     key = re.split(r"[.:/\s]", change.key)[-1] if change.kind == "config" else change.key.lstrip("-").rsplit("/", 1)[-1]
     if len(key) < 4 or key in _IN_EVERY_MESSAGE or change.kind in ("statement", "pace", "hosts", "world size"):
         return False
+    if key.lower() not in said.lower():
+        return False  # of thousands of keys hardly any is named: no pattern is compiled for the others
     return re.search(rf"(?<![\w-]){re.escape(key)}(?![\w-])", said, re.I) is not None

@@ -319,7 +319,8 @@ def _telling(errors: Sequence[Finding]) -> Sequence[Finding]:
     return [
         f
         for f in errors
-        if f in sure or not ((spoken and f.evidence[0].event.kind == "exit") or (failed and f.consequence == "never"))
+        if f.confidence >= VERDICT_AT
+        or not ((spoken and f.evidence[0].event.kind == "exit") or (failed and f.consequence == "never"))
     ]
 
 

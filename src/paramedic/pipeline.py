@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from paramedic import fix, run_folder
 from paramedic.collect.beside import RAN, is_program, read_beside, with_plan
 from paramedic.detect import SAID_OF_EACH_NODE, detect, detect_facts, detect_in_nodes
+from paramedic.detect.answers import Failed
 from paramedic.errors import ParamedicError
 from paramedic.explain import explain, foresee
 from paramedic.knowledge import Knowledge, load, with_advisories
@@ -74,18 +75,22 @@ def examine(
 ) -> ShownReport:
     if beside is not None:
         run = with_plan(run, beside)
-    found = detect(run, knowledge, prefilter)
+    failed = Failed()
+    found = detect(run, knowledge, prefilter, failed)
     kept, left_out = _chosen(found, knowledge, options)
-    foreseen, aside = _foreseen(beside, knowledge, options)
+    foreseen, aside = _foreseen(beside, knowledge, options, failed)
     report = explain(run, kept, knowledge, options.setting, foreseen)
     report = fix.propose(report, knowledge)
     if beside is not None:
         seen = replace(run, sources=(*run.sources, *beside.sources), skipped=(*run.skipped, *beside.skipped))
         report = replace(report, run=seen, skipped=seen.skipped)
+    report = replace(report, skipped=(*report.skipped, *failed.skipped()))
     return ShownReport.of(replace(report, suppressed=(*report.suppressed, *left_out, *aside)))
 
 
-def _foreseen(beside: Run | None, knowledge: Knowledge, options: Options) -> tuple[list[Finding], Sequence[Suppressed]]:
+def _foreseen(
+    beside: Run | None, knowledge: Knowledge, options: Options, failed: Failed
+) -> tuple[list[Finding], Sequence[Suppressed]]:
     """What `check` would have said of the programs that ran and of the settings beside them."""
     if beside is None:
         return [], ()
@@ -95,7 +100,8 @@ def _foreseen(beside: Run | None, knowledge: Knowledge, options: Options) -> tup
 
     ran = {fact.source for fact in beside.facts if fact.name == RAN}
     programs = {source.id for source in beside.sources if source.kind == "code"} - ran
-    found = [one for one in examine_setup(beside, knowledge, CHECKS) if one.evidence[0].event.source not in programs]
+    all_found = examine_setup(beside, knowledge, CHECKS, failed)
+    found = [one for one in all_found if one.evidence[0].event.source not in programs]
     kept, left_out = _chosen(found, knowledge, options)
     kept, aside = allowed.set_aside(kept, beside, options.allow, options.baseline)
     return kept, (*left_out, *aside)
@@ -106,26 +112,30 @@ def check(run: Run, options: Options = Options()) -> ShownReport:
     from paramedic.detect.checks import CHECKS  # only here: a diagnosis should not wait for them
     from paramedic.detect.setup import examine as examine_setup
 
-    knowledge = with_advisories(load(options.rules))
+    knowledge, failed = with_advisories(load(options.rules)), Failed()
     found = [
-        *examine_setup(run, knowledge, CHECKS),
-        *detect_facts(run, knowledge, load_advisories()),
-        *detect_in_nodes(run, knowledge, left_out=SAID_OF_EACH_NODE),
+        *examine_setup(run, knowledge, CHECKS, failed),
+        *detect_facts(run, knowledge, load_advisories(), failed),
+        *detect_in_nodes(run, knowledge, SAID_OF_EACH_NODE, failed),
     ]
-    return _foretold(run, found, knowledge, options)
+    return _foretold(run, found, knowledge, options, failed)
 
 
 def foretell(run: Run, knowledge: Knowledge, options: Options) -> ShownReport:
     """The same over the network of all nodes."""
-    return _foretold(run, detect_in_nodes(run, knowledge), knowledge, options)
+    failed = Failed()
+    return _foretold(run, detect_in_nodes(run, knowledge, failed=failed), knowledge, options, failed)
 
 
-def _foretold(run: Run, found: Iterable[Finding], knowledge: Knowledge, options: Options) -> ShownReport:
+def _foretold(
+    run: Run, found: Iterable[Finding], knowledge: Knowledge, options: Options, failed: Failed
+) -> ShownReport:
     from paramedic import allowed
 
     kept, left_out = _chosen(found, knowledge, options)
     kept, aside = allowed.set_aside(kept, run, options.allow, options.baseline)
     report = fix.propose(foresee(run, kept, knowledge, options.setting), knowledge)
+    report = replace(report, skipped=(*report.skipped, *failed.skipped()))
     return ShownReport.of(replace(report, suppressed=(*report.suppressed, *left_out, *aside)))
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import os
 import re
 import secrets
@@ -329,8 +330,10 @@ _RANGES = {
     "rank": (0, MAX_WORLD_SIZE), "local_rank": (0, MAX_WORLD_SIZE), "attempt": (0, 1 << 31), "line": (1, 1 << 53),
     "first_line": (0, 1 << 53), "seq": (0, 1 << 53), "lines": (0, 1 << 53), "bytes": (0, 1 << 53),
     "pid": (-(1 << 53), 1 << 53),  # below zero: a stand-in where nobody has said it
-    "exitcode": (-(1 << 31), 1 << 31), "utc_ns": (-(1 << 63), (1 << 63) - 1), "uncertainty_ns": (0, 1 << 62),
+    "again": (0, 1 << 31), "exitcode": (-(1 << 31), 1 << 31),
+    "utc_ns": (-(1 << 63), (1 << 63) - 1), "uncertainty_ns": (0, 1 << 62),
 }  # fmt: skip
+_LARGEST = 1 << 63
 _OPTIONAL = {"rank", "line", "utc_ns", "host", "sha256"}
 _TEXT_LISTS = {"frames", "own", "native", "code", "before", "after", "types"}
 _TEXTS = {"host", "traceback", "thread", "waits", "state", "process", "wchan"}
@@ -346,7 +349,7 @@ def _checked(kind: Callable[..., object], item: Any) -> dict[str, Any]:
         elif key == "fields":
             right = _are_fields(value)
         elif key == "value":
-            right = value is None or isinstance(value, str | int | float)
+            right = _is_plain(value)
         else:
             right = isinstance(value, str)
         if not right and not (value is None and key in _OPTIONAL):
@@ -393,7 +396,14 @@ def _is_field(key: str, value: Any) -> bool:
         return isinstance(value, list) and all(_whole_number(number, *_RANGES["seq"]) for number in value)
     if key in _RANGES:
         return _whole_number(value, *_RANGES[key])
-    return isinstance(value, str) if key in _TEXTS else value is None or isinstance(value, str | int | float)
+    return isinstance(value, str) if key in _TEXTS else _is_plain(value)
+
+
+def _is_plain(value: Any) -> bool:
+    """A text, or a number that can be counted with."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is None or isinstance(value, str) or (isinstance(value, int) and abs(value) <= _LARGEST)
 
 
 # -- what a bundle adds --------------------------------------------------------------------------------------------

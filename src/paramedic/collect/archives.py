@@ -24,6 +24,8 @@ MAX_SKIPPED = 200
 """So many things that were not read are named for each folder and archive; the others are counted."""
 _MAX_ZIP_LIST = 64 << 20
 _MAX_NAME = 500
+_MAX_BASE = 255
+"""No file system has longer names of files; the patterns for names are made for such."""
 _CHUNK = 1 << 16
 _HEAD = 512
 _MAX_SUFFIX = 40
@@ -118,6 +120,9 @@ class Chosen:
     def wants(self, name: str, head: Callable[[], bytes] = bytes) -> bool:
         """By its name; else, where the head can be looked at, by what it is."""
         base = name.replace("\\", "/").rsplit("/", 1)[-1]
+        if len(base) > _MAX_BASE:
+            self._passed_over[f"longer than {_MAX_BASE} characters"] += 1
+            return False
         if not self.wanted(base) and not (base.lower().endswith(_MAY_BE_DUMP) and _may_be_dump(head())):
             suffix = PurePosixPath(base).suffix.lower()[:_MAX_SUFFIX]
             if suffix == ".py" and self.folder:

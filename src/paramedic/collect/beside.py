@@ -19,7 +19,9 @@ RAN = "ran"
 _MOST_FILES = 2_000
 _MOST_LOOKED_AT = 20_000
 _CONFIGS = (".json", ".yaml", ".yml", ".toml", ".sh", ".slurm", ".sbatch")
-_IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+(\.*[\w.]*)[ \t]+import[ \t]+\(?([\w, \t]*)|import[ \t]+([\w., \t]+))", re.M)
+_IMPORT = re.compile(
+    r"^[ \t]*+(?:from[ \t]++([\w.]++)[ \t]++import[ \t]++\(?([\w, \t]*+)|import[ \t]++([\w., \t]++))", re.M
+)
 
 
 def is_program(path: str) -> bool:

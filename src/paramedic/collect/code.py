@@ -52,7 +52,7 @@ _NAMED = frozenset(
     )
 )
 _RANK = re.compile(
-    r"(?i)(?:^|[._])(?:\w*_)?rank(?:_id)?$|is_(?:main|master|chief|primary|first|leader|root|rank)\w*"
+    r"(?i)(?:^|[._])rank(?:_id)?$|is_(?:main|master|chief|primary|first|leader|root|rank)"
     r"|is_(?:global|local|world)_(?:process_)?zero|is_local_main_process|process_index$|(?:main|master)_process$|should_save|get_rank$|is_world_process_zero|is_global_zero"
 )
 _RANK_TAKEN = re.compile(

@@ -26,6 +26,7 @@ MOST_BYTES = 256 << 20
 HEAD = 2048
 _PIECE = 1 << 20
 _MOST_RANKS_IN_FILE = 4096
+_MOST_GROUPS = 4_096  # of one rank: the recorder keeps 2,000 calls unless told otherwise
 _MAX_TEXT = 200
 _MAX_SITE = 500
 _OWN_FRAMES = 2
@@ -114,7 +115,10 @@ def _add(log: LogRead, dump: Any, alone: bool) -> None:
     for _, desc, members in config.values():
         if desc == "default_pg" and members:
             log.facts.append(Fact("world_size", max(members) + 1, source.id, rank=rank))
-    for fields in _groups(columns(entries), config, _status(dump.get("pg_status"))):
+    for number, fields in enumerate(_groups(columns(entries), config, _status(dump.get("pg_status")))):
+        if number == _MOST_GROUPS:
+            log.skipped.append(Skipped(source.id, f"more than {_MOST_GROUPS:,} process groups: the rest was not read"))
+            break
         text = _told(fields)
         log.events.append(
             Event(source.id, len(log.events) + 1, "trace", text, rank=rank, host=source.host, fields=fields)

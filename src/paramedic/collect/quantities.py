@@ -55,10 +55,11 @@ _STATE = re.compile(
     r"^(?:checksum|fingerprint))(?: to| is)?$"
 )
 _HASH = re.compile(
-    r"(?P<name>[a-z_ ]{0,40}(?:checksum|hash|md5|sha1|sha256|crc32|crc|digest|fingerprint|signature|xor))\W{1,4}(?:0x)?"
+    r"(?P<kind>checksum|hash|md5|sha1|sha256|crc32|crc|digest|fingerprint|signature|xor)\W{1,4}(?:0x)?"
     r"(?P<value>(?=[0-9]{0,63}[a-f])[0-9a-f]{6,64})\b",
     re.I,
 )
+_OF_HASH = re.compile(r"[a-z_ ]{0,40}+\Z", re.I)
 _MEMORY = re.compile(
     r"(?:^| )((?:(?:max|peak|gpu|cuda|host|cpu|device|allocated|reserved|resident|used|current) ){0,3}"
     r"(?:(?:mem(?:ory)?|vram|ram|cpumem|gpumem|hostmem|nvidia smi)"
@@ -268,8 +269,12 @@ _KIND_OF_HASH = re.compile(r"\b(?:md5|sha1|sha256|crc32|crc)$")
 
 
 def hashes_in(text: str) -> Iterator[tuple[str, float]]:
+    """The words before it are looked for where a hash stands, and not at every place of a line."""
+    end = 0
     for found in _HASH.finditer(text):
-        words = " ".join(found["name"].lower().replace("_", " ").split())
+        before = _OF_HASH.search(text[max(end, found.start() - 40) : found.start()])
+        end = found.end()
+        words = " ".join(f"{before[0] if before else ''}{found['kind']}".lower().replace("_", " ").split())
         if _BATCH_SUM.search(_KIND_OF_HASH.sub("hash", words)):
             yield "batch_sum", float(int(found["value"][:12], 16))
         elif (state := _STATE.search(_KIND_OF_HASH.sub("hash", words))) and not _OWN.search(words):

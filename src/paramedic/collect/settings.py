@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 
 from paramedic.collect.archives import is_log
 from paramedic.collect.clocks import find_stamp
+from paramedic.collect.formats.toml import refuse_deep_keys
 from paramedic.collect.inputs import open_inputs
 from paramedic.collect.layouts import Prefixes, plain
 from paramedic.model import Run, Skipped
@@ -64,7 +65,10 @@ class Settings:
     skipped: list[Skipped] = field(default_factory=list)
 
     def add(self, kind: str, key: str, value: object, source: str, line: int | None = None) -> None:
-        key, text = redact(" ".join(key.split()))[:200], _shown(key, value)
+        key = " ".join(key.split())
+        if len(self.stated) >= MOST_FACTS and (kind, key) not in self.stated:
+            return  # before anything is looked through for secrets: that is what takes time
+        key, text = redact(key)[:200], _shown(key, value)
         known = self.stated.get((kind, key))
         if known is None:
             if key and len(self.stated) < MOST_FACTS:
@@ -156,7 +160,7 @@ def _read_code(found: Settings, name: str, source: str, text: str) -> None:
 
 
 def _read_config(found: Settings, name: str, source: str, text: str) -> None:
-    parse = json.loads if name.endswith(".json") else tomllib.loads if name.endswith(".toml") else _yaml
+    parse = json.loads if name.endswith(".json") else _toml if name.endswith(".toml") else _yaml
     try:
         value = parse(text)
     except (ValueError, RecursionError, OverflowError) as error:
@@ -169,6 +173,11 @@ def _read_config(found: Settings, name: str, source: str, text: str) -> None:
         return
     for key, leaf in leaves(value):
         found.add("config", f"{name.rsplit('/', 1)[-1]}: {key}", leaf, source)
+
+
+def _toml(text: str) -> Any:
+    refuse_deep_keys(text)
+    return tomllib.loads(text)
 
 
 def _yaml(text: str) -> Any:

@@ -28,6 +28,9 @@ _READ_A_COMMAND = ("check", "diagnose", "net", "replay")
 """Where an option may stand between their own words and `-- COMMAND`, which argparse does not allow."""
 
 
+_LONGEST_WORD = 400
+
+
 class Verb(Protocol):
     __doc__: str | None
 
@@ -65,8 +68,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _fail(why: str) -> int:
-    say(f"paramedic: {' '.join(_printable(why).split())}")
+    say(f"paramedic: {' '.join(map(_clipped, _printable(why).split()))}")
     return 2
+
+
+def _clipped(word: str) -> str:
+    """An error quotes what was given, which may be a number of thousands of digits."""
+    return word if len(word) <= _LONGEST_WORD else f"{word[:_LONGEST_WORD]}…"
 
 
 def _parsed(arguments: list[str]) -> argparse.Namespace:

@@ -51,6 +51,7 @@ from paramedic.detect import (
     versions,
     watched,
 )
+from paramedic.detect.answers import Failed, answer
 from paramedic.detect.nodes import alike
 from paramedic.detect.topology import nodes
 from paramedic.detect.where import within_one_host
@@ -359,42 +360,47 @@ SAID_OF_EACH_NODE = frozenset(
 DETECTORS = EVENT_DETECTORS | RUN_DETECTORS | NODE_DETECTORS | FACT_DETECTORS
 
 
-def detect(run: Run, knowledge: Knowledge, prefilter: Prefilter) -> list[Finding]:
+def detect(run: Run, knowledge: Knowledge, prefilter: Prefilter, failed: Failed | None = None) -> list[Finding]:
+    """Where `failed` is given, a detector that breaks is noted there, and all others are asked nevertheless."""
     rules = knowledge.rules.values()
     by_detector = {rule.detector: rule for rule in rules if rule.detector}
     found = match.match(run, [rule for rule in rules if rule.match], prefilter)
     for name, detector in EVENT_DETECTORS.items():
         if name in by_detector:
-            found += detector(run, by_detector[name], tuple(found))
+            found += answer(by_detector[name], failed, detector, run, by_detector[name], tuple(found))
     found = match.most_specific(found)
     for name, detector in RUN_DETECTORS.items():
         if name in by_detector:
-            found += [one for one in detector(run, by_detector[name], tuple(found)) if one.evidence]
+            found += answer(by_detector[name], failed, detector, run, by_detector[name], tuple(found))
     # Where the logs tell of another kind of failure, what is wrong with the network is only worth a warning.
     other = any(one.severity == "error" and one.stage != "communication" for one in found)
-    of_nodes = detect_in_nodes(run, knowledge)
+    of_nodes = detect_in_nodes(run, knowledge, failed=failed)
     return within_one_host(run, found) + [
         replace(one, severity="warning") if other and one.severity == "error" else one for one in of_nodes
     ]
 
 
-def detect_in_nodes(run: Run, knowledge: Knowledge, left_out: Collection[str] = ()) -> list[Finding]:
+def detect_in_nodes(
+    run: Run, knowledge: Knowledge, left_out: Collection[str] = (), failed: Failed | None = None
+) -> list[Finding]:
     """What the nodes' network facts alone show."""
     by_detector = {rule.detector: rule for rule in knowledge.rules.values() if rule.detector}
     found: list[Finding] = []
     for name, detector in NODE_DETECTORS.items() if nodes(run) else ():
         if name in by_detector and name not in left_out:
-            found += detector(run, by_detector[name], tuple(found))
+            found += answer(by_detector[name], failed, detector, run, by_detector[name], tuple(found))
     return found
 
 
-def detect_facts(run: Run, knowledge: Knowledge, known_bugs: Sequence[Advisory] = ()) -> list[Finding]:
+def detect_facts(
+    run: Run, knowledge: Knowledge, known_bugs: Sequence[Advisory] = (), failed: Failed | None = None
+) -> list[Finding]:
     """Before the launch: what the facts say, once for all nodes that are alike in it."""
     by_detector = {rule.detector: rule for rule in knowledge.rules.values() if rule.detector}
     found = [
         one
         for name, detector in FACT_DETECTORS.items()
         if name in by_detector
-        for one in detector(run, by_detector[name], ())
+        for one in answer(by_detector[name], failed, detector, run, by_detector[name], ())
     ]
     return list(alike([*found, *advisories.known(run, known_bugs)]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,6 +9,8 @@ from functools import cached_property
 from math import prod
 from typing import Any, NamedTuple
 
+from paramedic.detect.once import once
+from paramedic.detect.stated import stated
 from paramedic.model import Event, Run
 
 _NATURAL = re.compile(r"[0-9]{1,15}")
@@ -144,6 +145,7 @@ class Group:
         return f"group {self.name}" + (f" ({self.desc})" if self.desc not in ("", "undefined") else "")
 
 
+@once
 def groups(run: Run) -> list[Group]:
     """Every process group that somebody recorded; of one name there may be several, with other members."""
     facts = stated_groups(run)
@@ -169,7 +171,7 @@ def stated_groups(run: Run) -> dict[str, list[tuple[int, ...]]]:
         said = fact.value if fact.name == "group" else None
         if isinstance(said, str):
             try:
-                said = json.loads(said)
+                said = stated(said)
             except (ValueError, RecursionError):
                 continue
         if isinstance(said, dict) and isinstance(ranks := said.get("ranks"), list | tuple):

@@ -123,25 +123,40 @@ def requirement_twice(setup: Setup) -> Iterator[Hit]:
         seen[key] = fact
 
 
-def docker_runs(setup: Setup, pattern: str) -> Iterator[tuple[Part, Fact]]:
+_COMMAND = re.compile(r"[^&;|]++[&;|]?")
+_PIP = re.compile(r"pip3?\b")
+_INSTALL = re.compile(r"\binstall\b")
+_COMPILED = re.compile(r"[ \t](flash[-_]attn|apex|transformer[-_]engine|horovod)\b")
+_TORCH = re.compile(r"[ \t][\"']?(torch)(?:[=<>~!\"' \t]|$)")
+
+
+def docker_installs(setup: Setup, wanted: re.Pattern[str]) -> Iterator[tuple[Part, Fact, str]]:
     for part in setup.of("dockerfile"):
         for key, fact in part.facts.items():
-            if key.startswith("run[") and isinstance(fact.value, str) and re.search(pattern, fact.value):
-                yield part, fact
+            if key.startswith("run[") and isinstance(fact.value, str) and (name := pip_installs(fact.value, wanted)):
+                yield part, fact, name
+
+
+def pip_installs(commands: str, wanted: re.Pattern[str]) -> str:
+    """The last that the first such `pip install` names. Word after word: one pattern with gaps takes cubic time."""
+    for command in _COMMAND.finditer(commands):
+        pip = _PIP.search(command[0])
+        install = _INSTALL.search(command[0], pip.end()) if pip else None
+        names = [found[1] for found in wanted.finditer(command[0], install.end())] if install else []
+        if names:
+            return str(names[-1])
+    return ""
 
 
 def docker_without_compiler(setup: Setup) -> Iterator[Hit]:
-    needs = r"pip3?\b[^&;|]*\binstall\b[^&;|]*[ \t](flash[-_]attn|apex|transformer[-_]engine|horovod)\b"
-    for part, fact in docker_runs(setup, needs):
+    for part, fact, name in docker_installs(setup, _COMPILED):
         image = _last_image(part)
         if image is not None and re.search(r"nvidia/cuda:\S*-(?:runtime|base)\b", str(image.value)):
-            name = re.search(needs, str(fact.value))
-            yield Hit((fact, image), {"name": name[1] if name else "", "image": image.value})
+            yield Hit((fact, image), {"name": name, "image": image.value})
 
 
 def docker_replaces_torch(setup: Setup) -> Iterator[Hit]:
-    installs = r"pip3?\b[^&;|]*\binstall\b[^&;|]*[ \t][\"']?torch(?:[=<>~!\"' \t]|$)"
-    for part, fact in docker_runs(setup, installs):
+    for part, fact, _ in docker_installs(setup, _TORCH):
         image = _last_image(part)
         if image is not None and "nvcr.io/nvidia/pytorch" in str(image.value):
             yield Hit((fact, image), {"image": image.value})

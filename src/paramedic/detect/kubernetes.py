@@ -36,8 +36,8 @@ def small_shared_memory(setup: Setup) -> Iterator[Hit]:
                 continue
             mounts = [
                 f.value
-                for k, f in part.facts.items()
-                if k.startswith(f"{container}.volumeMounts[") and k.endswith(".mountPath")
+                for k, f in part.below(container).items()
+                if k.startswith("volumeMounts[") and k.endswith(".mountPath")
             ]
             if not any(isinstance(path, str) and path.rstrip("/") == "/dev/shm" for path in mounts):
                 yield Hit(part.quoted(gpus[0]), {"gpus": gpus[1]})

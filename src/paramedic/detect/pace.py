@@ -51,6 +51,10 @@ class Pace:
     total: float
     parts: Mapping[str, float]
 
+    def part(self, name: str) -> float:
+        """Nothing, of what its agent did not tell of."""
+        return self.parts.get(name, 0.0)
+
     @property
     def own(self) -> float:
         return sum(value for part, value in self.parts.items() if part not in _WAITS)
@@ -82,7 +86,7 @@ def slow_rank(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
     others = [one for one in all_paces if one not in slow]
     part, excess = max(
         (
-            (part, median([one.parts[part] for one in slow]) - median([one.parts[part] for one in others]))
+            (part, median([one.part(part) for one in slow]) - median([one.part(part) for one in others]))
             for part in _WORDS
         ),
         key=lambda item: item[1],
@@ -250,7 +254,7 @@ def _mostly(
     if len(windows) < 2 or is_suspected(run) or any(one.symptom == rule.symptom for one in found):
         return
     over = [
-        [one for one in window if one.parts.get(part, 0.0) >= max(share * one.total, _AT_LEAST_MS)]
+        [one for one in window if one.total > 0 and one.part(part) >= max(share * one.total, _AT_LEAST_MS)]
         for window in windows
     ]
     if not all(len(these) >= (len(window) if everybody else 1) for these, window in zip(over, windows, strict=True)):

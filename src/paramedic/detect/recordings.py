@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any
 
 from paramedic.detect.match import on_events
 from paramedic.detect.once import once
+from paramedic.detect.stated import stated
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 
@@ -35,7 +35,7 @@ def recorded(run: Run) -> dict[int, _Rank]:
     found: dict[int, _Rank] = {}
     for event in events:
         try:
-            said = json.loads(event.fields.get("said", ""))
+            said = stated(event.fields.get("said", ""))
         except (ValueError, TypeError, RecursionError):
             continue
         if isinstance(said, dict) and event.attempt == last and event.rank is not None:

@@ -132,7 +132,7 @@ def memory_grows(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
 def _growth(points: Sequence[Any], column: int) -> tuple[float, int, float] | None:
     """Bytes a step, bytes now, and by what share it rose, where each third lies clearly above the one before it."""
     rows = [p for p in points if isinstance(p, list) and len(p) > column and all(isinstance(v, int) for v in p)]
-    rows = [row for before, row in pairwise([[-1], *rows]) if row[0] > before[0]]  # once for each step
+    rows = _rising(rows)
     if len(rows) < _POINTS and (grown := _straight(rows, column)) is not None:
         return grown
     rows = rows[len(rows) // 4 :]  # the first steps allocate what is then kept
@@ -150,6 +150,15 @@ def _growth(points: Sequence[Any], column: int) -> tuple[float, int, float] | No
         return None
     slope = (rows[-1][column] - rows[0][column]) / (rows[-1][0] - rows[0][0])
     return (slope, rows[-1][column], rise) if slope > 0 else None
+
+
+def _rising(rows: Sequence[Any]) -> list[Any]:
+    """Once for each step: none is at or before the step of one that is kept."""
+    kept: list[Any] = []
+    for row in rows:
+        if row[0] > (kept[-1][0] if kept else -1):
+            kept.append(row)
+    return kept
 
 
 def _straight(rows: Sequence[Any], column: int) -> tuple[float, int, float] | None:

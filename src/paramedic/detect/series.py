@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -71,14 +71,29 @@ class Series:
 
 def every(run: Run, *names: str) -> list[Series]:
     """All series of the last attempt whose name is one of these or begins with one of them and a blank."""
-    found = [e for e in _metrics(run) if _is(str(e.fields.get("name", "")), names)]
+    known, by_word = _metrics(run)
+    places = {place for name in names for place in by_word.get(_word(name), ()) if _is(_name(known[place]), names)}
+    found = [known[place] for place in sorted(places)]
     last = max((e.attempt for e in found), default=0)
     return [_series(e) for e in found if e.attempt == last]
 
 
 @once
-def _metrics(run: Run) -> list[Event]:
-    return [event for event in run.events if event.kind == "metric"]
+def _metrics(run: Run) -> tuple[list[Event], dict[str, list[int]]]:
+    """All of them, and the places of those whose names begin with a word: hundreds of questions are asked of them."""
+    known = [event for event in run.events if event.kind == "metric"]
+    by_word: dict[str, list[int]] = defaultdict(list)
+    for place, event in enumerate(known):
+        by_word[_word(_name(event))].append(place)
+    return known, dict(by_word)
+
+
+def _name(event: Event) -> str:
+    return str(event.fields.get("name", ""))
+
+
+def _word(name: str) -> str:
+    return name.partition(" ")[0]
 
 
 def by_rank(found: Iterable[Series]) -> dict[int, Series]:

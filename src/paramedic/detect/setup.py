@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Any
 
+from paramedic.detect.answers import Failed, answer
 from paramedic.detect.flow import Flow, flows
 from paramedic.detect.program import Module, Program
 from paramedic.garbage import no_collections
@@ -55,8 +57,15 @@ class Part:
         return key not in self.facts and UNKNOWN not in self.facts and f"{parent}{UNKNOWN}" not in self.facts
 
     def below(self, key: str) -> dict[str, Fact]:
-        """Its settings by what follows the key."""
-        return {name[len(key) + 1 :]: fact for name, fact in self.facts.items() if name.startswith(f"{key}.")}
+        """Its settings by what follows the key, in the order of the file."""
+        start, end = (bisect_left(self._sorted, (f"{key}{mark}",)) for mark in "./")  # "/" is what comes after "."
+        there = sorted((place, name) for name, place in self._sorted[start:end])
+        return {name[len(key) + 1 :]: self.facts[name] for _, name in there}
+
+    @cached_property
+    def _sorted(self) -> list[tuple[str, int]]:
+        """All keys with their places: what begins alike stands together, and need not be looked for everywhere."""
+        return sorted((name, place) for place, name in enumerate(self.facts))
 
     def quoted(self, *keys: str) -> tuple[Fact, ...]:
         return tuple(self.facts[key] for key in keys if key in self.facts)
@@ -183,22 +192,26 @@ def _script(source: str, events: list[Event]) -> Script:
 Check = Callable[[Setup], Iterable[Hit]]
 
 
-def examine(run: Run, knowledge: Knowledge, checks: Mapping[str, Check]) -> list[Finding]:
-    """Every finding, by file and line."""
+def examine(run: Run, knowledge: Knowledge, checks: Mapping[str, Check], failed: Failed | None = None) -> list[Finding]:
+    """Every finding, by file and line. Where `failed` is given, a rule that breaks is noted there."""
     with no_collections():  # trees and values by the ten thousand stay until the last rule has been asked
-        found = sorted(_examined(Setup(run), knowledge, checks), key=_place)
+        found = sorted(_examined(Setup(run), knowledge, checks, failed), key=_place)
         forget()
         return found
 
 
-def _examined(setup: Setup, knowledge: Knowledge, checks: Mapping[str, Check]) -> list[Finding]:
+def _examined(setup: Setup, knowledge: Knowledge, checks: Mapping[str, Check], failed: Failed | None) -> list[Finding]:
     found: list[Finding] = []
     for rule in knowledge.rules.values():
-        if rule.when:
-            found += (_finding(rule, hit) for hit in _declared(rule, setup))
-        elif rule.detector in checks:
-            found += (_hedged(_finding(rule, hit), hit, setup) for hit in checks[rule.detector](setup))
+        if rule.when or rule.detector in checks:
+            found += answer(rule, failed, _asked, rule, setup, checks)
     return found
+
+
+def _asked(rule: Rule, setup: Setup, checks: Mapping[str, Check]) -> Iterator[Finding]:
+    if rule.when:
+        return (_finding(rule, hit) for hit in _declared(rule, setup))
+    return (_hedged(_finding(rule, hit), hit, setup) for hit in checks[rule.detector or ""](setup))
 
 
 def _place(finding: Finding) -> tuple[str, int, str]:

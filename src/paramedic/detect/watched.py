@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -14,6 +13,7 @@ from paramedic.detect.hang import listed
 from paramedic.detect.match import on_events, own_frame
 from paramedic.detect.once import once
 from paramedic.detect.recorded import saving_is_a_hang
+from paramedic.detect.stated import stated
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 
@@ -42,7 +42,7 @@ def said_by(event: Event) -> Mapping[str, Any]:
 @lru_cache(maxsize=8192)
 def _parsed(text: str) -> Mapping[str, Any]:
     try:
-        said = json.loads(text)
+        said = stated(text)
     except (ValueError, RecursionError):  # a recording is a stranger's file
         return {}
     return said if isinstance(said, dict) else {}

@@ -92,6 +92,14 @@ class Lines:
         return self._starts[line - 1]
 
 
+def bounded(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+    """All of them; raises Broken where they are more than any file that people write has."""
+    parsed = Parsed()
+    for entry in entries:
+        parsed.add(entry)
+    return tuple(parsed.entries)
+
+
 def duplicates(entries: Iterable[Entry]) -> list[Entry]:
     """The later ones of equal keys."""
     seen: set[str] = set()

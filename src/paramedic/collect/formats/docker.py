@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from paramedic.collect.formats import Entry, Lines, Section
+from paramedic.collect.formats import Entry, Lines, Section, bounded
 
 _INSTRUCTION = re.compile(r"^[ \t]*([A-Za-z]+)[ \t]+((?:[^\n\\]|\\(?:\r?\n(?:[ \t]*#[^\n]*\n)*|.))*)", re.M)
 _KNOWN = re.compile(
     "FROM|RUN|CMD|LABEL|EXPOSE|ENV|ADD|COPY|ENTRYPOINT|VOLUME|USER|WORKDIR|ARG|ONBUILD|STOPSIGNAL|HEALTHCHECK|SHELL"
 )
-_PAIR = re.compile(r"([A-Za-z_]\w*)=(\"[^\"\n]*\"|'[^'\n]*'|\S*)")
+_PAIR = re.compile(r"(?<!\w)\d*+([A-Za-z_]\w*+)=(\"[^\"\n]*\"|'[^'\n]*'|\S*)")
 
 
 def section(text: str) -> Section:
-    return Section("dockerfile", tuple(_entries(text)))
+    return Section("dockerfile", bounded(_entries(text)))
 
 
 def _entries(text: str) -> Iterator[Entry]:
@@ -45,5 +45,9 @@ def _variables(found: re.Match[str], lines: Lines) -> Iterator[Entry]:
     for pair in pairs:
         span = (base + pair.start(2), base + pair.end(2))
         yield Entry(
-            f"env.{pair[1]}", pair[2].strip("\"'"), lines.of(base + pair.start()), *span, (base + pair.start(), span[1])
+            f"env.{pair[1]}",
+            pair[2].strip("\"'"),
+            lines.of(base + pair.start(1)),
+            *span,
+            (base + pair.start(1), span[1]),
         )

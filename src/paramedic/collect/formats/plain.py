@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from packaging.utils import canonicalize_name
 
-from paramedic.collect.formats import Entry, Lines, Section
+from paramedic.collect.formats import Entry, Lines, Section, bounded
 
-_LINE = re.compile(r"^[ \t]*([^\s#][^\n]*?)[ \t\r]*$", re.M)
+_LINE = re.compile(r"^[ \t]*+([^\s#](?:[ \t\r]*+[^ \t\r\n])*+)", re.M)
 _SLOTS = re.compile(r"\b(?:slots|max[-_]slots)[ \t]*=[ \t]*(\d{1,9})\b")
 _REQUIREMENT = re.compile(r"([A-Za-z0-9][\w.-]*)[ \t]*(?:\[[^\]\n]*\])?[ \t]*([^;#\n]*)")
 _INSTALL = re.compile(
@@ -26,7 +26,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9][\w.-]*(?:\[[\w,.-]*\])?(?:[=<>~!]=?[^$/@:]*)?"
 
 def hosts(text: str) -> Section:
     """The value of a host is its number of slots; None where the line is none that launchers read."""
-    return Section("hostfile", tuple(_hosts(text)))
+    return Section("hostfile", bounded(_hosts(text)))
 
 
 def _hosts(text: str) -> Iterator[Entry]:
@@ -39,7 +39,7 @@ def _hosts(text: str) -> Iterator[Entry]:
 
 def requirements(text: str) -> Section:
     """The value of a package is its constraint as written; an option of pip begins with a hyphen."""
-    return Section("requirements", tuple(_requirements(text)))
+    return Section("requirements", bounded(_requirements(text)))
 
 
 def _requirements(text: str) -> Iterator[Entry]:

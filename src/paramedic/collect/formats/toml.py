@@ -9,14 +9,19 @@ from typing import Any
 
 from paramedic.collect.formats import DEEPEST, Broken, Entry, Lines, Parsed
 
-_TABLE = re.compile(r"^[ \t]*\[(\[?)[ \t]*([^\[\]\n]+?)[ \t]*\]\]?[ \t]*(?:#[^\n]*)?$", re.M)
+_TABLE = re.compile(r"^[ \t]*+\[(\[?)([^\[\]\n]++)\]\]?[ \t]*+(?:#[^\n]*)?$", re.M)
 _KEY = re.compile(
     r"^[ \t]*((?:[\w-]+|\"[^\"\n]*\"|'[^'\n]*')(?:[ \t]*\.[ \t]*(?:[\w-]+|\"[^\"\n]*\"))*)[ \t]*=[ \t]*", re.M
 )
-_VALUE = re.compile(r"\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*'|\[[^\[\]]*\]|[^\s#,\[{\"'][^\n#]*?(?=[ \t]*(?:#|\r?$))", re.M)
+_VALUE = re.compile(r"\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*'|\[[^\[\]]*\]|[^\s#,\[{\"'](?:[ \t\r]*+[^ \t\r\n#])*+", re.M)
+_TEXT_OR_COMMENT = re.compile(
+    r"#[^\n]*|\"\"\"(?:[^\\]|\\.)*?(?:\"\"\"|\Z)|\'\'\'.*?(?:\'\'\'|\Z)|\"(?:[^\"\\\n]|\\.)*+\"|'[^'\n]*'", re.S
+)
+_NO_KEY = re.compile(r"[^\w \t.-]++")
 
 
 def parse(text: str) -> Parsed:
+    refuse_deep_keys(text)
     try:
         document = tomllib.loads(text.replace("\r\n", "\n"))
     except tomllib.TOMLDecodeError as error:
@@ -29,6 +34,18 @@ def parse(text: str) -> Parsed:
     for key, value in _leaves(document, "", 0):
         parsed.add(Entry(key, value, *places.get(key, (1, 0, 0, (0, 0)))))
     return parsed
+
+
+def refuse_deep_keys(text: str) -> None:
+    """Before it is parsed: tomllib keeps every beginning of a key `a.a.a…`, which is gigabytes for a few kilobytes."""
+    for number, piece in enumerate(_TEXT_OR_COMMENT.sub(_stand_in, text).split("\n"), 1):
+        if piece.count(".") > DEEPEST and any(part.count(".") > DEEPEST for part in _NO_KEY.split(piece)):
+            raise Broken(f"nested deeper than {DEEPEST}", number)
+
+
+def _stand_in(found: re.Match[str]) -> str:
+    """A quoted name is one part of a key; lines keep their numbers."""
+    return ("" if found[0].startswith("#") else "x") + "\n" * found[0].count("\n")
 
 
 def _leaves(table: Mapping[str, Any], path: str, depth: int) -> Iterator[tuple[str, Any]]:

@@ -1,0 +1,402 @@
+"""Inputs that an attacker made: small, and yet slow, large in memory, or fatal to one detector."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paramedic import detect, differences, explain, pipeline, run_folder, survived
+from paramedic.collect import archives, flight, quantities, settings
+from paramedic.collect.archives import Chosen
+from paramedic.collect.formats import MOST_ENTRIES, Broken, docker, plain, toml
+from paramedic.commands import main
+from paramedic.detect import calls, configs, pace, sentinels, series
+from paramedic.detect.answers import answer
+from paramedic.detect.setup import Part
+from paramedic.detect.stated import stated
+from paramedic.knowledge import Knowledge, Rule
+from paramedic.model import Event, Evidence, Fact, Finding, Run, Source
+from paramedic.pipeline import Options, examine, read
+from paramedic.prefilter import Prefilter
+
+OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+
+
+# -- patterns ------------------------------------------------------------------------------------------------------
+
+LONG = 400_000
+"""What takes the square of it takes an hour."""
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        "from paramedic.detect import configs; configs.pip_installs('pip install ' * 30_000, configs._COMPILED)",
+        "from paramedic.detect import configs; configs.pip_installs('pip install ' * 30_000, configs._TORCH)",
+        "from paramedic.detect import code_averages; code_averages._SHRINKS.search('h' * LONG)",
+        "from paramedic.collect import code; code._RANK.search('_' * LONG)",
+        "from paramedic.collect import beside; list(beside._modules('from ' + '.' * LONG))",
+        "from paramedic.collect import beside; list(beside._modules('from' + ' ' * LONG))",
+        "from paramedic.collect.formats import docker; docker.section('ENV ' + 'a' * LONG)",
+        "from paramedic.collect.formats import docker; docker.section('ENV ' + 'a1' * LONG)",
+        "from paramedic.collect.formats import plain; plain.requirements('a' + ' ' * LONG + 'b')",
+        "from paramedic.collect.formats import toml; toml.parse('a = \"\"\"\\n[' + ' ' * LONG + 'x\\n\"\"\"')",
+        "from paramedic.collect.formats import toml; toml.parse('a = \"\"\"\\nb = 1' + ' ' * LONG + 'x\\n\"\"\"')",
+        'from paramedic.collect.formats import toml; toml.refuse_deep_keys(\'"""\' + \'\\\\"""\' * LONG)',
+    ],
+)
+def test_a_pattern_takes_time_in_proportion_to_its_text(work: str) -> None:
+    code = f"LONG = {LONG}; {work}"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120, capture_output=True)
+
+
+@pytest.mark.parametrize(
+    ("commands", "name"),
+    [
+        ("pip install apex flash-attn", "flash-attn"),
+        ("apt-get update && pip3 install -U horovod==0.28", "horovod"),
+        ("pip download x; install apex", ""),
+        ("pip install torch; pip install apex", "apex"),
+        ("pip install x & apex", ""),
+    ],
+)
+def test_what_a_docker_image_installs(commands: str, name: str) -> None:
+    assert configs.pip_installs(commands, configs._COMPILED) == name
+
+
+def test_torch_is_replaced_by_its_own_name_alone() -> None:
+    said = ("pip install torch", "pip install 'torch>=2'", "pip install torchvision", "pip uninstall x | torch")
+    assert [bool(configs.pip_installs(one, configs._TORCH)) for one in said] == [True, True, False, False]
+
+
+def test_a_hash_is_found_first_and_its_name_before_it() -> None:
+    _, (_, _, _, named) = re._parser.parse(quantities._HASH.pattern)[0]  # type: ignore[attr-defined]
+    assert "REPEAT" not in str(named[0][0])  # or it would be tried at every place
+    (found,) = quantities.hashes_in("rank 3: model weights_hash: 0xab12cd34")
+    assert found[0] == "state model weights hash"
+    (found,) = quantities.hashes_in(f"{'very ' * 20}tokenizer md5=ab12cd34ef")
+    assert found[0] == "hash " + " ".join(("very " * 20 + "tokenizer ")[-40:].split()) + " md5"
+
+
+def test_variables_of_an_image_stand_where_they_did() -> None:
+    entries = {entry.key: entry for entry in docker.section("FROM x\nENV A_1=2 1B='x y'\n").entries}
+    assert (entries["env.A_1"].value, entries["env.B"].value) == ("2", "x y")
+    assert entries["env.A_1"].whole == (11, 16)
+
+
+def test_a_requirement_ends_before_the_blanks_behind_it() -> None:
+    (entry,) = plain.requirements("  torch == 2.1 \t\r\n# no\n").entries
+    assert (entry.key, entry.value, entry.whole) == ("torch", "== 2.1", (2, 14))
+
+
+# -- sizes ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_name_that_no_file_can_have_is_not_matched_against_anything() -> None:
+    skipped: list[Any] = []
+    chosen = Chosen("a.tar", skipped, wanted=lambda name: pytest.fail("was asked about it"))
+    assert not chosen.wants("logs/" + "x" * 256)
+    chosen.done()
+    assert skipped[0].why == "not logs by their names: 1 × longer than 255 characters"
+    assert archives.is_log("x" * 255)
+
+
+def test_more_settings_than_anybody_writes_are_refused() -> None:
+    with pytest.raises(Broken, match="settings"):
+        docker.section("ENV " + "A=1 " * MOST_ENTRIES)
+    with pytest.raises(Broken, match="settings"):
+        plain.requirements("a\n" * (MOST_ENTRIES + 1))
+    with pytest.raises(Broken, match="settings"):
+        plain.hosts("a slots=1\n" * (MOST_ENTRIES + 1))
+
+
+@pytest.mark.parametrize(
+    "line", ["a" + ".a" * 65 + " = 1", "[a" + " . 'b'" * 65 + "]", "x = {a" + '."a.b"' * 65 + " = 1}"]
+)
+def test_a_key_of_many_parts_is_refused_before_it_is_parsed(monkeypatch: pytest.MonkeyPatch, line: str) -> None:
+    monkeypatch.setattr(tomllib, "loads", lambda text: pytest.fail("was parsed"))
+    text = f"[training]\nb = '''\n'''\n{line}\n"
+    with pytest.raises(Broken, match="nested deeper") as refused:
+        toml.parse(text)
+    assert refused.value.line == 4
+    with pytest.raises(ValueError, match="nested deeper"):
+        settings._toml(text)
+
+
+def test_many_dots_that_are_no_key_are_read() -> None:
+    dots = "." * 100
+    numbers = ", ".join(["0.5"] * 100)
+    text = f'a = [{numbers}]\nb = "{dots} # \\" {dots}" # {dots}\nc = """\n{dots}\n"""\n[d.e]\nf = \'{dots}\'\n'
+    entries = {entry.key: entry for entry in toml.parse(text).entries}
+    assert entries["d.e.f"].value == dots
+    assert text[entries["d.e.f"].start : entries["d.e.f"].end] == f"'{dots}'"
+
+
+def test_tables_and_values_keep_their_places() -> None:
+    text = "[ a . b ] # why\nc = 1.5  # said\n  [[ d ]]\ne = yes it is \n".replace("yes it is", "2020-01-01 00:00:00")
+    places = {entry.key: (entry.line, text[entry.start : entry.end]) for entry in toml.parse(text).entries}
+    assert places["a.b.c"] == (2, "1.5")
+    assert places["d[0].e"] == (4, "2020-01-01 00:00:00")
+    assert places["a.b"][0] == 1
+
+
+def test_of_too_many_process_groups_the_rest_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flight, "_MOST_GROUPS", 3)
+    about = {str(number): {"name": str(number), "desc": "x", "ranks": "[0, 1]"} for number in range(5)}
+    (tmp_path / "nccl_trace_rank_0.json").write_text(json.dumps({"rank": 0, "pg_config": about, "entries": []}))
+    run = read([str(tmp_path)], Prefilter(["x"]))
+    assert sum(event.kind == "trace" for event in run.events) == 3
+    assert any("more than 3 process groups" in left.why for left in run.skipped)
+
+
+def test_recorded_groups_are_worked_out_once() -> None:
+    run = Run("x", events=(Event("a", 1, "trace", "", rank=0, fields={"group": "0", "members": "0-1"}),))
+    assert calls.groups(run) is calls.groups(run)
+
+
+# -- how often -----------------------------------------------------------------------------------------------------
+
+
+class Counted(dict[str, Fact]):
+    looks = 0
+
+    def __iter__(self) -> Iterator[str]:
+        self.looks += 1
+        return super().__iter__()
+
+    def items(self) -> Any:
+        self.looks += 1
+        return super().items()
+
+
+def test_the_settings_of_a_section_are_gone_through_once() -> None:
+    names = ("b.y", "a", "a.z", "a.b.c", "a/x", "a-x", "ab.c", "a.", "b.x")
+    facts = Counted({name: Fact(name, number, "x") for number, name in enumerate(names)})
+    part = Part("x", "kubernetes", 0, facts)
+    assert [*part.below("a").items()] == [("z", facts["a.z"]), ("b.c", facts["a.b.c"]), ("", facts["a."])]
+    assert [*part.below("b")] == ["y", "x"]
+    assert facts.looks == 1
+
+
+def test_when_enough_is_known_nothing_more_is_looked_through_for_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "MOST_FACTS", 1)
+    found = settings.Settings()
+    found.add("config", "a", 1, "x")
+    asked: list[str] = []
+
+    def seen(text: str) -> str:
+        asked.append(text)
+        return text
+
+    monkeypatch.setattr(settings, "redact", seen)
+    found.add("config", "b", 1, "x")
+    assert not asked
+    found.add("config", "a", 2, "x")
+    assert found.stated["config", "a"].values == ("1", "2")
+
+
+def finding(rule: str = "MEM001", confidence: float = 0.9, text: str = "x") -> Finding:
+    evidence = (Evidence(Event("a.log", 1, "line", text, 1)),)
+    symptom: Any = "device-out-of-memory"
+    return Finding(rule, symptom, "error", "job", (), (), confidence, "x", evidence)
+
+
+def test_a_key_that_no_message_names_needs_no_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
+    change = differences.Change("argument", "train_batch_size", "1", "2")
+    assert differences._named(change, finding(text="bad Train_Batch_Size: 3"))
+    assert not differences._named(change, finding(text="bad train_batch_size_x: 3"))
+    monkeypatch.setattr("paramedic.differences.re.search", lambda *asked: pytest.fail("was searched"))
+    assert not differences._named(change, finding(text="something else"))
+
+
+def test_findings_are_not_compared_with_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    all_of_them = [finding(str(number)) for number in range(9)] + [finding("9", 0.1)]
+    monkeypatch.setattr(Finding, "__eq__", lambda one, other: pytest.fail("was compared"))
+    assert len(explain._telling(all_of_them)) == 9
+
+
+def test_the_logs_of_ranks_are_listed_once() -> None:
+    progress = Event("a.log", 1, "progress", "x", 1, fields={"at": [1]})
+    elsewhere = survived._Elsewhere(Run("x", (Source("b.log", "log", 1),), (progress,)))
+    assert elsewhere.theirs == {"a.log", "b.log"}
+
+
+def test_series_are_looked_for_among_those_of_the_same_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("loss", "memory host", "loss aux", "lossy", "memory")
+    events = [Event("a", n, "metric", "", n + 1, 0, fields={"name": name}) for n, name in enumerate(names)]
+    run = Run("x", events=tuple(events))
+    asked: list[str] = []
+    known = series._is
+
+    def seen(name: str, wanted: Sequence[str]) -> bool:
+        asked.append(name)
+        return known(name, wanted)
+
+    monkeypatch.setattr(series, "_is", seen)
+    assert [one.name for one in series.every(run, "memory host", "loss", "loss aux")] == [
+        "loss",
+        "memory host",
+        "loss aux",
+    ]
+    assert "lossy" not in asked
+    asked.clear()
+    assert not series.every(run, "lr")
+    assert not asked
+
+
+# -- recordings of strangers ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1" + "0" * 4000, None),
+        ("-" + "9" * 25, None),
+        ("1e400", None),
+        ("1e-320", None),
+        ("NaN", None),
+        ("-Infinity", None),
+        ("18446744073709551615", 18446744073709551615),
+        ("0.0e000", 0.0),
+        ("1e38", 1e38),
+        ('"NaN"', "NaN"),
+    ],
+)
+def test_numbers_of_a_recorded_text_can_be_counted_with(text: str, value: object) -> None:
+    assert stated(f'{{"a": [{text}, 1]}}') == {"a": [value, 1]}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"x": 10**400}, {"x": -(10**19)}, {"x": float("inf")}, {"x": float("nan")}, {"again": "x"}, {"again": -1}],
+)
+def test_an_event_with_such_a_number_is_damaged(tmp_path: Path, fields: dict[str, Any]) -> None:
+    good = Event("a", 1, "last", "x", 1, 0, fields={"again": 3, "x": 1 << 62, "y": True})
+    run_folder.write(Run("x", events=(good, replace(good, fields=fields), good)), tmp_path / "run")
+    again = run_folder.read(str(tmp_path / "run"))
+    assert again.events == (good, good)
+    assert "1 damaged lines" in again.skipped[0].why
+
+
+def test_a_fact_without_end_is_damaged(tmp_path: Path) -> None:
+    facts = (Fact("a", float("inf"), "x"), Fact("b", 1.5, "x"), Fact("c", 10**30, "x"), Fact("d", "y", "x"))
+    run_folder.write(Run("x", facts=facts), tmp_path / "run")
+    assert [fact.name for fact in run_folder.read(str(tmp_path / "run")).facts] == ["b", "d"]
+
+
+def watched(said: Sequence[Any]) -> Run:
+    events = [Event(f"{n}", n, "watch", "x", 1, n, fields={"said": json.dumps(one)}) for n, one in enumerate(said)]
+    return Run("x", events=tuple(events))
+
+
+def test_a_slow_rank_whose_agent_knows_fewer_parts_is_slow(knowledge: Knowledge) -> None:
+    quick = {"parts": ["other", "collective"], "times_ms": [[100, 10, 90]] * 60}
+    run = watched([{"parts": ["other"], "times_ms": [[100, 90]] * 60}, quick, quick, quick])
+    (one,) = pace.slow_rank(run, rule_of(knowledge, "pace.slow_rank"), ())
+    assert one.ranks == (0,)
+
+
+def test_steps_without_any_time_are_no_share_of_it(knowledge: Knowledge) -> None:
+    nothing = {"parts": ["data"], "times_ms": [[0, 50]] * 60}
+    run = watched([nothing, nothing])
+    assert not [*pace._mostly(run, rule_of(knowledge, "pace.slow_rank"), (), "data", 0.5, everybody=True)]
+
+
+def rule_of(knowledge: Knowledge, detector: str) -> Rule:
+    return next(rule for rule in knowledge.rules.values() if rule.detector == detector)
+
+
+def test_steps_that_come_again_are_no_growth() -> None:
+    rows = [[20, 100], [10, 100], [20, 200], [15, 1], [50, 300]]
+    assert sentinels._rising(rows) == [[20, 100], [50, 300]]
+    assert sentinels._growth([[20, 100], [10, 150], [20, 200], [60, 400]], 1) is None
+
+
+def test_numbers_beyond_all_bounds_break_no_watched_rank(knowledge: Knowledge, prefilter: Prefilter) -> None:
+    job = Event("w", 9, "watch", "x", 1, None, fields={"said": json.dumps({"ranks": {"0": {"still_s": 10**400}}})})
+    rates = {"steps": 9, "conduct": {"optimizers": [{"rates": [[1, [10**400]]]}]}}
+    run = watched([rates, rates])
+    examine(replace(run, events=(*run.events, job)), knowledge, prefilter, Options())
+
+
+# -- one detector that breaks --------------------------------------------------------------------------------------
+
+
+def broken(*about: Any) -> Iterator[Finding]:
+    raise KeyError("secret of the log")
+
+
+def test_a_finding_without_evidence_is_none(knowledge: Knowledge) -> None:
+    rule = knowledge.rules["MEM001"]
+    whole = finding()
+    assert answer(rule, None, lambda: [replace(whole, evidence=()), whole]) == [whole]
+
+
+@pytest.fixture
+def failing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setitem(detect.EVENT_DETECTORS, next(iter(detect.EVENT_DETECTORS)), broken)
+    for name in ("pace.slow_rank", "hang.rank_missing"):
+        monkeypatch.setitem(detect.RUN_DETECTORS, name, broken)
+    (tmp_path / "job.log").write_text(OUT_OF_MEMORY)
+    return str(tmp_path / "job.log")
+
+
+def test_a_detector_that_breaks_is_said_and_the_others_are_asked(
+    failing: str, knowledge: Knowledge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PARAMEDIC_DEBUG")
+    report = pipeline.diagnose([failing])
+    assert report.verdict is not None
+    assert report.verdict.symptom == "device-out-of-memory"
+    (said,) = [left for left in report.skipped if "internal error" in left.why]
+    assert said.what.startswith("rules ")
+    assert rule_of(knowledge, "pace.slow_rank").id in said.what
+    assert "KeyError at" in said.why
+    assert "secret" not in said.why
+
+
+def test_who_looks_for_faults_sees_it_break(failing: str) -> None:
+    with pytest.raises(KeyError):
+        pipeline.diagnose([failing])
+
+
+def test_a_check_that_breaks_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from paramedic.collect.project import read_project
+    from paramedic.detect.checks import CHECKS
+
+    name = next(iter(CHECKS))
+    monkeypatch.setitem(CHECKS, name, broken)
+    (tmp_path / "requirements.txt").write_text("torch==2.1\ntorch==2.2\n")
+    run = read_project(str(tmp_path))
+    with pytest.raises(KeyError):
+        pipeline.check(run)
+    monkeypatch.delenv("PARAMEDIC_DEBUG")
+    report = pipeline.check(run)
+    assert any("internal error: KeyError" in left.why for left in report.skipped)
+    assert report.findings
+
+
+def test_the_fuzz_campaign_sees_a_detector_break(failing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sys.path.insert(0, str(Path(__file__).parent.parent / "bench"))
+    import fuzz
+
+    monkeypatch.delenv("PARAMEDIC_DEBUG")
+    monkeypatch.setattr(fuzz, "_recorded", lambda logs, matcher: ())
+    tools = fuzz.Tools.load()
+    with pytest.raises(KeyError):
+        tools.diagnose(failing)
+
+
+def test_an_error_does_not_quote_thousands_of_digits(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["submit", "--ranks", "9" * 5_000, "train.py"])
+    assert len(capsys.readouterr().err) < 600
