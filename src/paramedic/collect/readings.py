@@ -41,9 +41,7 @@ _PLACE = re.compile(
     r"|^\[(?P<pair>\d{1,6}),\s{1,6}(?P<batch>\d{1,9})\] (?:train )?loss",
     re.I,
 )
-_BARE_STEP = re.compile(
-    r"\s{0,12}(\d{1,9})(?:/\d{1,9})?[\s|:,]{1,6}(?:train[ _])?(?:loss|lm loss|acc)\b", re.I
-)
+_BARE_STEP = re.compile(r"\s{0,12}(\d{1,9})(?:/\d{1,9})?[\s|:,]{1,6}(?:train[ _])?(?:loss|lm loss|acc)\b", re.I)
 _UNIT_OF_LINE = re.compile(r"\btimes? ?\((ms|s)\)(?: \||: ?\d)", re.I)
 _OF_ALL_SAMPLES = re.compile(r" ?/ ?(\d{1,12})\b(?!\.)")
 _OUT_OF = re.compile(r" ?/ ?\d{1,7}(?:\.\d{1,6})? ?([kmgt]i?b)\b", re.I)
