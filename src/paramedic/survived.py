@@ -109,11 +109,11 @@ class _Elsewhere:
         self.done = self.training <= {e.source for e in progress if e.fields.get("ended") or e.fields.get("closes")}
         timed = [e for e in progress if len(e.fields.get("at", ())) >= _LINES_AFTER and e.utc_ns is not None]
         self.last = max(timed, key=lambda e: e.utc_ns or 0, default=None)
-        self.ranked = {source.id for source in run.sources if source.rank is not None}
+        self.theirs = self.training | {source.id for source in run.sources if source.rank is not None}
 
     def __call__(self, one: Finding) -> str:
         event = one.evidence[0].event
-        theirs = event.source in self.training | self.ranked or event.rank is not None
+        theirs = event.source in self.theirs or event.rank is not None
         if theirs or not self.training or not self.quiet or one.symptom in SILENT or event.kind not in ("line", "exit"):
             return ""
         if self.done:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from paramedic.detect.where import places
 from paramedic.knowledge import Rule
@@ -30,24 +29,29 @@ def match(run: Run, rules: Sequence[Rule], prefilter: Prefilter) -> list[Finding
     """Every rule that fires on an event; `most_specific` later keeps one of them for each event."""
     events = [event for event in run.events if event.kind in ("line", "traceback")]
     literals = list(prefilter.literals_in_each([event.text for event in events]))
-    present = {literal for said in literals for literal in said}
+    present = {literal for said in set(literals) for literal in said}
     by_keyword: dict[str, list[Rule]] = defaultdict(list)
     for rule in rules:
         for keyword in present.intersection(rule.keywords):
             by_keyword[keyword].append(rule)
+    candidates = {said: _with_one_of(said, by_keyword) for said in set(literals)}
     rank_of_pid = places(run).rank_of_pid
     launched = names_processes(run.events)
     begun = _training_begun(run)
     found = []
     for event, said in zip(events, literals, strict=True):
-        candidates = {rule.id: rule for keyword in said for rule in by_keyword.get(keyword, ())}
-        for rule in candidates.values():
+        for rule in candidates[said]:
             fields = fires(rule, event)
             if fields is not None and not (rule.setup_only and event.seq > begun.get(event.source, event.seq)):
                 if launched and "srun: error: " in event.text:  # its tasks are the launchers, one on each node
                     fields.pop("accused", None)
                 found.append(finding(rule, event, fields, rank_of_pid))
     return found
+
+
+def _with_one_of(keywords: Iterable[str], by_keyword: Mapping[str, Sequence[Rule]]) -> tuple[Rule, ...]:
+    """Most lines have the same few keywords as others."""
+    return tuple({rule.id: rule for keyword in keywords for rule in by_keyword.get(keyword, ())}.values())
 
 
 def _training_begun(run: Run) -> dict[str, int]:
@@ -62,8 +66,10 @@ def _training_begun(run: Run) -> dict[str, int]:
 
 def fires(rule: Rule, event: Event) -> dict[str, str] | None:
     """The captured fields when the rule fires on this event, else None."""
-    hit = next((m for p in rule.patterns if (m := p.search(event.text))), None)
-    if hit is None:
+    for pattern in rule.patterns:
+        if (hit := pattern.search(event.text)) is not None:
+            break
+    else:
         return None
     frames = "\n".join(event.fields.get("frames", ()))
     code = "\n".join(event.fields.get("code", ())[-1:])
@@ -87,7 +93,7 @@ def finding(rule: Rule, event: Event, fields: Mapping[str, str], rank_of_pid: Ma
         ranks = (int(own[1]),)
     elif not ranks:
         ranks = _of_processes(event, fields, rank_of_pid)
-    return replace(on_events(rule, (event,), ranks, fields), weights=named_causes(event.text[:MAX_MESSAGE]))
+    return on_events(rule, (event,), ranks, fields, named_causes(event.text[:MAX_MESSAGE]))
 
 
 def _of_processes(event: Event, fields: Mapping[str, str], rank_of_pid: Mapping[int, int | None]) -> tuple[int, ...]:
@@ -105,7 +111,11 @@ def on_event(rule: Rule, event: Event, fields: Mapping[str, str]) -> Finding:
 
 
 def on_events(
-    rule: Rule, events: Sequence[Event], ranks: Iterable[int], fields: Mapping[str, str] | None = None
+    rule: Rule,
+    events: Sequence[Event],
+    ranks: Iterable[int],
+    fields: Mapping[str, str] | None = None,
+    weights: Mapping[str, float] | None = None,
 ) -> Finding:
     ranks = tuple(ranks)
     return Finding(
@@ -121,6 +131,7 @@ def on_events(
         consequence=rule.consequence,
         attempt=max((e.attempt for e in events), default=0),
         fields=fields or {},
+        weights=weights or {},
     )
 
 

@@ -33,6 +33,8 @@ _NAMED = 20.0
 
 def sockets_beside_rdma(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Nodes talk over sockets, while some machine of the record has RDMA, or the program says how fast it should be."""
+    if any(one.severity == "error" for one in found):
+        return
     lines = [event for event in run.events if event.kind == "line"]
     sockets = [
         (event, by[1])
@@ -40,7 +42,7 @@ def sockets_beside_rdma(run: Run, rule: Rule, found: Sequence[Finding]) -> Itera
         if (by := NCCL_PROCESS.match(event.text)) and event.text.startswith(_SOCKETS, by.end())
     ]
     between = [event for event in lines if _BETWEEN.search(event.text)]
-    if not (between or len({host for _, host in sockets}) > 1) or any(one.severity == "error" for one in found):
+    if not between and len({host for _, host in sockets}) < 2:
         return
     fabric = next((event for event in lines if _FABRIC.search(event.text)), None) or _said_to_be_slow(run)
     if fabric is None:

@@ -23,6 +23,8 @@ class Clue:
     """Log odds that it adds."""
     causes: Mapping[str, float]
     """Factors for the odds of causes."""
+    words: tuple[str, ...] = ("",)
+    """One of them, in lower case, stands in whatever the pattern finds."""
 
 
 OUTRIGHT = 50
@@ -31,15 +33,18 @@ OUTRIGHT = 50
 
 def named_causes(message: str) -> dict[str, float]:
     """The causes that a message names outright, which count under every rule."""
-    return {cause: factor for pattern, causes in _outright() if pattern.search(message) for cause, factor in causes}
+    low = message.casefold()
+    named: dict[str, float] = {}
+    for clue in _outright():
+        if any(word in low for word in clue.words) and clue.pattern.search(message):
+            named |= {cause: factor for cause, factor in clue.causes.items() if factor >= OUTRIGHT}
+    return named
 
 
 @cache
-def _outright() -> list[tuple[re.Pattern[str], list[tuple[str, float]]]]:
+def _outright() -> list[Clue]:
     """The few clues of that strength: every finding asks for them."""
-    of_messages = [clue for clue in load_clues() if clue.place == "message"]
-    named = [(c.pattern, [(cause, f) for cause, f in c.causes.items() if f >= OUTRIGHT]) for c in of_messages]
-    return [(pattern, causes) for pattern, causes in named if causes]
+    return [clue for clue in load_clues() if clue.place == "message" and max(clue.causes.values(), default=0) >= OUTRIGHT]
 
 
 @cache
@@ -53,5 +58,6 @@ def load_clues() -> tuple[Clue, ...]:
         if unknown or entry["in"] not in PLACES:
             raise ParamedicError(f"clues.toml: clue {number} names the unknown {(*unknown, entry['in'])[0]!r}")
         pattern = re.compile(entry["match"], re.I | re.M)
-        clues.append(Clue(entry["in"], pattern, entry["symptoms"], entry.get("causes", {})))
+        words = tuple(entry.get("words", ("",)))
+        clues.append(Clue(entry["in"], pattern, entry["symptoms"], entry.get("causes", {}), words))
     return tuple(clues)
