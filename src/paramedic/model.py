@@ -5,7 +5,7 @@ Standard library only; every other module imports this one and this one imports 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
@@ -110,6 +110,19 @@ class Run:
     skipped: tuple[Skipped, ...] = ()
     world_size: int | None = None
     frameworks: tuple[str, ...] = ()
+
+    def of_kind(self, *kinds: str) -> Sequence[Event]:
+        """Its events of these kinds, in their order. Most questions are about few of many events."""
+        if len(kinds) > 1 and kinds not in self._by_kinds:
+            self._by_kinds[kinds] = [event for event in self.events if event.kind in kinds]
+        return self._by_kinds.get(kinds, ())
+
+    @cached_property
+    def _by_kinds(self) -> dict[tuple[str, ...], list[Event]]:
+        found: dict[tuple[str, ...], list[Event]] = {}
+        for event in self.events:
+            found.setdefault((event.kind,), []).append(event)
+        return found
 
     @cached_property
     def ranks_seen(self) -> tuple[int, ...]:

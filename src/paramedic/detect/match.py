@@ -27,7 +27,7 @@ _PROCESS = re.compile(
 
 def match(run: Run, rules: Sequence[Rule], prefilter: Prefilter) -> list[Finding]:
     """Every rule that fires on an event; `most_specific` later keeps one of them for each event."""
-    events = [event for event in run.events if event.kind in ("line", "traceback")]
+    events = run.of_kind("line", "traceback")
     literals = list(prefilter.literals_in_each([event.text for event in events]))
     present = {literal for said in set(literals) for literal in said}
     by_keyword: dict[str, list[Rule]] = defaultdict(list)
@@ -36,7 +36,7 @@ def match(run: Run, rules: Sequence[Rule], prefilter: Prefilter) -> list[Finding
             by_keyword[keyword].append(rule)
     candidates = {said: _with_one_of(said, by_keyword) for said in set(literals)}
     rank_of_pid = places(run).rank_of_pid
-    launched = names_processes(run.events)
+    launched = names_processes(run.of_kind("exit"))
     begun = _training_begun(run)
     found = []
     for event, said in zip(events, literals, strict=True):
@@ -57,8 +57,8 @@ def _with_one_of(keywords: Iterable[str], by_keyword: Mapping[str, Sequence[Rule
 def _training_begun(run: Run) -> dict[str, int]:
     """The first line in each source that shows training going on, as far as its end is known."""
     begun: dict[str, int] = {}
-    for event in run.events:
-        at = event.fields.get("at") if event.kind == "progress" and not event.fields.get("stepless") else None
+    for event in run.of_kind("progress"):
+        at = None if event.fields.get("stepless") else event.fields.get("at")
         if at:
             begun[event.source] = min(begun.get(event.source, at[0]), at[0])
     return begun

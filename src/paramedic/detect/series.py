@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from paramedic.detect.once import once
 from paramedic.model import Event, Run
 
 FIRST, LARGEST, LAST = 0, 1, -1
@@ -71,14 +70,9 @@ class Series:
 
 def every(run: Run, *names: str) -> list[Series]:
     """All series of the last attempt whose name is one of these or begins with one of them and a blank."""
-    found = [e for e in _metrics(run) if _is(str(e.fields.get("name", "")), names)]
+    found = [e for e in run.of_kind("metric") if _is(str(e.fields.get("name", "")), names)]
     last = max((e.attempt for e in found), default=0)
     return [_series(e) for e in found if e.attempt == last]
-
-
-@once
-def _metrics(run: Run) -> list[Event]:
-    return [event for event in run.events if event.kind == "metric"]
 
 
 def by_rank(found: Iterable[Series]) -> dict[int, Series]:

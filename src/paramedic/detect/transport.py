@@ -35,7 +35,7 @@ def sockets_beside_rdma(run: Run, rule: Rule, found: Sequence[Finding]) -> Itera
     """Nodes talk over sockets, while some machine of the record has RDMA, or the program says how fast it should be."""
     if any(one.severity == "error" for one in found):
         return
-    lines = [event for event in run.events if event.kind == "line"]
+    lines = run.of_kind("line")
     sockets = [
         (event, by[1])
         for event in lines
@@ -55,8 +55,8 @@ def sockets_beside_rdma(run: Run, rule: Rule, found: Sequence[Finding]) -> Itera
 
 def _said_to_be_slow(run: Run) -> Event | None:
     """A line of progress that names both what is and what should be, several times apart."""
-    for event in run.events:
-        if event.kind in ("progress", "last") and (compared := _COMPARED.search(event.text)):
+    for event in run.of_kind("progress", "last"):
+        if compared := _COMPARED.search(event.text):
             expected = float(compared[1].replace(",", "").rstrip(".") or 0)
             values = _FIGURE.findall(event.text[: compared.start()])
             said = float(values[-1]) if values else 0.0

@@ -51,8 +51,8 @@ def seen_ranks(run: Run) -> dict[int, Seen]:
     job = watcher_of(run)
     told = _dict(said_by(job).get("ranks")) if job else {}
     found: dict[int, Seen] = {}
-    for event in run.events:
-        if event.kind == "watch" and event.rank is not None:
+    for event in run.of_kind("watch"):
+        if event.rank is not None:
             about = _dict(told.get(str(event.rank)))
             found[event.rank] = Seen(
                 event.rank,
@@ -66,7 +66,7 @@ def seen_ranks(run: Run) -> dict[int, Seen]:
 
 
 def watcher_of(run: Run) -> Event | None:
-    return next((e for e in run.events if e.kind == "watch" and e.rank is None), None)
+    return next((e for e in run.of_kind("watch") if e.rank is None), None)
 
 
 def is_suspected(run: Run) -> bool:
@@ -100,8 +100,8 @@ def unlike_calls(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
     if (odd := boxes.unlike(made)) is None:
         return
     chosen = {*odd.ranks} or {rank for rank, one in made.items() if not one[-1].done}
-    events = [e for e in run.events if e.kind == "calls" and e.rank in chosen]
-    others = [e for e in run.events if e.kind == "calls" and e.rank not in chosen]
+    events = [e for e in run.of_kind("calls") if e.rank in chosen]
+    others = [e for e in run.of_kind("calls") if e.rank not in chosen]
     one = on_events(rule, [*events[:3], *others[:1]], odd.ranks, {"odd": odd.odd, "usual": odd.usual})
     same_op = odd.odd.split(" ")[0] == odd.usual.split(" ")[0]
     weights = {"uneven-work-across-ranks": 2.0} if same_op else {"collective-order-divergence": 8.0}
@@ -143,7 +143,7 @@ def nobody_moves(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
 
 def stacks_of(run: Run) -> dict[int, Event]:
     """The last stack of each rank's main thread."""
-    return {e.rank: e for e in run.events if e.kind == "stack" and e.rank is not None and e.fields.get("main")}
+    return {e.rank: e for e in run.of_kind("stack") if e.rank is not None and e.fields.get("main")}
 
 
 def _accused(one: Finding) -> Finding:

@@ -44,7 +44,9 @@ def named_causes(message: str) -> dict[str, float]:
 @cache
 def _outright() -> list[Clue]:
     """The few clues of that strength: every finding asks for them."""
-    return [clue for clue in load_clues() if clue.place == "message" and max(clue.causes.values(), default=0) >= OUTRIGHT]
+    return [
+        clue for clue in load_clues() if clue.place == "message" and max(clue.causes.values(), default=0) >= OUTRIGHT
+    ]
 
 
 @cache
