@@ -28,24 +28,35 @@ _PROCESS = re.compile(
 def match(run: Run, rules: Sequence[Rule], prefilter: Prefilter) -> list[Finding]:
     """Every rule that fires on an event; `most_specific` later keeps one of them for each event."""
     events = run.of_kind("line", "traceback")
-    literals = list(prefilter.literals_in_each([event.text for event in events]))
-    present = {literal for said in set(literals) for literal in said}
+    texts = list({event.text: None for event in events})  # ranks repeat each other, and themselves
+    literals = dict(zip(texts, prefilter.literals_in_each(texts), strict=True))
+    sets = set(literals.values())
+    present = {literal for said in sets for literal in said}
     by_keyword: dict[str, list[Rule]] = defaultdict(list)
     for rule in rules:
         for keyword in present.intersection(rule.keywords):
             by_keyword[keyword].append(rule)
-    candidates = {said: _with_one_of(said, by_keyword) for said in set(literals)}
+    candidates = {said: _with_one_of(said, by_keyword) for said in sets}
     rank_of_pid = places(run).rank_of_pid
     launched = names_processes(run.of_kind("exit"))
     begun = _training_begun(run)
     found = []
-    for event, said in zip(events, literals, strict=True):
-        for rule in candidates[said]:
-            fields = fires(rule, event)
-            if fields is not None and not (rule.setup_only and event.seq > begun.get(event.source, event.seq)):
-                if launched and "srun: error: " in event.text:  # its tasks are the launchers, one on each node
-                    fields.pop("accused", None)
-                found.append(finding(rule, event, fields, rank_of_pid))
+    of_texts: dict[str, tuple[tuple[Rule, dict[str, str]], ...]] = {}
+    for event in events:
+        text = event.text
+        bare = not (event.fields.get("frames") or event.fields.get("code"))
+        firing = of_texts.get(text) if bare else None
+        if firing is None:
+            asked = ((rule, fires(rule, event)) for rule in candidates[literals[text]])
+            firing = tuple((rule, fields) for rule, fields in asked if fields is not None)
+            if bare:
+                of_texts[text] = firing
+        for rule, fields in firing:
+            if not (rule.setup_only and event.seq > begun.get(event.source, event.seq)):
+                said = dict(fields)
+                if launched and "srun: error: " in text:  # its tasks are the launchers, one on each node
+                    said.pop("accused", None)
+                found.append(finding(rule, event, said, rank_of_pid))
     return found
 
 

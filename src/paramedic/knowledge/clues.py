@@ -6,7 +6,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 
 from paramedic.errors import ParamedicError
@@ -31,7 +31,8 @@ OUTRIGHT = 50
 """From this factor on the words name the cause, whoever says them: a full disk is a full disk."""
 
 
-def named_causes(message: str) -> dict[str, float]:
+@lru_cache(maxsize=1024)
+def named_causes(message: str) -> Mapping[str, float]:
     """The causes that a message names outright, which count under every rule."""
     low = message.casefold()
     named: dict[str, float] = {}
