@@ -244,12 +244,14 @@ class _Scan:
     def _line(self, peeled: Peeled, number: int, text: str, around: dict[str, list[str]]) -> None:
         """It is redacted later: whether there is anything to redact is asked of many at once."""
         one = _Made("line", peeled.text.strip(), number, number, _speaker(peeled), find_stamp(text), around)
-        if len(one.text) > MAX_TEXT or max(map(len, chain(*around.values())), default=0) > MAX_CONTEXT:
+        sizes = [*map(len, chain(*around.values()))] if around else ()
+        if len(one.text) > MAX_TEXT or (sizes and max(sizes) > MAX_CONTEXT):
             one = _clean(one)
+            self.kept_bytes += _size(one)
         else:
             self.unchecked.append(len(self.made))
+            self.kept_bytes += len(one.text) + sum(sizes)
         self.made.append(one)
-        self.kept_bytes += _size(one)
 
     def _check(self) -> None:
         lines = [self.made[at] for at in self.unchecked]
