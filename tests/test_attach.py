@@ -240,8 +240,23 @@ def test_without_py_spy_it_says_so_and_still_looks(
     here = sleepers(RANK="0", WORLD_SIZE="2", MASTER_PORT="1")
     assert main(["attach", "--pid", str(here.pid), "--dir", str(tmp_path / "seen")]) == 0
     shown = capsys.readouterr()
-    assert "py-spy is not installed" in shown.out
+    first, *_ = shown.out.split("\n")
+    assert first.startswith("No verdict: without their stacks it cannot be told where the ranks stand")
+    assert "pip install py-spy" in first
     assert json.loads((tmp_path / "seen" / "ranks" / "rank-0.process.json").read_text())["state"] == "S"
+
+
+def test_stacks_that_may_not_be_read_are_said_first(
+    sleepers: Callable[..., subprocess.Popen[bytes]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:  # fmt: skip
+    monkeypatch.setattr(Spy, "here", classmethod(lambda cls: cls("py-spy")))
+    monkeypatch.setattr(Spy, "dump", lambda *_: ("", "py-spy: Permission Denied"))
+    here = sleepers(RANK="0", WORLD_SIZE="2", MASTER_PORT="1")
+    main(["attach", "--pid", str(here.pid), "--dir", str(tmp_path / "seen")])
+    first, *_ = capsys.readouterr().out.split("\n")
+    assert (
+        "it cannot be told where the ranks stand (py-spy: Permission Denied; it may need root or SYS_PTRACE)" in first
+    )
 
 
 def test_dumps_and_logs_that_ranks_left_are_taken(tmp_path: Path) -> None:

@@ -163,7 +163,17 @@ def test_help_imports_nothing_heavy() -> None:
         (["-"], "did you mean: paramedic diagnose - (see"),
         ([RECORDING, "b", "c", "d", "e"], f"paramedic diagnose {RECORDING} b c d … (see"),
         (["evil\x1b[31m\n verb"], "no such verb"),
-        (["diagnose"], "required: PATH"),
+        (["diagnose"], "required: PATH (see `paramedic diagnose --help`)"),
+        (
+            ["diagnose", "x", "--fromat", "json"],
+            "--fromat: no such option; did you mean --format? (see `paramedic diag",
+        ),
+        (["net", "check", "--fromat=json"], "did you mean --format? (see `paramedic net check --help`)"),
+        (["diagnose", RECORDING, "--output", "x.csv"], "x.csv: no format is called .csv; there are .html, .json, "),
+        (
+            ["diff", RECORDING, RECORDING, "--output", "x.html"],
+            "x.html: no format is called .html; there are .json, .txt",
+        ),
         (["diagnose", "x", "--nonsense"], "unrecognized arguments: --nonsense"),
         (["diagnose", "x", "--format", "xml"], "xml"),
         (["diagnose", "x", "--fail-on", "all"], "all"),
@@ -508,6 +518,35 @@ def test_a_word_is_explained_by_the_rules_that_speak_of_it(word: str, capsys: Ca
     assert "COL003: " in page.out
     assert "MEM001" not in page.out
     assert page.err == ""
+
+
+def test_a_nickname_is_explained_by_the_rules_of_its_symptom_first(capsys: Captured, knowledge: Knowledge) -> None:
+    assert main(["explain", "oom", "--format", "json"]) == 0
+    listed = list(json.loads(capsys.readouterr().out)["rules"])
+    symptoms = [knowledge.rules[id].symptom for id in listed if id in knowledge.rules]
+    assert listed[0].startswith("MEM") and "HOST001" in listed
+    assert symptoms == sorted(symptoms, key=lambda symptom: symptom != "device-out-of-memory")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_fits_the_screen(verb: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main([verb, "--help"])
+    text = capsys.readouterr().out.split("options:")[0].split("positional arguments:")[0]
+    sentences = [line for line in text.splitlines() if not line.startswith((" ", "paramedic "))]
+    assert [line for line in sentences if len(line) > 80] == []
+
+
+def test_without_a_verdict_the_next_step_is_named(in_tmp: Path, capsys: Captured) -> None:
+    Path("job.log").write_text("step 1 loss 2.0\nstep 2 loss 1.9\n", "utf-8")
+    assert main(["diagnose", "job.log"]) == 0
+    assert "\nnext: `paramedic run` watches the job, " in capsys.readouterr().out
+    Path("job.log").write_text("torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n", "utf-8")
+    main(["diagnose", "job.log"])
+    assert "\nnext: ChildFailedError is only torchrun's wrapper: give the ranks' output, too" in capsys.readouterr().out
+    assert main(["diagnose", "job.log", "--output", "page.html"]) == 0
+    assert "torchrun&#39;s wrapper" in Path("page.html").read_text("utf-8")
 
 
 # -- as a real process ---------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from paramedic import diagnose
 from paramedic.collect import archives, blocks, streams
 from paramedic.collect.files import collect
 from paramedic.collect.inputs import open_inputs
@@ -602,3 +603,19 @@ def test_utf_16_is_converted_before_secrets_are_looked_for(tmp_path: Path, prefi
 def test_half_a_character_at_the_end_of_utf_16_is_survived(tmp_path: Path, prefilter: Prefilter) -> None:
     (tmp_path / "job.log").write_bytes("CUDA out of memory\n".encode("utf-16") + b"\x41")
     assert len(collect([str(tmp_path)], prefilter).sources) == 1
+
+
+def test_folders_that_torchrun_left_empty_tell_what_to_ask_of_it(tmp_path: Path) -> None:
+    (tmp_path / "none_5w37" / "attempt_0" / "1").mkdir(parents=True)
+    skipped: list[Skipped] = []
+    assert list(open_inputs([str(tmp_path)], skipped)) == []
+    assert skipped == [Skipped(str(tmp_path), "holds no files; torchrun writes to --log-dir only with -r 3 or --tee 3")]
+
+
+def test_our_own_answers_beside_a_recording_are_not_spoken_of(tmp_path: Path) -> None:
+    for name in ("report.html", "report.json", "report.txt", "verdict.json"):
+        (tmp_path / name).write_text("{}", "utf-8")
+    assert diagnose(tmp_path).skipped == (Skipped(str(tmp_path), "holds reports of Paramedic, and no logs"),)
+    (tmp_path / "console.log").write_text("step 1 loss 2.0\n", "utf-8")
+    (tmp_path / "rank-0.box").write_bytes(b"paramedic-box 1\n")
+    assert diagnose(tmp_path).skipped == ()

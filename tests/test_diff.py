@@ -11,6 +11,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+from rich.cells import cell_len
 
 from paramedic.collect.settings import Settings, leaves, read_settings, template
 from paramedic.commands import main
@@ -333,3 +334,13 @@ def test_nested_values_have_paths_and_bounds() -> None:
     for number in range(30):
         found.add("argument", "x", number, "-")
     assert len(found.stated["argument", "x"].values) == 8
+
+
+def test_every_line_fits_a_narrow_screen(
+    runs: tuple[Path, Path], capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    assert main(["diff", *map(str, runs)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(cell_len, lines)) <= 60
+    assert any(line.startswith("     ") for line in lines[1:3])  # goes on below its name

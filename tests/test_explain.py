@@ -331,3 +331,68 @@ def test_a_sentence_about_nobody_gives_way_to_the_title() -> None:
     fields = {"waiting": "", "where": "a.py:1"}
     one = Finding(rule.id, rule.symptom, "error", "job", (), (), 0.8, rule.title, (), fields=fields)
     assert summary(rule, one) == rule.title
+
+
+def test_a_processor_without_the_instruction_is_a_mismatch_of_builds(tmp_path: Path) -> None:
+    (tmp_path / "console.log").write_text(
+        "E1115 03:01:07.120000 71 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: -4) local_rank: 1 (pid: 412) of binary: /usr/bin/python\n"
+    )
+    verdict = diagnose(tmp_path).verdict
+    assert verdict is not None and verdict.symptom == "native-crash"
+    assert verdict.causes[0].id == "driver-toolkit-or-architecture-mismatch"
+
+
+@pytest.mark.parametrize("percent, symptom", [("93.8", "host-out-of-memory"), ("41.0", "worker-or-node-loss")])
+def test_who_is_killed_when_memory_is_nearly_full_ran_out_of_it(tmp_path: Path, percent: str, symptom: str) -> None:
+    (tmp_path / "console.log").write_text(
+        f"[2025-01-08 03:16:00,433] [INFO] [utils.py:789:see_memory_usage] CPU Virtual Memory:  used = 472.47 GB, percent = {percent}%\n"
+        "E1115 03:17:07.120000 71 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: -9) local_rank: 1 (pid: 412) of binary: /usr/bin/python\n"
+    )
+    verdict = diagnose(tmp_path).verdict
+    assert verdict is not None and verdict.symptom == symptom
+
+
+IMPORT = 'Traceback (most recent call last):\n  File "/srv/train.py", line 1, in <module>\n    import x\n'
+IMPORT += "ModuleNotFoundError: No module named 'x'\n"
+ENDED = """  time      : 2026-11-17_02:40:17
+  host      : localhost
+  rank      : {0} (local_rank: {0})
+  exitcode  : 1 (pid: 403{0})
+  error_file: <N/A>
+"""
+TABLE = f"""torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+============================================================
+train.py FAILED
+------------------------------------------------------------
+Failures:
+[1]:
+{ENDED.format(1)}------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+{ENDED.format(0)}============================================================
+"""
+
+
+def test_what_no_rank_could_do_is_said_so(of) -> None:  # type: ignore[no-untyped-def]
+    restore = 'RuntimeError: Error(s) in loading state_dict for Net:\n\tMissing key(s) in state_dict: "a".'
+    said = of(merged((0, trace(restore)), (1, trace(restore)))).verdict.summary
+    assert said.startswith("No rank can restore the saved state into Net")
+    assert of(IMPORT * 2 + TABLE).verdict.summary.startswith("No rank can import 'x'")
+    assert of(IMPORT + TABLE).verdict.summary.startswith("A rank cannot import 'x'")
+
+
+@pytest.mark.parametrize(
+    ("said", "of_many"),
+    [
+        ("was ended", "were ended"),
+        ("multiplies a by b", "multiply a by b"),
+        ("mixes types", "mix types"),
+        ("could not save", "could not save"),
+    ],
+)
+def test_several_ranks_are_spoken_of_in_the_plural(said: str, of_many: str) -> None:
+    knowledge = load()
+    rule = replace(knowledge.rules["CKPT001"], summary=f"Rank {{rank}} {said}.")
+    one = Finding(rule.id, rule.symptom, "error", "rank", (0, 2), (), 0.9, "", ())
+    assert summary(rule, one) == f"Ranks 0 and 2 {of_many}."
+    assert summary(rule, replace(one, ranks=(2,))) == f"Rank 2 {said}."

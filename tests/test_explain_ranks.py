@@ -766,3 +766,124 @@ def test_a_bus_error_is_that_of_the_rank_whose_gpu_it_was(said: Said) -> None:
     )
     broken = "[1.000001] pcieport 0000:98:01.0: AER: Uncorrected (Fatal) error received: 0000:9b:00.0\n"
     assert said(**{"console.log": nccl + steps(0, 1, 2), "dmesg-n2.txt": broken}).ranks == (2,)
+
+
+OLD_WATCHDOG = (
+    "[E ProcessGroupNCCL.cpp:475] [Rank {r}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1208, "
+    "OpType={op}, NumelIn=1, NumelOut=1, Timeout(ms)=1800000) ran for 1800202 milliseconds before timing out.\n"
+)
+OLD_END = "  what():  [Rank {r}] NCCL watchdog thread terminated with exception: " + OLD_WATCHDOG.partition("] ")[2]
+
+
+def test_the_old_watchdogs_second_line_about_a_call_does_not_make_it_two_groups(said: Said) -> None:
+    timeouts = "".join(OLD_WATCHDOG.format(r=r, op="ALLREDUCE") for r in range(1, 8))
+    ends = "".join(OLD_END.format(r=r, op="ALLREDUCE") for r in range(1, 8))
+    found = said(timeouts + ends)
+    assert (found.rule, found.ranks) == ("COL013", (0,))
+
+
+def test_data_that_one_rank_still_prepares_is_uneven_work(said: Said) -> None:
+    bars = "".join(
+        f"Map (num_proc=1):  {p}%|█   | {p}000/100000 [01:{p}<02:00, 13.1 examples/s]\n" for p in (10, 20, 30)
+    )
+    timeouts = "".join(OLD_WATCHDOG.format(r=r, op="ALLREDUCE") for r in range(1, 8))
+    assert said(bars + timeouts).causes[0].id == "uneven-work-across-ranks"
+
+
+def test_the_rank_in_another_call_of_the_same_number_is_the_odd_one(said: Said) -> None:
+    """It has been told of the others' timeout before it has one itself."""
+    told = "[rank3]:[E1115 03:24:03.104 ProcessGroupNCCL.cpp:1785] [PG ID 0 PG GUID 0(default_pg) Rank 3] Observed flight recorder dump signal from another rank via TCPStore.\n"
+    others = "".join(WATCHDOG.format(r=r) for r in (0, 1, 2))
+    found = said(others + told + WATCHDOG.format(r=3).replace("ALLREDUCE", "ALLGATHER"))
+    assert (found.rule, found.ranks) == ("COL013", (3,))
+
+
+@pytest.mark.parametrize(
+    "day, cause", [("15", "storage-or-external-service-fault"), ("02", "collective-order-divergence")]
+)
+def test_what_the_kernel_complains_of_the_same_day_is_the_likely_cause_of_a_hang(
+    said: Said, day: str, cause: str
+) -> None:
+    stamped = "2026-11-15 03:24:03 "
+    logs = {f"rank_{r}.log": stamped + WATCHDOG.format(r=r) for r in (0, 1, 2)}
+    idle = {"rank_3.log": stamped + "step 24 loss 1.9\n"}
+    kernel = {
+        "dmesg__n1.txt": f"2026-11-{day}T03:20:01,000000+00:00 nfs: server nas3 not responding, still trying\n" * 3
+    }
+    found = said(**logs, **idle, **kernel)
+    assert (found.symptom, found.ranks, found.causes[0].id) == ("collective-hang", (3,), cause)
+
+
+def info(host: str, rank: int, device: int, said: str) -> str:
+    return f"{host}:41{rank}:42{rank} [{device}] NCCL INFO {said}\n"
+
+
+def begun(host: str, rank: int, device: int, size: int, bus: str) -> str:
+    said = f"ncclCommInitRank comm 0x5{rank} rank {rank} nranks {size} cudaDev {device} nvmlDev {device} busId {bus}"
+    return info(host, rank, device, said + " commId 0x7c - Init START")
+
+
+def test_an_address_that_only_its_own_host_can_reach_is_the_fault_of_who_gave_it_out(said: Said) -> None:
+    log = "".join(begun(f"gpu{31 + r // 2}", r, r % 2, 4, f"{r + 1}1000") for r in range(4))
+    log += "".join(info("gpu31", r, r, "Bootstrap : Using eno1:10.1.4.31<0>") for r in (0, 1))
+    log += "".join(info("gpu32", r, r - 2, "Bootstrap : Using docker0:172.17.0.1<0>") for r in (2, 3))
+    refused = (
+        "misc/socket.cc:484 NCCL WARN socketStartConnect: Connect to 172.17.0.1<51007> failed : Connection refused"
+    )
+    found = said(log + f"gpu31:410:420 [0] {refused}\n")
+    assert (found.ranks, found.hosts) == ((2, 3), ("gpu32",))
+    assert found.causes[0].id == "network-interface-or-firewall-misconfiguration"
+    assert found.summary.startswith("The other ranks could not connect to 172.17.0.1")
+
+
+@pytest.mark.parametrize("devices, named", [((0, 1, 2, 2), (3,)), ((0, 0, 0, 0), ())])
+def test_of_two_ranks_on_one_gpu_the_one_is_named_that_has_not_the_gpu_of_its_place(
+    said: Said, devices: tuple[int, ...], named: tuple[int, ...]
+) -> None:
+    buses = [f"{device + 1}b000" for device in devices]
+    log = "".join(begun("box", r, devices[r], 4, buses[r]) for r in range(4))
+    pairs = [(a, b) for a in range(4) for b in range(4) if a != b and devices[a] == devices[b]]
+    warned = (
+        "box:41{}:42 [0] init.cc:943 NCCL WARN Duplicate GPU detected : rank {} and rank {} both on CUDA device {}\n"
+    )
+    assert said(log + "".join(warned.format(a, a, b, buses[a]) for a, b in pairs)).ranks == named
+
+
+def test_a_checkpoint_quotes_those_that_could_not_write_on_all(said: Said) -> None:
+    torch = "/lib/python3.11/site-packages/torch/distributed/checkpoint/"
+    full = trace("OSError: [Errno 28] No space left on device", (419, "_write_files_from_queue", "os.fsync(stream)"))
+    quote = full.replace("last):", "last): (RANK {})").replace("/srv/job/run.py", torch + "filesystem.py")
+    told = "torch.distributed.checkpoint.api.CheckpointException: CheckpointException ranks:dict_keys([2, 3])"
+    raised = trace(told, (360, "_save_state_dict", "return distW.all_reduce()"))
+    raised = raised.replace("/srv/job/run.py", torch + "state_dict_saver.py")
+    found = said("".join(of(rank, raised + quote.format(2) + quote.format(3)) for rank in range(4)))
+    assert (found.symptom, found.ranks) == ("checkpoint-save-failure", (2, 3))
+
+
+def test_only_the_first_rank_listens_for_the_others(said: Said) -> None:
+    message = "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. The server socket has failed to bind to [::]:29500 (errno: 98 - Address already in use)."
+    text = trace(message).replace("/srv/job/run.py", "/lib/python3.11/site-packages/torch/distributed/rendezvous.py")
+    assert said(text).ranks == (0,)
+    assert said(text.replace("distributed/", "distributed/elastic/")).ranks == ()
+
+
+def test_a_lost_pod_has_the_ranks_that_its_launcher_was_asked_for(said: Said) -> None:
+    pods = {
+        f"job__workers__0__{n}.log": f"+ torchrun --nnodes=3 --nproc-per-node=4 --node-rank={n} train.py\n"
+        + ("" if n == 2 else "".join(WATCHDOG.format(r=4 * n + i) for i in range(3)))
+        for n in range(3)
+    }
+    events = """8m1s  Warning  NodeShutdown      pod/job-workers-0-2   Pod was terminated in response to imminent node shutdown.
+6m50s Warning  FailedScheduling  pod/job-workers-0-2   0/9 nodes are available: 9 Insufficient nvidia.com/gpu.
+"""
+    found = said(**pods, **{"events.txt": events})
+    assert (found.rule, found.ranks) == ("JOB011", (8, 9, 10, 11))
+
+
+def test_colossalais_launcher_says_which_node_failed() -> None:
+    from paramedic.collect.rosters import roster
+    from paramedic.model import Source
+
+    line = "Error: failed to run torchrun --nproc_per_node=4 --nnodes=3 --node_rank=1 train.py on gn12, is localhost: False"
+    (fact,) = roster([line], Source("console.log", "log"))
+    assert (fact.name, fact.value) == ("node", "gn12 1 4")

@@ -118,6 +118,17 @@ def test_a_command_that_cannot_be_started_is_said_in_one_line(
     assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize("more", [[], ["--retry"]], ids=["once", "retry"])
+def test_a_command_that_cannot_be_started_leaves_nothing(
+    more: list[str], tmp_path: Path, start: Callable[..., Job]
+) -> None:
+    assert start([*PARAMEDIC, "run", *more, "no-such-program"], place=tmp_path).ended()[0] == 127
+    assert not any(tmp_path.iterdir())
+    named = [*PARAMEDIC, "run", *more, "--dir", "named", "--", "no-such-program"]
+    assert start(named, place=tmp_path).ended()[0] == 127
+    assert [*tmp_path.rglob("*")] == [tmp_path / "named"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
@@ -198,10 +209,35 @@ def test_replicas_that_part_and_a_loss_that_is_no_number_are_said_though_the_job
     tmp_path: Path, start: Callable[..., Job]
 ) -> None:
     job = start([*PARAMEDIC, "run", "--dir", str(tmp_path / "d"), "--", *torchrun(ranks=3)], PART=1, STEPS=40)
-    assert job.ended()[0] == 0
+    code, _, err = job.ended()
+    assert code == 0
+    assert "computation › replica divergence · rank 1" in err
+    assert "Evidence" in err
+    assert "Do this" in err
+    assert "Not examined" not in err  # in the report that is kept
     found = {one["rule"]: one for one in json.loads((tmp_path / "d/report.json").read_text())["findings"]}
     assert found["NUM019"]["ranks"] == [1]
     assert "since step 8" in found["NUM019"]["summary"]
+
+
+# -- a hang that torch's timeout ends --------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_verdict_of_a_hang_outlives_the_timeout_that_ends_it(tmp_path: Path, start: Callable[..., Job]) -> None:
+    folder = tmp_path / "d"
+    job = start([*PARAMEDIC, "run", "--dir", str(folder), "--", *torchrun(ranks=3)], ALONE=1, TIMEOUT=30)
+    code, _, err = job.ended()
+    assert code == 1
+    assert "make progress again" not in err
+    assert json.loads((folder / "verdict.json").read_text())["kind"] == "hang"
+    assert sorted(file.name for file in (folder / "traces").iterdir()) == ["rank_0", "rank_1", "rank_2"]
+    verdict = json.loads((folder / "report.json").read_text())["verdict"]
+    assert (verdict["symptom"], verdict["ranks"]) == ("collective-desync", [1])
+    assert "calls barrier at" in verdict["summary"]
+    assert err.count("collective desync · rank 1") == 2  # when it was found, and below the errors of the end
+    again = subprocess.run([*PARAMEDIC, "diagnose", str(folder)], capture_output=True, text=True, check=False)
+    assert "calls barrier at" in " ".join(again.stdout.split())
 
 
 # -- never harm ----------------------------------------------------------------------------------------------------

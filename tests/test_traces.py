@@ -452,6 +452,56 @@ def test_of_two_stages_that_wait_for_each_other_nobody_is_named(tmp_path: Path) 
     assert (one.kind, one.ranks) == ("p2p", ())
 
 
+def test_two_stages_of_several_that_both_send_first_are_named(tmp_path: Path) -> None:
+    calls = [(0, "recv 0<-1"), (1, "send 1->2"), (1, "recv 1<-2"), (2, "send 2->1"), (2, "recv 2<-1")]
+    (one,) = differences(run_of(written(_stages(_training(3), *calls), tmp_path)))
+    assert (one.kind, one.ranks) == ("p2p", (1, 2))
+
+
+def test_who_sends_for_the_first_time_to_one_that_does_not_listen_is_named(tmp_path: Path) -> None:
+    """Stage 1 sends to stage 0 instead of stage 2: all wait for each other, and the closing link is the mistake."""
+    ranks = job(3)
+    for _ in range(3):
+        for rank, op in [(0, "send 0->1"), (1, "recv 1<-0"), (1, "send 1->2"), (2, "recv 2<-1")]:
+            ranks[rank].call(op)
+        for rank, op in [(2, "send 2->1"), (1, "recv 1<-2"), (1, "send 1->0"), (0, "recv 0<-1")]:
+            ranks[rank].call(op)
+    calls = [(1, "send 1->0"), (1, "recv 1<-2"), (2, "send 2->1"), (0, "send 0->1"), (1, "recv 1<-0")]
+    (usual,) = differences(run_of(written(_stages(ranks, *calls), tmp_path)))
+    assert usual.ranks == (0, 1)  # it has sent there before: either may be too early
+    back = ("send 1->0", "recv 0<-1")
+    for one in ranks:
+        one.entries = [e for e in one.entries if not (e["retired"] and e["profiling_name"][5:] in back)]
+    (found,) = differences(run_of(written(ranks, tmp_path / "first")))
+    assert (found.kind, found.ranks) == ("p2p", (1,))
+
+
+def test_a_stage_that_went_on_without_a_receive_is_named(tmp_path: Path) -> None:
+    ranks = _training(3)
+    ranks[1].call("send 1->2", done=False)
+    ranks[0].call("recv 0<-1", done=False)
+    ranks[1].call("send 1->0", done=False)
+    ranks[2].call("all_reduce", (8,), line=20, done=False)
+    (found,) = differences(run_of(written(ranks, tmp_path)))
+    assert (found.kind, found.ranks, found.waiting) == ("p2p", (2,), (0, 1))
+
+
+def test_records_of_different_moments_accuse_nobody(tmp_path: Path) -> None:
+    """What needs all ranks is finished on three of them: the fourth has come since its record was written."""
+    ranks = _training()
+    for one in ranks[:3]:
+        one.call("all_reduce", (8,), line=20).call("_reduce_scatter_base", (16,), line=21, done=False)
+    assert differences(run_of(written(ranks, tmp_path))) == []
+
+
+def test_of_two_roots_without_any_before_the_one_that_is_not_the_first_rank_is_named(tmp_path: Path) -> None:
+    ranks = _training()
+    for one in ranks:
+        one.call("gather", (2,), outs=[[2]] * 4 if one.rank in (0, 3) else [], done=False)
+    (found,) = differences(run_of(written(ranks, tmp_path)))
+    assert (found.kind, found.ranks) == ("root", (3,))
+
+
 def test_sends_of_several_sizes_that_wait_in_turn_are_right(tmp_path: Path) -> None:
     ranks = _training(2)
     for size in (3, 5):
@@ -560,3 +610,30 @@ def test_real_dumps_of_gloo(gloo: Path, fault: str, bad: tuple[int, ...]) -> Non
     assert verdict is not None
     assert (verdict.ranks, verdict.fields["kind"]) == (bad, fault)
     assert "/train.py:" in verdict.fields["usual_at"]
+
+
+def test_what_to_look_at_is_where_the_missing_rank_stands_if_that_is_known(tmp_path: Path) -> None:
+    folder = written(_missing(2), tmp_path)
+    unseen = judged(folder).verdict
+    assert unseen is not None
+    assert "never entered collective number 13, all_reduce of [8] Float" in unseen.summary
+    assert any("after its last recorded call, _reduce_scatter_base" in fix.title for fix in unseen.fixes)
+    (folder / "stacks").mkdir()
+    lines = ["Thread 0x00007f01 (most recent call first):", '  File "/job/train.py", line 45 in wait_for_all', ""]
+    (folder / "stacks/rank-2.txt").write_text("\n".join(lines))
+    seen = judged(folder).verdict
+    assert seen is not None
+    assert (seen.rule, seen.ranks) == ("COL031", (2,))
+    assert seen.fixes[0].title.startswith("Look at /job/train.py:45 in wait_for_all")
+    likely = [{one.id: one.probability for one in verdict.causes} for verdict in (unseen, seen)]
+    assert likely[1]["collective-order-divergence"] < likely[0]["collective-order-divergence"]  # it is in no other
+    assert not any("recorded call" in fix.title or "{" in fix.title for fix in seen.fixes)
+
+
+def test_of_several_groups_the_one_that_hangs_is_named(tmp_path: Path) -> None:
+    ranks = _training(4, {"1": [0, 1], "2": [2, 3]})
+    for one in ranks:
+        one.call("all_reduce", (4,), group="2" if one.rank > 1 else "1", done=one.rank < 2) if one.rank != 3 else one
+    verdict = judged(written(ranks, tmp_path)).verdict
+    assert verdict is not None
+    assert "collective number 1 of group 2" in verdict.summary

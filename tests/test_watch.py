@@ -25,7 +25,7 @@ from paramedic.rank import box, hooks, sockets, start
 from paramedic.rank.agent import Agent, Clock
 from paramedic.watch import judge, live, outputs, pulse
 from paramedic.watch.pulse import Pulse
-from paramedic.watch.watcher import Watcher
+from paramedic.watch.watcher import Standing, Watcher
 
 HOST = "here"
 
@@ -201,6 +201,14 @@ def test_the_box_holds_the_last_calls_and_which_one_was_not_left(tmp_path: Path)
     assert made[0].startswith("D\t0\t44\t")
 
 
+def test_a_call_that_raised_has_not_returned(tmp_path: Path) -> None:
+    path = str(tmp_path / "rank-3.box")
+    ring = box.Box(path)
+    ring.end(ring.begin("0\t1\tall_reduce\t4\tfloat32\t\t/job/train.py:9"), done=False)
+    read = read_watched(Path(path).read_bytes(), Source("b", "box", rank=3))
+    assert read.events[0].fields["made"].startswith("B\t0\t1\tall_reduce")
+
+
 def test_of_one_call_with_unlike_contents_the_minority_is_named() -> None:
     usual = called("0 1 all_reduce 4 - 7", "0 2 all_reduce 4 - 7")
     odd = called("0 1 all_reduce 4 - 7", "0 2 all_reduce 8 - 7")
@@ -211,6 +219,38 @@ def test_of_one_call_with_unlike_contents_the_minority_is_named() -> None:
     undecided = unlike({0: usual, 1: odd})
     assert undecided is not None
     assert undecided.ranks == ()
+
+
+MISMATCH = (
+    "terminate called after throwing an instance of 'gloo::EnforceNotMet'\n"
+    "  what():  [enforce fail at /pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:456] op.preamble.length <= "
+    "op.nbytes. 8 vs 4. Received data size doesn't match expected size.\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "ranks", "said"),
+    [
+        ((10, 11, 12), [], "Rank 0 called all_reduce of 10 float32 at /job/train.py:50, while rank 1 called it with "
+         "11 float32 and rank 2 called it with 12 float32."),
+        ((10, 12, 10), [1], "Rank 1 called all_reduce of 12 float32 at /job/train.py:50, while the others called "
+         "all_reduce of 10 float32 at /job/train.py:50."),
+    ],
+)  # fmt: skip
+def test_an_abort_over_sizes_names_what_each_rank_has_noted(
+    sizes: Sequence[int], ranks: list[int], said: str, tmp_path: Path
+) -> None:
+    """Whoever raised is as good a witness as who was aborted."""
+    (tmp_path / "ranks").mkdir()
+    (tmp_path / "console.log").write_text(MISMATCH)
+    (tmp_path / "ranks/job.watch.json").write_text('{"paramedic_job": 1, "exit": 1, "suspected": null, "ranks": {}}')
+    for rank, size in enumerate(sizes):
+        ring = box.Box(str(tmp_path / f"ranks/rank-{rank}.box"))
+        ring.end(ring.begin(f"0\t1\tall_reduce\t{size}\tfloat32\t\t/job/train.py:50"), done=False)
+    verdict = diagnose([str(tmp_path)]).verdict
+    assert verdict is not None
+    assert (verdict.rule, list(verdict.ranks), verdict.summary) == ("COL052", ranks, said)
+    assert verdict.fixes[0].title == "Give the tensor the same shape and type on every rank"
 
 
 def test_between_two_the_one_whose_call_is_new_is_odd() -> None:
@@ -271,6 +311,39 @@ def test_a_hook_that_fails_is_switched_off_and_says_why(tmp_path: Path) -> None:
     assert agent.guarded("loss", fails) is None
     assert len(asked) == 1
     assert agent.off == {"loss": "KeyError: 'no such thing'"}
+
+
+def test_an_exception_is_no_progress(tmp_path: Path) -> None:
+    agent = Agent(str(tmp_path))
+    agent.rank = 0
+    torch = hooks._Torch(agent)
+
+    def fails() -> None:
+        raise RuntimeError("Timed out waiting 40000ms for recv operation to complete")
+
+    torch.phase("backward", lambda: None)()
+    assert agent.ticks == 2
+    with pytest.raises(RuntimeError):
+        torch.phase("backward", fails)()
+    assert agent.ticks == 3  # that it went in
+    assert agent.clock.now(0.0)["phase"] == "other"
+
+
+def test_where_a_rank_stood_when_it_was_asked_is_not_written_over_by_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dumps = iter([b"as it stands", b"as it ends"])
+    monkeypatch.setattr("paramedic.rank.agent.reports.flight_recorder", lambda: next(dumps))
+    (tmp_path / "traces").mkdir()
+    (tmp_path / "ask").write_text("1")
+    agent = Agent(str(tmp_path))
+    agent.rank = 0
+    agent._answer()
+    agent.write_last_trace()
+    assert (tmp_path / "traces/rank_0").read_bytes() == b"as it stands"
+    agent.tick()
+    agent.write_last_trace()
+    assert (tmp_path / "traces/rank_0").read_bytes() == b"as it ends"
 
 
 def test_time_inside_a_phase_is_not_counted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -356,10 +429,63 @@ def test_a_secret_in_a_state_is_taken_out(tmp_path: Path, knowledge: Knowledge) 
     assert secret not in str([(event.text, event.fields) for event in found.events])
 
 
+@pytest.mark.parametrize(
+    ("printed", "rule", "said"),
+    [
+        (
+            "[0] step 12 loss nan\n",
+            "NUM005",
+            "A rank last printed loss = nan (since step 6 or before, 0.7 at step 0): ",
+        ),
+        ("", "NUM020", "The loss has been nan since step 6 or before, 0.7 at step 0."),
+    ],
+)
+def test_since_when_a_loss_is_no_number_is_said_as_it_was_seen(
+    printed: str, rule: str, said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "ranks").mkdir()
+    (tmp_path / "console.log").write_text(printed or "begins\n")
+    for rank in (0, 1):
+        seen = state(rank, paramedic_watch=1, values={"loss": [[0, 0.7], [6, "nan"], [12, "nan"]]})
+        (tmp_path / f"ranks/rank-{rank}.watch.json").write_text(json.dumps(seen))
+    verdict = diagnose([str(tmp_path)]).verdict
+    assert verdict is not None
+    assert verdict.rule == rule
+    assert verdict.summary.startswith(said)
+
+
 def watcher(tmp_path: Path, ranks: Sequence[Pulse]) -> Watcher:
     one = Watcher(str(tmp_path), ["x"], lambda folder, ended=False: pytest.fail("not asked"), view=live_none())
     one.pulses = dict(enumerate(ranks))
     return one
+
+
+def stood(tmp_path: Path, ranks: Sequence[Pulse]) -> Watcher:
+    """A job of which it was said that it hangs."""
+    one = watcher(tmp_path, ranks)
+    marks = dict.fromkeys(one.pulses, (1, 5, 3))
+    waiting = {rank: {"condition": "waiting"} for rank in one.pulses}
+    one._standing = Standing(judge.Suspicion("look", "nobody moves", 5.0, 0.1), marks, waiting)
+    return one
+
+
+@pytest.mark.parametrize(
+    ("conditions", "marks", "goes_on"),
+    [
+        (["waiting", "waiting"], [(1, 5, 3), (1, 5, 3)], False),
+        (["going", "going"], [(1, 5, 4), (1, 5, 3)], True),  # a step
+        (["going", "going"], [(1, 9, 3), (1, 9, 3)], True),
+        (["going", "going"], [(1, 6, 3), (1, 7, 3)], False),  # a barrier on the way out
+        (["failed", "going"], [(1, 9, 3), (1, 9, 3)], False),
+        (["gone", "gone"], [(1, 9, 3), (1, 9, 3)], False),
+        (["starting", "starting"], [(2, 0, 0), (2, 0, 0)], True),  # torchrun's next attempt
+    ],
+)
+def test_only_who_comes_further_makes_progress(
+    conditions: list[Any], marks: list[tuple[int, int, int]], goes_on: bool, tmp_path: Path
+) -> None:
+    one = stood(tmp_path, [Pulse(rank, condition=condition) for rank, condition in enumerate(conditions)])
+    assert one._goes_on(dict(enumerate(marks))) is goes_on
 
 
 class live_none:
@@ -379,6 +505,17 @@ def test_the_live_view_shows_every_rank_or_says_how_many_more(count: int, tmp_pa
     text = out.file.getvalue()  # type: ignore[attr-defined]
     assert f"{count} of {count} ranks · step 3" in text
     assert ("44 more" in text) == (count == 300)
+
+
+@pytest.mark.parametrize(
+    ("condition", "still"), [("waiting", True), ("ended", False), ("failed", False), ("gone", False)]
+)
+def test_only_who_could_move_stands_still(condition: Any, still: bool, tmp_path: Path) -> None:
+    one = Pulse(0, state(0, now={"phase": "collective"}), condition=condition, moved=1.0, looked=9.0)
+    out = Console(file=io.StringIO(), width=100, force_terminal=False)
+    out.print(live.view(watcher(tmp_path, [one]), 100))
+    text = out.file.getvalue()  # type: ignore[attr-defined]
+    assert ("still for 8 s" in text, "collective" in text) == (still, still)
 
 
 def test_metrics_are_prometheus_text(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -106,7 +107,7 @@ def _causes(
 
 
 def _why(cause: str, base: float, weights: Mapping[str, float], some_only: bool, setting: str) -> str:
-    reasons = [] if cause in weights or not weights else ["not what this message usually means"]
+    reasons = [] if cause in weights or not weights else ["rarely meant by this message"]
     if some_only and cause in _LOCAL:
         reasons.append("only some ranks have it")
     return "; ".join([*reasons, f"base rate {base:.0%} ({setting})"])
@@ -120,10 +121,40 @@ _ONE_WAITS = {
 }
 
 
+_NONE_OF_THEM = {
+    "Every rank cannot ": "No rank can ",
+    "Every rank could not ": "No rank could ",
+    "Every rank did not find ": "No rank found ",
+    "Every rank did not ": "No rank did ",
+    "Every rank does not answer ": "No rank answers ",
+    "Every rank has not ": "No rank has ",
+}
+_OF_MANY = {"was": "were", "is": "are", "has": "have", "does": "do"}
+_MANY = re.compile(r"^((?:Ranks [\d, ]+(?: and \d+(?: more)?)?|Several ranks)) (\w+)\b")
+
+
+def _agreeing(sentence: str) -> str:
+    """Rules speak of one rank: of all and of several the verb is another."""
+    for wrong, right in _NONE_OF_THEM.items():
+        if sentence.startswith(wrong):
+            return right + sentence.removeprefix(wrong)
+    return _MANY.sub(lambda found: f"{found[1]} {_plural(found[2])}", sentence)
+
+
+def _plural(verb: str) -> str:
+    """Only what rules say of a rank: `multiplies`, `waits`, `was`; a past tense is the same for many."""
+    if verb in _OF_MANY:
+        return _OF_MANY[verb]
+    if verb.endswith("ies"):
+        return verb[:-3] + "y"
+    return verb[:-2] if verb.endswith(("xes", "ches", "sses")) else verb.removesuffix("s")
+
+
 def summary(rule: Rule, one: Finding) -> str:
     """The rule's sentence with what the message said; the plain title where the message does not say enough."""
     who = one.fields.get("who") or subject(one.ranks)
     sentence = rule.summary.replace("Rank {rank}", who).replace("rank {rank}", who[0].lower() + who[1:])
+    sentence = _agreeing(sentence)
     if one.fields.get("waiting", "").isdigit():
         for many, single in _ONE_WAITS.items():
             sentence = sentence.replace(many, single)

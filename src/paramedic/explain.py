@@ -17,7 +17,7 @@ from paramedic.detect.where import located, places
 from paramedic.knowledge import Knowledge, Rule
 from paramedic.knowledge.clues import OUTRIGHT
 from paramedic.knowledge.priors import Setting
-from paramedic.model import SEVERITIES, Cascade, Evidence, Finding, Report, Run
+from paramedic.model import SEVERITIES, Cascade, Event, Evidence, Finding, Report, Run
 from paramedic.survived import SILENT, outlived
 
 VERDICT_AT = 0.5
@@ -31,6 +31,7 @@ _UNSURE = frozenset({"exceptions.unrecognised", "exceptions.last_words", "hang.s
 MAX_EVIDENCE = 6
 _ZONE_STEP_NS = 25 * 60 * 1_000_000_000
 """Clocks that are further apart than this may be in different zones: then they decide nothing."""
+_DAY_NS = 24 * 3600 * 1_000_000_000
 _BY_SIGNAL = 128
 _ALIKE = frozenset(
     [
@@ -61,6 +62,8 @@ _CONVICTS = 0.7
 """A pattern in a program that is less often the failure than this is a remark, and no verdict."""
 _FORESEEN = 12.0
 """How much likelier a cause is that the program itself shows."""
+_BESIDE = 30.0
+"""And one that a machine complains of meanwhile."""
 _ORDER = {"never": 0, "possible": 1, "always": 2}
 
 
@@ -81,7 +84,7 @@ def explain(
     if first:
         echoes += [f for f in notes if f.consequence == "always"]
         notes = [f for f in notes if f.consequence != "always"]
-        first[0] = _confirmed(first[0], foreseen)
+        first[0] = _confirmed(_corroborated(first[0], [*notes, *first[1:]], knowledge), foreseen)
     else:
         first, foreseen = _by_program(run, foreseen)
     earlier = _merged(f for f in errors if f.attempt != last and f.consequence == "never")
@@ -150,9 +153,33 @@ def _confirmed(first: Finding, foreseen: Sequence[Finding]) -> Finding:
     """The program has what leads to the very symptom: its cause is the likely one, and its line is evidence."""
     same = [one for one in foreseen if one.symptom == first.symptom and one.severity != "info"]
     named = {cause.id: _FORESEEN * cause.probability for one in same for cause in one.causes[:1]}
-    weights = {cause: max(named.get(cause, 1.0), first.weights.get(cause, 1.0)) for cause in {*named, *first.weights}}
+    weights = {**first.weights, **{c: max(factor, first.weights.get(c, 1.0), 1.0) for c, factor in named.items()}}
     evidence = (*first.evidence[: MAX_EVIDENCE - 1], *(one.evidence[0] for one in same[:2])) if same else first.evidence
     return replace(first, weights=weights, evidence=evidence)
+
+
+def _corroborated(first: Finding, beside: Sequence[Finding], knowledge: Knowledge) -> Finding:
+    """What a machine complained of meanwhile is the likely cause, where it can be one: a hang is the disk's when the
+    kernel waits for the disk. And so is what another message about the same thing is sure of."""
+    possible = knowledge.taxonomy.symptoms[first.symptom].causes
+    told: dict[str, Finding] = {}
+    for one in beside:
+        rule = knowledge.rules[one.rule]
+        same = one.severity == "error" and one.symptom == first.symptom
+        if same or (one.severity == "warning" and _of_a_machine(rule) and _same_day(one, first)):
+            told.update({c: one for c, share in rule.causes.items() if share >= _CONVICTS and c in possible})
+    evidence = (*first.evidence[: MAX_EVIDENCE - 1], *(one.evidence[0] for one in told.values()))[:MAX_EVIDENCE]
+    return replace(first, weights={**dict.fromkeys(told, _BESIDE), **first.weights}, evidence=evidence)
+
+
+def _same_day(one: Finding, other: Finding) -> bool:
+    """Whatever the zones of their clocks; a kernel log may go back for months."""
+    times = [f.evidence[0].event.utc_ns for f in (one, other)]
+    return None in times or abs((times[0] or 0) - (times[1] or 0)) < _DAY_NS
+
+
+def _of_a_machine(rule: Rule) -> bool:
+    return not (rule.before or rule.of_conduct) and rule.symptom not in SILENT
 
 
 def _by_program(run: Run, foreseen: Sequence[Finding]) -> tuple[list[Finding], Sequence[Finding]]:
@@ -209,6 +236,8 @@ def _named(run: Run, first: Finding, errors: Sequence[Finding], knowledge: Knowl
     if not first.ranks and first.consequence == "never":
         first = _with_rank_of_exit(_as_ranks_said(run, first, errors), errors)
     everywhere = _everywhere(run, first, errors)
+    if not first.ranks and (who := _together(run, own, errors)):
+        first = replace(first, fields={**first.fields, "who": who})
     odd: Set[int] = frozenset()
     if first.symptom == "rendezvous-setup-hang" and not accused:
         odd = absent(run, own)
@@ -222,9 +251,18 @@ def _named(run: Run, first: Finding, errors: Sequence[Finding], knowledge: Knowl
         return replace(first, ranks=ranks, scope="rank", fields=fields)
     echo = first.consequence != "never" and rule.consequence == "never"
     if everywhere or (echo and not accused) or not (rule.blames_reporter or accused):
-        who = "Every rank" if everywhere and first.ranks else subject(first.ranks)
+        who = "Every rank" if everywhere and first.ranks else first.fields.get("who") or subject(first.ranks)
         return replace(first, ranks=(), scope="job", fields={**first.fields, "who": who})
     return first
+
+
+def _together(run: Run, own: Sequence[Finding], errors: Sequence[Finding]) -> str:
+    """Several said it without a name, and the launcher saw as many fail by themselves: it was not one rank."""
+    failed = [f for f in errors if f.evidence[0].event.kind == "exit" and f.consequence != "always"]
+    ended = {rank for one in failed for rank in one.ranks}
+    if len(own) < 2 or len(ended) < 2 or any(one.ranks for one in own):
+        return ""
+    return "Every rank" if ended >= run.expected_ranks else "Several ranks"
 
 
 def _named_causes(first: Finding, errors: Sequence[Finding]) -> Mapping[str, float]:
@@ -255,12 +293,21 @@ def _of_the_job(first: Finding, merged: Sequence[Finding], knowledge: Knowledge)
 def _as_ranks_said(run: Run, first: Finding, errors: Sequence[Finding]) -> Finding:
     """The kernel or the scheduler saw what some ranks say of themselves, or what the others miss them for."""
     said: Set[int] = {r for f in errors if f.symptom == first.symptom and f.consequence == "never" for r in f.ranks}
+    if not said and _opens_the_store(first.evidence[0].event):
+        said = {0}
     if not said and first.symptom in ("accelerator-fault", "host-out-of-memory", "native-crash"):
         said = missed(run, errors)
     elif not said and len([f for f in errors if f.rule == first.rule and f.attempt == first.attempt]) == 1:
         alone = missed(run, errors)  # one process has said it, and all but one have missed one
         said = alone if len(alone) == 1 and len(run.expected_ranks) > 2 else said
     return replace(first, ranks=tuple(sorted(said)), scope="rank") if said else first
+
+
+def _opens_the_store(event: Event) -> bool:
+    """Of all ranks the first one listens, where the others come to; an agent of torchrun's does it for itself."""
+    frames = event.fields.get("frames", ())
+    torchs = any("distributed/rendezvous.py" in frame or "distributed_c10d.py" in frame for frame in frames)
+    return torchs and "failed to listen" in event.text and not any("/elastic/" in frame for frame in frames)
 
 
 def _telling(errors: Sequence[Finding]) -> Sequence[Finding]:
@@ -294,9 +341,10 @@ def _roots(errors: Sequence[Finding]) -> list[Finding]:
 
 def _preference(one: Finding) -> tuple[int, bool, bool, float]:
     """Within a rank: what cannot be an echo, then what was said rather than how it exited, then an error rather than
-    where the rank stands because of it, then the surest."""
+    where the rank stands because of it (unless that is what the error is about), then the surest."""
     kind = one.evidence[0].event.kind
-    return _ORDER[one.consequence], kind == "exit", kind in _POSITIONS, -one.confidence
+    position = kind in _POSITIONS and "confirmed" not in one.fields
+    return _ORDER[one.consequence], kind == "exit", position, -one.confidence
 
 
 def _merged(found: Iterable[Finding]) -> list[Finding]:
@@ -376,7 +424,10 @@ def _only_ended(one: Finding) -> bool:
 
 
 def _saying_the_same(first: Finding, errors: Sequence[Finding]) -> set[int]:
-    """Of whom only the last line is left, so that another rule fits it."""
+    """Of whom only the last line is left, so that another rule fits it; or whose checkpoint met the same full disk in
+    other words."""
+    if first.symptom == "checkpoint-save-failure":
+        return {r for one in errors if (one.symptom, one.consequence) == (first.symptom, "never") for r in one.ranks}
     own = [item.event for item in first.evidence if item.event.kind == "traceback"]
     said = {event.text for event in own}
     other = [one for one in errors if one.rule != first.rule and one.consequence == first.consequence == "never"]

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 import reports
 
-from paramedic.model import Evidence, Report, Run
+from paramedic.model import Event, Evidence, Report, Run
 from paramedic.report import ShownReport, render
 from paramedic.report.escape import printable
 from paramedic.report.html import prose
 from paramedic.report.issue import markdown
-from paramedic.report.timeline import MOST_LANES, MOST_MARKS, timeline
+from paramedic.report.timeline import MOST_LANES, MOST_MARKS, Timeline, timeline
 
 TAGS = {
     *("html", "head", "meta", "title", "style", "script", "body", "header", "nav", "main", "section", "footer"),
@@ -172,7 +172,8 @@ def test_timeline_has_a_lane_for_every_rank_and_marks_the_first_failure() -> Non
 def test_timeline_without_clocks_says_so_and_names_the_silent_rank() -> None:
     made = timeline(reports.silent_rank())
     assert made is not None
-    assert made.caption.startswith("line number")
+    assert made.caption.startswith("each lane from its first line to its last")
+    assert made.first_x is None and made.ticks == ()  # no common axis, no rule across the lanes
     assert made.lanes[2].note == "no output: named as the first failure"
     assert timeline(reports.empty()) is None
 
@@ -250,3 +251,75 @@ def test_what_is_escaped_reads_back() -> None:
     assert html.escape(printable(report.verdict.summary)[:300]) in render(report, "html").replace(
         "&#39;", "&#x27;"
     ).replace("&#34;", "&quot;")
+
+
+def test_a_rank_that_no_line_names_is_not_said_to_be_silent() -> None:
+    said = replace(reports.event(0, 3, "RuntimeError: no", None, "traceback"), source="logs/launcher.log")
+    report = Report(Run("r", (reports.source(None, 31),), (said,), world_size=2), None)
+    made = timeline(report)
+    assert made is not None
+    assert made.lanes[1].note == "no line that names it"
+    assert "1 of 2 ranks told apart" in render(report, "html")
+
+
+def lines_of(marks: Timeline) -> dict[str, list[float]]:
+    """Where each kind of mark stands."""
+    found: dict[str, list[float]] = {}
+    for lane in marks.lanes:
+        for mark in lane.marks:
+            found.setdefault(mark.kind, []).append(mark.x)
+    return found
+
+
+def ended(rank: int, line: int, at: float | None = None) -> Event:
+    text = f"rank {rank} ended with exit code 1"
+    return replace(reports.event(None, line, text, at, "exit", exitcode=1), rank=rank)
+
+
+def test_in_one_file_the_ends_stand_right_of_the_first_failure() -> None:
+    report = reports.silent_rank()
+    assert report.verdict is not None
+    said = [replace(reports.event(None, 40 + rank, "RuntimeError: no"), rank=rank) for rank in (1, 0)]
+    seen = reports.event(1, 1, "rank 1: failed", 3.0, "watch")
+    run = replace(report.run, events=(*said, seen, ended(0, 50), ended(1, 51)), world_size=2)
+    verdict = replace(report.verdict, ranks=(0,), evidence=(Evidence(said[1]),))
+    made = timeline(Report(run, verdict, (verdict,)))
+    assert made is not None and made.first_x is not None
+    assert made.caption.startswith("line number") and "not drawn: 1 event" in made.caption
+    assert min(lines_of(made)["exit"]) > made.first_x
+
+
+def test_files_without_clocks_have_no_common_axis_and_ends_stand_last() -> None:
+    report = reports.silent_rank()
+    run = replace(report.run, events=(*report.run.events, *(ended(rank, 2 + rank) for rank in range(4))))
+    made = timeline(replace(report, run=run))
+    assert made is not None and made.first_x is None
+    assert min(lines_of(made)["exit"]) > max(lines_of(made)["followed"])
+    assert "first failure</text>" not in render(replace(report, run=run), "html")
+
+
+def test_time_is_the_axis_where_every_file_of_a_rank_has_a_clock_or_its_rank_has_one() -> None:
+    first = reports.event(1, 5, "ValueError: no", 20.5, "traceback")
+    late = replace(reports.event(0, 9, "RuntimeError: closed", None, "traceback"), source="logs/rank0.err")
+    said = [reports.event(0, 4, "rank 0 failed", 23.1), reports.event(None, 3, "closing signal", 24.4)]
+    table = [ended(rank, 30 + rank, 24.0) for rank in (0, 1)]  # in whole seconds
+    report = reports.silent_rank()
+    assert report.verdict is not None
+    verdict = replace(report.verdict, ranks=(1,), evidence=(Evidence(first),))
+    run = replace(report.run, events=(first, late, *said, *table), world_size=2)
+    made = timeline(Report(run, verdict, (verdict,)))
+    assert made is not None and made.first_x is not None
+    assert "UTC" in made.caption
+    assert made.first_x < lines_of(made)["error"][0] < min(lines_of(made)["exit"])
+
+
+def test_clocks_that_may_be_in_different_zones_make_no_axis() -> None:
+    report = reports.typical()
+    apart = tuple(
+        replace(e, uncertainty_ns=14 * 3600 * reports.SECOND, utc_ns=e.utc_ns + 7200 * reports.SECOND)
+        if e.rank == 2 and e.utc_ns is not None
+        else e
+        for e in report.run.events
+    )
+    made = timeline(replace(report, run=replace(report.run, events=apart)))
+    assert made is not None and made.first_x is None

@@ -11,11 +11,11 @@ import reports
 from rich.cells import cell_len
 from rich.console import Console
 
-from paramedic.model import Fix, Report, Run
+from paramedic.model import Cause, Evidence, Fix, Report, Run
 from paramedic.report import ShownReport, render
 from paramedic.report.escape import encodable, one_line, printable
 from paramedic.report.text import render as render_text
-from paramedic.report.words import compact, on_ranks, percent
+from paramedic.report.words import compact, examined, on_ranks, percent
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -129,3 +129,94 @@ def test_numbers_in_words() -> None:
     assert on_ranks((5,)) == "rank 5"
     assert on_ranks(tuple(range(0, 100, 2))) == "50 ranks (0,2 and 48 more)"
     assert [percent(p) for p in (0, 0.001, 0.5, 0.996, 1)] == ["0 %", "<1 %", "50 %", ">99 %", "100 %"]
+
+
+PACKAGES = "/home/me/venv/lib/python3.11/site-packages/"
+
+
+def quoted(text: str, frames: list[str], types: list[str], width: int = 80) -> list[str]:
+    event = reports.event(1, 4, text, None, "traceback", frames=frames, types=types)
+    verdict = replace(reports.mismatch(), evidence=(Evidence(event),))
+    shown = render(Report(Run("r"), verdict), "text", width=width)
+    return [line.removeprefix("  │ ") for line in shown.splitlines() if line.startswith("  │ ")]
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_the_quote_has_the_users_own_frame_and_the_whole_message(width: int) -> None:
+    message = (
+        "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. "
+        "port: 29677, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use"
+    )
+    frames = [
+        "/home/me/venv/bin/torchrun:6 in <module>",
+        "/home/me/jobs/train.py:23 in main",
+        f"{PACKAGES}torch/distributed/rendezvous.py:280 in _env_rendezvous_handler",
+        f"{PACKAGES}torch/distributed/elastic/rendezvous/static_tcp_rendezvous.py:67 in next_rendezvous",
+    ]
+    lines = quoted(message, frames, ["torch.distributed.DistNetworkError"], width)
+    assert lines[0] == "/home/me/jobs/train.py:23 in main"
+    assert lines[1].startswith("…/") and lines[1].endswith("next_rendezvous"[: width - 20])
+    assert " ".join(lines[2:]) == message  # between words, and nothing lost
+    assert len(lines) <= 6
+
+
+def test_the_quote_of_a_launchers_own_frames_leaves_out_its_script() -> None:
+    frames = ["/home/me/venv/bin/torchrun:6 in <module>", f"{PACKAGES}torch/distributed/run.py:9 in run"]
+    assert quoted("ValueError: no", frames, ["ValueError"])[1] == "…/site-packages/torch/distributed/run.py:9 in run"
+
+
+def test_the_quote_of_a_loaders_worker_has_the_inner_exception() -> None:
+    text = "ValueError: Caught ValueError in DataLoader worker process 0.\nValueError: cannot decode sample 300"
+    frames = [f"{PACKAGES}torch/_utils.py:794 in reraise", "/home/me/train.py:13 in __getitem__"]
+    assert quoted(text, frames, ["ValueError", "ValueError"]) == [frames[1], *text.split("\n")]
+
+
+def test_the_quote_of_a_state_that_does_not_fit_has_the_first_keys() -> None:
+    keys = ", ".join(f'"layers.{i}.weight"' for i in range(400))
+    text = f"RuntimeError: Error(s) in loading state_dict for Net:\n\tMissing key(s): {keys}.\n\tUnexpected key(s): {keys}."
+    frames = ["/home/me/train.py:32 in main", f"{PACKAGES}torch/nn/modules/module.py:2638 in load_state_dict"]
+    lines = quoted(text, frames, ["RuntimeError"])
+    assert len(lines) <= 6
+    assert lines[2] == "RuntimeError: Error(s) in loading state_dict for Net:"
+    assert lines[3].startswith('    Missing key(s): "layers.0.weight", ')
+    assert lines[5].startswith('    Unexpected key(s): "layers.0.weight", ') and lines[5].endswith("…")
+
+
+def test_of_a_long_message_the_first_lines_and_the_last_are_quoted() -> None:
+    text = "\n".join(("torch.distributed.DistBackendError: NCCL error", *"abcdefg", "Connect to 10.0.0.2 failed"))
+    lines = quoted(text, [], ["torch.distributed.DistBackendError"])
+    assert len(lines) == 6
+    assert lines[0].endswith("NCCL error") and lines[-2:] == ["d …", "Connect to 10.0.0.2 failed"]
+
+
+def test_verbose_quotes_every_frame() -> None:
+    event = reports.event(1, 4, "E: no", None, "traceback", frames=[f"/a.py:{i} in f" for i in range(9)], types=["E"])
+    verdict = replace(reports.mismatch(), evidence=(Evidence(event),))
+    assert render(Report(Run("r"), verdict), "text", verbose=True).count(" in f") == 9
+
+
+def test_the_base_rate_gives_way_before_the_reason_is_cut() -> None:
+    causes = (
+        Cause("network-interface-or-firewall-misconfiguration", 0.5, "base rate 47% (lab)"),
+        Cause("collective-order-divergence", 0.3, "only some ranks have it; base rate 44% (lab)"),
+    )
+    verdict = replace(reports.mismatch(), causes=causes)
+    narrow, wide = (render(Report(Run("r"), verdict), "text", width=width) for width in (90, 120))
+    assert "only some ranks have it\n" in narrow and "base rate" not in narrow.replace("base rate 47% (lab)\n", "")
+    assert "only some ranks have it; base rate 44% (lab)\n" in wide
+    assert "base rate" not in render(Report(Run("r"), verdict), "text", width=80)
+
+
+def test_an_alternative_is_said_whole() -> None:
+    title = "Give every rank the same number of batches, and let the sampler drop what is left over at the end"
+    verdict = replace(reports.mismatch(), fixes=(reports.RECIPE, replace(reports.LONGER, title=title)))
+    assert f"or: {title} (safe)" in one_line(render(Report(Run("r"), verdict), "text", width=60))
+
+
+def test_ranks_whose_lines_stand_in_one_file_are_not_said_to_be_silent() -> None:
+    run = Run("r", (reports.source(None, 31),), world_size=2)
+    assert examined(run) == "1 source, 31 lines, 2 ranks, not told apart"
+    one = replace(run, events=(reports.event(1, 3, "RuntimeError: no", None, "traceback"),))
+    assert examined(one) == "1 source, 31 lines, rank 1, 1 of 2 ranks told apart"
+    apart = replace(run, sources=(reports.source(0), reports.source(None)))
+    assert examined(apart).endswith("1 of 2 ranks left output")

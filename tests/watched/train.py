@@ -1,5 +1,6 @@
 """A small real DDP job for the tests of `paramedic run`; environment variables say what it does."""
 
+import datetime
 import os
 import signal
 import sys
@@ -10,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
 torch.set_num_threads(1)
-dist.init_process_group("gloo")
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=int(os.environ.get("TIMEOUT", "1800"))))
 rank = dist.get_rank()
 torch.manual_seed(7)
 model = DistributedDataParallel(
@@ -45,6 +46,8 @@ while done < steps:
                 model.module[0].weight += 1e-3
         if os.environ.get("STOP") == str(rank) and done == 12:
             os.kill(os.getpid(), signal.SIGSTOP)
+        if os.environ.get("ALONE") == str(rank) and done == 12:
+            dist.barrier()
         if os.environ.get("GATE") and done == 12:
             wait_together_for(os.environ["GATE"])
         if done == steps:

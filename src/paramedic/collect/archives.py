@@ -35,7 +35,10 @@ _DATA = (
 )
 _OTHER = "seg onnx png jpg jpeg gif svg pdf whl"
 _OWN_REPORT = "report.txt"
-"""As `paramedic run` leaves it beside what it recorded."""
+_OWN_ANSWERS = frozenset({_OWN_REPORT, "report.html", "report.json", "verdict.json"})
+"""As `paramedic run` leaves them beside what it recorded."""
+_NO_FILES = "holds no files"
+_NOT_REDIRECTED = f"{_NO_FILES}; torchrun writes to --log-dir only with -r 3 or --tee 3"
 _NOT_LOGS = frozenset(f".{suffix}" for suffix in f"{_CODE} {_DATA} {_OTHER}".split())
 _METRICS = re.compile(r"(?:metrics|history|progress|results|train\w*[_-](?:log|loss|metrics|history)\w*)\.[ct]sv", re.I)
 """The tables that loggers of Lightning, Keras, RLlib, Ultralytics and DeepSpeed write beside or instead of lines."""
@@ -104,6 +107,8 @@ class Chosen:
     _members: int = 0
     _unsaid: int = 0
     _programs: int = 0
+    _answers: int = 0
+    _attempts: int = 0
     _passed_over: Counter[str] = field(default_factory=Counter)
     _said: int = field(init=False)
 
@@ -117,6 +122,8 @@ class Chosen:
             suffix = PurePosixPath(base).suffix.lower()[:_MAX_SUFFIX]
             if suffix == ".py" and self.folder:
                 self._programs += 1
+            elif base in _OWN_ANSWERS:
+                self._answers += 1
             else:
                 self._passed_over["hidden" if base.startswith(".") else suffix] += 1
             return False
@@ -152,9 +159,18 @@ class Chosen:
             kinds += ", and others" if len(self._passed_over) > _MAX_KINDS else ""
             self.skipped.append(Skipped(self.where, f"not logs by their names: {kinds}"))
         elif not self._count and len(self.skipped) == self._said:
-            self.skipped.append(
-                Skipped(self.where, "holds programs, and no logs" if self._programs else "holds no files")
-            )
+            self.skipped.append(Skipped(self.where, self._lack()))
+
+    def inside(self, folder: str) -> None:
+        """Once for each folder that is walked: torchrun makes one for each attempt, whether it writes there or not."""
+        self._attempts += re.fullmatch(r"attempt_\d+", os.path.basename(folder)) is not None
+
+    def _lack(self) -> str:
+        if self._programs:
+            return "holds programs, and no logs"
+        if self._answers:
+            return "holds reports of Paramedic, and no logs"
+        return _NOT_REDIRECTED if self._attempts else _NO_FILES
 
 
 def unpack(name: str, raw: Any, skipped: list[Skipped], wanted: Wanted = is_log) -> Iterator[Input]:

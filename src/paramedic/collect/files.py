@@ -22,7 +22,7 @@ from paramedic.collect.ras import is_ras, read_ras
 from paramedic.collect.readers import Read, read_ahead
 from paramedic.collect.recording import MAX_RECORDING, is_recording, read_recording
 from paramedic.collect.tracebacks import Traceback
-from paramedic.collect.watched import MAX_WATCHED, is_watched, read_watched
+from paramedic.collect.watched import MAX_WATCHED, NO_CALLS, is_watched, read_watched
 from paramedic.model import Event, Fact, Run, Skipped, Source, names_processes
 from paramedic.prefilter import Prefilter
 from paramedic.redact import clipped, redact
@@ -49,7 +49,7 @@ def collect(paths: Iterable[str], prefilter: Prefilter, progress: Progress | Non
             if kept > MAX_KEPT:
                 _shorten(read.log)
             kept += sum(map(_size, read.log.events))
-            skipped += read.log.skipped
+            skipped += [left for left in read.log.skipped if left.why != NO_CALLS]
             if read.log.source.lines or (read.place.rank is not None and not read.log.skipped):
                 reads.append(read)
             elif not read.log.skipped:

@@ -116,6 +116,7 @@ def _folder(folder: str, seen: _Seen, skipped: list[Skipped], wanted: Wanted) ->
         skipped.append(Skipped(str(error.filename), f"cannot be read: {error.strerror or error}"))
 
     for root, folders, files in os.walk(folder, onerror=unreadable):
+        chosen.inside(root)
         folders[:] = sorted(f for f in folders if not f.startswith(".") and f != "__pycache__")
         for linked in (f for f in folders if os.path.islink(os.path.join(root, f))):
             skipped.append(Skipped(os.path.join(root, linked), "a link to a folder is not followed"))

@@ -172,7 +172,9 @@ _SAID = re.compile(
     r"\[(?:[Rr]ank|RANK|process|proc|R|r)[ :=#]{0,2}(\d{1,6})\]"
 )
 _TAGS = ("[r", "[R", "[proc")
-_IN_GROUP = re.compile(r"\[Rank (\d{1,6})\] (?=(?:NCCL )?[Ww]atchdog )(.{0,400})")
+_IN_GROUP = re.compile(
+    r"\[Rank (\d{1,6})\] (?=(?:NCCL )?[Ww]atchdog )(?:.{0,120}?WorkNCCL\((.{0,40}?)(?:, Num|[,)] ?Tim))?"
+)
 """Torch before 2.2 wrote no `[rank3]:`; its watchdog names the rank in its process group, as all such jobs with one."""
 _MANY_GROUPS = re.compile(r"megatron|(?:model|tensor|pipeline|sequence|expert)[-_ ]?(?:model[-_ ])?parallel", re.I)
 _SEVERAL_NODES = re.compile(
@@ -312,7 +314,8 @@ class Prefixes:
             rank, by = said, "said"
         elif by in ("", "host") and "[Rank " in head and (found := _IN_GROUP.search(line)):
             rank, by = int(found[1]), "group"
-            if len(self._in_group) < _MANY and self._in_group.setdefault(rank, found[2]) != found[2]:
+            work = found[2]  # a rank that stands in two calls is two ranks, of two groups
+            if work and len(self._in_group) < _MANY and self._in_group.setdefault(rank, work) != work:
                 self._groups = True
         return rank, by, stream, line
 

@@ -371,8 +371,8 @@ class _Scan:
         named = None
         if not by and self.source.rank is None:
             named = next((n for n in (trace.own_rank, trace.announced_rank, trace.child) if n is not None), None)
-        if (quoted := trace.quoted_rank) is not None:
-            named = quoted
+        if trace.of_rank is not None:
+            named = trace.of_rank
         if named is not None:
             by, rank = "torch", named
         elif (

@@ -109,7 +109,8 @@ _OF_ITS_OWN = re.compile(
     r"\b(?:samples?|rows?|examples?|tokens?|docs?|documents?|batch(?:es)?|items?|images?|files?|shards?|keys?|size|len|length"
     r"|offset|start|end|first|last|seed|rank|local|device|gpu|cuda|port|pid|time|mem\w*|alloc\w*|peak|reserved|util\w*|temp"
     r"|power|clock|mhz|rx|tx|ms|sec\w*|wait\w*|stage|layers?|param\w*|experts?|idx|index|id|ids|loss|host|node|cores?|cpus?"
-    r"|threads?|bytes|kimg|wall|eta|best|own|ips|wps|tps|tflops|mfu|hit|rss|workers?|lines?)\b"
+    r"|threads?|bytes|kimg|wall|eta|best|own|ips|wps|tps|tflops|mfu|hit|rss|workers?|lines?"
+    r"|cpp|cc|cu|py|guid|seqnum)\b|^\w$"
 )
 
 

@@ -24,12 +24,22 @@ _PER_NODE = re.compile(r"\bnproc[-_]per[-_]node[= ]{1,2}(\d{1,4})\b")
 _TASKS_EACH = re.compile(r"\bn?tasks[-_]per[-_]node[= ]{1,2}(\d{1,4})\b", re.I)
 _NCCL_GPU = re.compile(
     r"(?P<host>[\w.-]{1,120}):\d{1,10}:\d{1,10} \[-?\d{1,3}\] NCCL INFO .{0,120}?"
-    r"\brank (?P<rank>\d{1,6}) nranks (?P<size>\d{1,6}) cudaDev \d{1,3}(?: nvmlDev \d{1,3})?"
+    r"\brank (?P<rank>\d{1,6}) nranks (?P<size>\d{1,6}) cudaDev (?P<device>\d{1,3})(?: nvmlDev \d{1,3})?"
     r" busId (?P<bus>[0-9a-f]{4,16})\b"
 )
 _SMI_GPU = re.compile(
     r"\|? {0,6}(?P<index>\d{1,2})(?:,| {1,4}\S).{0,60}?\b[0-9A-Fa-f]{4,8}:(?P<bus>[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})\.0\b"
 )
+_NODE_RANK = re.compile(r"--(?:node|machine)[-_]rank[= ]{1,2}(\d{1,5})\b")
+_PROCESSES = re.compile(r"--num[-_]processes[= ]{1,2}(\d{1,6})\b")
+_MACHINES = re.compile(r"--(?:num[-_]machines|nnodes)[= ]{1,2}(\d{1,5})\b")
+_FAILED_THERE = re.compile(r"failed to run .{1,2000}? on ([\w.-]{1,120}), is localhost")
+"""How Colossal-AI's launcher tells of a node."""
+_BRIDGE = re.compile(
+    r"(?P<host>[\w.-]{1,120}):\d{1,10}:\d{1,10} \[-?\d{1,3}\] NCCL INFO (?:Bootstrap|NET/Socket) ?: Using (?:\[0\])?"
+    r"(?:docker\d{1,3}|br-[0-9a-f]{12}|virbr\d{1,3}|lxcbr\d|cni\d{1,3}|podman\d|lo|veth\w{1,12}):(?P<address>[\d.]{7,15})<"
+)
+"""An interface behind which only the host itself is."""
 _MET = re.compile(r"\bglobal_ranks=\[([\d, ]{1,20000})\]")
 _BEFORE = re.compile(r"\[pod/([\w.-]{1,253})[/\]]|([A-Za-z0-9][\w.-]{0,100}): ")
 _OF_NAME = re.compile(r"\.(?:log|txt|out|err)\b")
@@ -38,11 +48,13 @@ _SPEAKS_OF_NODES = re.compile(r"node|\bon\b|host|[A-Z]{4,}", re.I)
 
 def roster(lines: Sequence[str], source: Source) -> Iterator[Fact]:
     """`host` of a rank each; `nodelist` is all hosts of a job in Slurm's order; `gpu` of a rank, as `host bus size`
-    with the size of the group in which it has its number; `gpu index`, as `bus index`; `tasks on a node`."""
+    with the size of the group in which it has its number, and `device`, as `host index size`; `gpu index`, as
+    `bus index`; `tasks on a node`; `node`, as `host number processes`; `bridge` is the address that NCCL gives out on a
+    host though nobody else can reach it, as `host address`."""
     stated: set[tuple[str, str, int | None]] = set()
     of_file = source.host or _OF_NAME.split(source.id.rsplit("/", 1)[-1], maxsplit=1)[0]
     for number, line in enumerate(lines, 1):
-        for name, value, rank in (*_met(line[:20_000], of_file), *_said(line[:20_000])):
+        for name, value, rank in (*_met(line[:20_000], of_file), *_asked(line[:4_000], of_file), *_said(line[:20_000])):
             if (name, value, rank) not in stated and len(stated) < _MOST:
                 stated.add((name, value, rank))
                 yield Fact(name, value, source.id, number, rank)
@@ -62,6 +74,19 @@ def _met(line: str, of_file: str) -> Iterator[tuple[str, str, int | None]]:
         yield from (("host", host, int(rank)) for rank in found[1].split(",")[:_MOST] if rank.strip())
 
 
+def _asked(line: str, of_file: str) -> Iterator[tuple[str, str, int | None]]:
+    """A launcher's command on one of several nodes: which one it is, and how many processes each has."""
+    if "-" not in line or (at := _NODE_RANK.search(line)) is None:
+        return
+    if (there := _FAILED_THERE.search(line)) is not None:
+        of_file = there[1]
+    each, processes, machines = _PER_NODE.search(line), _PROCESSES.search(line), _MACHINES.search(line)
+    if each is None and processes and machines and int(machines[1]) and int(processes[1]) % int(machines[1]) == 0:
+        yield "node", f"{of_file} {at[1]} {int(processes[1]) // int(machines[1])}", None
+    elif each is not None:
+        yield "node", f"{of_file} {at[1]} {each[1]}", None
+
+
 def _said(line: str) -> Iterator[tuple[str, str, int | None]]:
     if "WORLD INFO DICT" in line and (dict_ := _DEEPSPEED.search(line)) is not None:
         slots = [host for host, gpus in _SLOTS.findall(dict_[1]) for _ in gpus.split(",")]
@@ -69,6 +94,10 @@ def _said(line: str) -> Iterator[tuple[str, str, int | None]]:
         return
     if "busId " in line and (gpu := _NCCL_GPU.search(line)) is not None:
         yield "gpu", f"{gpu['host']} {_as_nvidia_writes(gpu['bus'])} {gpu['size']}", int(gpu["rank"])
+        yield "device", f"{gpu['host']} {gpu['device']} {gpu['size']}", int(gpu["rank"])
+        return
+    if ": Using " in line and (bridge := _BRIDGE.search(line)) is not None:
+        yield "bridge", f"{bridge['host']} {bridge['address']}", None
         return
     if ".0" in line and (gpu := _SMI_GPU.match(line)) is not None:
         yield "gpu index", f"{gpu['bus'].lower()} {int(gpu['index'])}", None

@@ -33,7 +33,6 @@ _MORE_OF_IT = re.compile(
 )
 """How the coordination service of TensorFlow and JAX, Ray and torch_npu go on in a message of several lines."""
 _OF_RANK = re.compile(r":? {1,4}\(RANK (\d{1,6})\)\s*$")
-_FAILED_ON = re.compile(r"CheckpointException ranks:dict_keys\(\[(\d{1,6})\]\)")
 _WIDEST_PREFIX = 200
 _BOX = re.compile(r"^\s*[╭+][─-]{2,} ?" + re.escape(START) + r" ?[─-]{2,}[╮+]\s*$")
 _BOX_FRAME = re.compile(r"^(\S.{0,500}?):(\d{1,9}) in (\S.{0,200})$")
@@ -87,7 +86,7 @@ class Traceback:
     process: str = ""
     """`pid@ip` of the Ray worker in which it was raised."""
     of_rank: int | None = None
-    """The rank whose traceback torch's checkpoint quotes."""
+    """Whose it is, where a checkpoint that failed on some ranks quotes them on all."""
     child: int | None = None
     """The number of torch.multiprocessing's child that raised it."""
     _margin: str = ""
@@ -152,12 +151,6 @@ class Traceback:
     def announced_rank(self) -> int | None:
         """Only a line that announces the error speaks of the rank that has it; the end of another one does not."""
         return rank_named(self.header) if self.announced and _ANNOUNCES.search(self.header) else None
-
-    @property
-    def quoted_rank(self) -> int | None:
-        """Whose it is, where a checkpoint that failed on one rank alone quotes it on the others."""
-        only = _FAILED_ON.search(self.header)
-        return self.of_rank if only is not None and int(only[1]) == self.of_rank else None
 
     def feed(self, text: str, number: int, by_torch: bool) -> bool:
         """True when the line belongs to this traceback; sets `closed` when it has ended."""

@@ -14,6 +14,8 @@ from paramedic.model import Event, Fact, Skipped, Source
 from paramedic.redact import clipped
 
 MAX_WATCHED = 8 << 20
+NO_CALLS = "no collective was called from Python"
+"""Of most programs, whose wrappers call them below Python: nobody need be told."""
 _MAX_TEXT, _MAX_ITEMS, _MAX_DEPTH = 400, 512, 8
 _MAGIC = b"paramedic-box 1\n"
 _SLOT = 256
@@ -118,12 +120,11 @@ def _box(data: bytes, source: Source) -> LogRead:
     calls: list[tuple[int, str, bool]] = []
     for slot in _slots(data[len(_MAGIC) :]):
         state, columns = slot[:1], slot[1:].decode("utf-8", "replace").split("\t")
-        if state in (b"B", b"D") and len(columns) == _CALL and _NUMBER.fullmatch(columns[0]):
+        if state in (b"B", b"D", b"R") and len(columns) == _CALL and _NUMBER.fullmatch(columns[0]):
             calls.append((int(columns[0]), "\t".join(columns[1:]), state == b"D"))
     calls.sort()
     if not calls:
-        why = "no collective was called from Python"
-        return LogRead(replace(source, bytes=len(data)), skipped=[Skipped(source.id, why)])
+        return LogRead(replace(source, bytes=len(data)), skipped=[Skipped(source.id, NO_CALLS)])
     source = replace(source, lines=len(calls), bytes=len(data))
     text = clipped(calls[-1][1].replace("\t", " "), _MAX_TEXT)
     made = "\n".join(("D\t" if done else "B\t") + clipped(said, _MAX_TEXT) for _, said, done in calls)

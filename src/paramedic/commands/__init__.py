@@ -10,6 +10,7 @@ import os
 import shlex
 import signal
 import sys
+import textwrap
 from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn, Protocol, cast
@@ -77,12 +78,12 @@ def _parsed(arguments: list[str]) -> argparse.Namespace:
     first, rest = arguments[0], arguments[1:]
     if first in _READ_A_COMMAND and "--" in rest:
         at = arguments.index("--")
-        args = parser.parse_args(arguments[:at])
+        args = _known(parser, arguments[:at])
         if "command" in args:  # of `net` not every action reads one
             args.command = arguments[at + 1 :]
             return args
     if first in VERBS or (first.startswith("-") and first != "-"):
-        return parser.parse_args(arguments)
+        return _known(parser, arguments)
     meant: list[str] = []
     if first == "-" or os.path.lexists(first):
         meant = ["diagnose", first]
@@ -91,6 +92,28 @@ def _parsed(arguments: list[str]) -> argparse.Namespace:
     shown = shlex.join(["paramedic", *meant, *rest[:3]]) + (" …" if len(rest) > 3 else "")
     hint = f"; did you mean: {shown}" if meant else f"; verbs: {', '.join(VERBS)}"
     raise ParamedicError(f"{first}: no such verb{hint} (see `paramedic --help`)")
+
+
+def _known(parser: argparse.ArgumentParser, arguments: list[str]) -> argparse.Namespace:
+    """argparse would name what it does not know and point to the help of all verbs."""
+    args, unknown = parser.parse_known_args(arguments)
+    if not unknown:
+        return args
+    chosen = _chosen(parser, args)
+    slip = next((word.split("=")[0] for word in unknown if word.startswith("-")), "")
+    near = difflib.get_close_matches(slip, chosen._option_string_actions, n=1) if slip else []
+    if near:
+        raise ParamedicError(f"{slip}: no such option; did you mean {near[0]}? (see `{chosen.prog} --help`)")
+    raise ParamedicError(f"unrecognized arguments: {' '.join(unknown)} (see `{chosen.prog} --help`)")
+
+
+def _chosen(parser: argparse.ArgumentParser, args: argparse.Namespace) -> argparse.ArgumentParser:
+    """The parser of the verb, and of its action, that was named."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            named = action.choices.get(getattr(args, action.dest, None) or "")
+            return parser if named is None else _chosen(named, args)
+    return parser
 
 
 def _never_fail_to_print() -> None:
@@ -123,10 +146,21 @@ def build_parser() -> argparse.ArgumentParser:
             name,
             help=doc.split("\n")[0],
             description=doc,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=_Help,
         )
         verb.add_arguments(sub)
     return parser
+
+
+class _Help(argparse.HelpFormatter):
+    """Sentences are filled to the screen; examples stay as they are written."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        parts = [
+            part if part.startswith((" ", "paramedic ")) else textwrap.fill(" ".join(part.split()), width)
+            for part in text.split("\n\n")
+        ]
+        return textwrap.indent("\n\n".join(parts), indent)
 
 
 class _Parser(argparse.ArgumentParser):

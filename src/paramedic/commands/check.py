@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "dir", metavar="DIR", nargs="?", default=".", help="project folder, or one file (default: here)"
     )
     parser.add_argument(
-        "command", metavar="COMMAND", nargs="*", help="after --: the launch command, read, never started"
+        "command", metavar="COMMAND", nargs="*", default=[], help="after --: the launch command, read, never started"
     )
     parser.add_argument("--baseline", metavar="FILE", help="findings known from there are set aside")
     parser.add_argument("--write-baseline", metavar="FILE", help="write the findings of today there, and exit with 0")

@@ -34,7 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "path", metavar="PATH", nargs="+", help="file, folder, glob, archive, slurm:ID, ray:ID or k8s:NAME; - is stdin"
     )
     parser.add_argument(
-        "command", metavar="COMMAND", nargs="*", help="after --: the command that started the job, read, never started"
+        "command",
+        metavar="COMMAND",
+        nargs="*",
+        default=[],
+        help="after --: the command that started the job, read, never started",
     )
     flags.add_report_flags(parser)
 

@@ -15,6 +15,7 @@ import argparse
 import os
 import stat
 import sys
+import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -49,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     from paramedic.knowledge import load
     from paramedic.pipeline import compile_prefilter
 
-    config = flags.settings(args)
+    config = flags.settings(args, {".json": "json"})
     options = flags.options(config)
     for path in (args.ok, args.bad):
         _refuse_pipe(path)
@@ -134,6 +135,16 @@ def _json(made: _Compared) -> str:
     return render_json((made.ok, made.bad), made.changes[:MOST], made.skipped, left_out) + "\n"
 
 
+def _width(output: str | None) -> int:
+    """A table needs room: a file or a pipe has as much as COLUMNS says, or much."""
+    from rich.console import Console
+
+    if sys.stdout is not None and sys.stdout.isatty() and output is None:
+        return Console().width
+    columns = os.environ.get("COLUMNS", "")
+    return min(max(int(columns), 40), 1000) if output is None and columns.isascii() and columns.isdigit() else 140
+
+
 def _text(args: argparse.Namespace, made: _Compared) -> str:
     from io import StringIO
 
@@ -143,9 +154,10 @@ def _text(args: argparse.Namespace, made: _Compared) -> str:
     from paramedic.report.escape import one_line
 
     page, changes = StringIO(), made.changes
-    width = Console().width if sys.stdout is not None and sys.stdout.isatty() and args.output is None else 140
+    width = _width(args.output)
     if made.comparable:
-        page.write("\n".join(headlines(made.ok, made.bad, changes)) + "\n")
+        lines = headlines(made.ok, made.bad, changes)
+        page.write("".join(textwrap.fill(line, width, subsequent_indent=" " * 5) + "\n" for line in lines))
     else:
         page.write("Nothing to compare: one of the two runs could not be examined.\n")
     if changes:

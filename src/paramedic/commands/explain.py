@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from paramedic.knowledge import Knowledge, Rule
 
 
+_NICKNAMES = {"oom": "device-out-of-memory", "nan": "numerical-instability", "hang": "collective-hang"}
+"""What people call a symptom: its own rules come first."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", metavar="ID", help="a rule's id, name or alias, or any id of the taxonomy")
     parser.add_argument("--format", choices=("text", "json"), default="text")
@@ -90,7 +94,10 @@ def _rules_with(word: str, knowledge: Knowledge) -> dict[str, Any] | None:
     if listed := {rule.id: rule.title for rule in rules if rule.id.rstrip("0123456789") == word.upper()}:
         return {"kind": "prefix", "id": word.upper(), "rules": listed}
     texts = {rule.id: "\n".join((rule.title, rule.name, *rule.keywords)).casefold() for rule in rules}
-    if word.strip() and (listed := {r.id: r.title for r in rules if word.strip().casefold() in texts[r.id]}):
+    sought = word.strip().casefold()
+    meant = [rule for rule in rules if rule.symptom == _NICKNAMES.get(sought)]
+    meant.sort(key=lambda rule: not rule.keywords)  # what logs say before what programs have
+    if sought and (listed := {r.id: r.title for r in (*meant, *rules) if r in meant or sought in texts[r.id]}):
         return {"kind": "rules that speak of it", "id": word, "rules": listed}
     return None
 

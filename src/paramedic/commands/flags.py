@@ -16,6 +16,7 @@ from types import FrameType
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
 
 from paramedic.config import CHOICES, Config, configured
+from paramedic.errors import ParamedicError
 from paramedic.model import SEVERITIES, Report, Skipped
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from paramedic.collect.files import Progress
     from paramedic.pipeline import Options
 
+_TEXT = (".txt", ".text", ".log", ".out", ".md")
 _FORMATS = {".html": "html", ".json": "json", ".sarif": "sarif", ".sarif.json": "sarif"}
 
 
@@ -70,11 +72,13 @@ def add_rules_folder(parser: argparse.ArgumentParser | argparse._ArgumentGroup) 
     )
 
 
-def settings(args: argparse.Namespace) -> Config:
+def settings(args: argparse.Namespace, formats: Mapping[str, str] = _FORMATS) -> Config:
     """Flags over environment over file over defaults."""
     flags, chosen = vars(args), configured(_here())
+    if "format" in flags and not (flags["format"] or chosen.get("format")):
+        _refuse_unknown_ending(flags.get("output"), formats)
     given: dict[str, Any] = {
-        "format": flags.get("format") or chosen.get("format") or format_of(flags.get("output"), _FORMATS),
+        "format": flags.get("format") or chosen.get("format") or format_of(flags.get("output"), formats),
         "fail_on": flags.get("fail_on"),
         "setting": flags.get("setting"),
         "select": _split(flags.get("select")),
@@ -89,6 +93,14 @@ def format_of(output: str | None, formats: Mapping[str, str]) -> str | None:
     """By the end of the output file's name; the longest that fits."""
     fitting = [ending for ending in formats if output is not None and output.lower().endswith(ending)]
     return formats[max(fitting, key=len)] if fitting else None
+
+
+def _refuse_unknown_ending(output: str | None, formats: Mapping[str, str]) -> None:
+    """A table that was asked for by its name must not be written as text."""
+    ending = os.path.splitext(output or "")[1].lower()
+    if ending and ending not in (*_TEXT, *formats):
+        known = ", ".join((*formats, ".txt"))
+        raise ParamedicError(f"{output}: no format is called {ending}; there are {known}, or name one with --format")
 
 
 def _id(name: str) -> str:

@@ -95,7 +95,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_command(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "command", metavar="COMMAND", nargs="*", help="after --: your launch command; it is read, not started"
+        "command",
+        metavar="COMMAND",
+        nargs="*",
+        default=[],
+        help="after --: your launch command; it is read, not started",
     )
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("recording", metavar="DIR", help="what `paramedic record` wrote")
-    parser.add_argument("command", metavar="COMMAND", nargs="*", help="the training program, after --")
+    parser.add_argument("command", metavar="COMMAND", nargs="*", default=[], help="the training program, after --")
     group = parser.add_argument_group("what")
     group.add_argument(
         "--rank", metavar="R", type=int, help="this rank (default: the one that diagnosis suspects, or 0)"

@@ -16,6 +16,7 @@ Exit codes: the command's; 124 when a hang was ended (--on-hang kill), 126 and 1
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import sys
@@ -119,7 +120,10 @@ def run(args: argparse.Namespace) -> int:
     if args.retry:
         return _run_again(args, command, config, diagnosis)
     folder = _joined(args.dir) if args.join else _folder(args.dir)
-    return _run_once(args, command, config, diagnosis, folder, meeting=meeting)[0]
+    code, watcher = _run_once(args, command, config, diagnosis, folder, meeting=meeting)
+    if watcher is None:
+        _discard(os.path.join(folder, "ranks"), *([] if args.dir else [folder]))
+    return code
 
 
 def _run_again(args: argparse.Namespace, command: list[str], config: Config, diagnosis: _Diagnosis) -> int:
@@ -136,6 +140,8 @@ def _run_again(args: argparse.Namespace, command: list[str], config: Config, dia
         folder = _folder(os.path.join(root, f"attempt-{len(failures) + 1}"))
         os.environ["PARAMEDIC_TRY"] = str(len(failures) + 1)
         code, watcher = _run_once(args, command, config, diagnosis, folder)
+        if watcher is None:
+            _discard(os.path.join(folder, "ranks"), folder, *([] if args.dir else [root]))
         if code == 0 or watcher is None or code in _BY_THE_USER or watcher.verdict is None:
             return code
         failures.append(failure_of(watcher.verdict.verdict, Ended("run", "", code)))
@@ -300,6 +306,13 @@ def _folder(wanted: str | None) -> str:
     return folder
 
 
+def _discard(*folders: str) -> None:
+    """Of a command that could not be started nothing is kept; what is not empty, or was named by the user, stays."""
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)
+
+
 def _joined(wanted: str | None) -> str:
     if wanted is None:
         raise ParamedicError("--join needs --dir: the folder that the nodes share")
@@ -350,5 +363,7 @@ def _write(watcher: Watcher, view: View, args: argparse.Namespace, format: str) 
             flags.say(f"paramedic: not written: {error}")
     if args.output:
         flags.write_file(args.output, render(report, format, verbose=args.verbose))
-    if watcher.kind != "end" and not args.quiet:
-        view.print(render(report, "text", verbose=args.verbose))
+    ended_well = watcher.kind == "end"
+    if not args.quiet and not (ended_well and report.verdict is None):
+        brief = ended_well and not args.verbose
+        view.print(render(report, "text", verbose=args.verbose, brief=brief))

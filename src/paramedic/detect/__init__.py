@@ -70,6 +70,7 @@ EVENT_DETECTORS: dict[str, Detector] = {
     "collectives.shared_gpus": collectives.shared_gpus,
     "exits.killed": exits.killed,
     "exits.crashed": exits.crashed,
+    "exits.killed_while_full": exits.killed_while_full,
     "exits.terminated": exits.terminated,
     "exits.wordless": exits.wordless,
     "exceptions.unrecognised": exceptions.unrecognised,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from paramedic.detect.calls import natural
@@ -37,6 +37,12 @@ class Call:
         sizes = (self.sizes, self.dtype) if self.op in _SAME_SIZES else ()
         return (self.op, *sizes, *((self.peer,) if self.op in _ROOTED else ()))
 
+    def beside(self, other: Call) -> str:
+        """What is else than in the other."""
+        if (self.op, self.place) == (other.op, other.place) and self.sizes:
+            return f"it with {self.sizes} {self.dtype}"
+        return self.shown
+
     @property
     def shown(self) -> str:
         of = f" of {self.sizes} {self.dtype}" if self.sizes else ""
@@ -51,6 +57,8 @@ class Odd:
     ranks: tuple[int, ...]
     odd: str
     usual: str
+    each: Mapping[int, Call] = field(default_factory=dict)
+    """The call of every rank, where that is one call."""
 
 
 def calls_of(run: Run) -> dict[int, list[Call]]:
@@ -86,7 +94,7 @@ def unlike(calls: Mapping[int, Sequence[Call]]) -> Odd | None:
         odd = sorted(rank for rank, call in here.items() if call.like != most) if votes > len(here) / 2 else []
         usual = next(call for call in here.values() if call.like == most)
         other = next(call for call in here.values() if call.like != most)
-        return Odd(tuple(odd), other.shown, usual.shown)
+        return Odd(tuple(odd), other.shown, usual.shown, dict(sorted(here.items())))
     return None
 
 

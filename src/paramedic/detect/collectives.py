@@ -84,13 +84,30 @@ def stalled(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]
 
 
 def shared_gpus(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
-    """Each rank names one other that has its GPU, too. Where most are named, it is the whole job's doing."""
+    """Each rank names one other that has its GPU, too. Where most are named, it is the whole job's doing; where all
+    others have the GPU of their own place on the host, it is the one's that has not."""
+    astray = _on_anothers_gpu(run)
     for events in _by_attempt(run, lambda text: "Duplicate GPU detected" in text):
         pairs = [said for event in events for said in _SAME_GPU.finditer(event.text)]
         ranks = sorted({int(said[end]) for said in pairs for end in ("first", "second")})
+        ranks = sorted(astray.intersection(ranks)) or ranks
         size = max([len(run.expected_ranks), *(rank + 1 for rank in ranks)])
         if pairs:
             yield on_events(rule, events[:4], ranks if 2 * len(ranks) <= size else (), pairs[0].groupdict())
+
+
+def _on_anothers_gpu(run: Run) -> set[int]:
+    """The few ranks whose device is not their place on the host, where that is how devices are given out."""
+    devices: dict[tuple[str, str], dict[int, int]] = defaultdict(dict)
+    for fact in run.facts:
+        words = fact.value.split(" ") if fact.name == "device" and isinstance(fact.value, str) else ()
+        if fact.rank is not None and len(words) == 3 and words[1].isdecimal():
+            devices[words[0], words[2]][fact.rank] = int(words[1])
+    astray: set[int] = set()
+    for of_ranks in devices.values():
+        odd = {rank for rank, device in of_ranks.items() if device != rank - min(of_ranks)}
+        astray |= odd if 2 * len(odd) < len(of_ranks) else set()
+    return astray
 
 
 def _past_the_check(run: Run, attempt: int) -> set[int]:

@@ -280,8 +280,10 @@ def _held_alike(ranks: Mapping[int, Conduct]) -> bool:
 
 
 def fed_unlike(ranks: Mapping[int, Conduct]) -> bool:
+    """As far as all were seen: one may be a batch ahead."""
     fed = [one.first_batches for one in ranks.values()]
-    return all(fed) and len(set(fed)) > 1
+    count = min(map(len, fed), default=0)
+    return len({one[:count] for one in fed}) > 1
 
 
 def _in_stages(run: Run) -> bool:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from paramedic.detect.match import on_event
 from paramedic.detect.once import once
 from paramedic.knowledge import Rule
-from paramedic.model import Event, Finding, Run
+from paramedic.model import Event, Evidence, Finding, Run
 
 _CRASHES = {signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE}
 _FROM_OUTSIDE = {
@@ -28,7 +28,14 @@ _CLOSED = re.compile(r"Sending process (\d{1,10}) closing signal |\bKilling subp
 _FORCED = re.compile(r"Unable to shutdown process (\d{1,10}) via")
 _STEP_ENDED = re.compile(r"slurmstepd: error: \*\*\* (?:STEP|JOB) \S{1,40} ON \S{1,120} CANCELLED AT")
 _VICTIMS = ("communication-runtime-error", "collective-hang")
-_PAGE_NOT_THERE = 300.0
+_ENDINGS: Mapping[str, Mapping[str, float]] = {
+    "SIGBUS": {"host-resource-exhaustion": 300.0},  # a mapped page that could not be had: mostly /dev/shm
+    "SIGILL": {"driver-toolkit-or-architecture-mismatch": 30.0},  # an instruction that this processor has not
+}
+_MEMORY_USED = re.compile(
+    r"(?i)(?:virtual|host|cpu|system|ram)[ _]?(?:mem(?:ory)?|ram)?\b[^\n%]{0,60}?\b(\d{2,3}(?:\.\d{1,4})?) ?%"
+)
+_NEARLY_FULL = 90.0
 _MISSED_BY_PEERS = 0.65
 """How sure an exit code alone is of a loss, where all that the others say is that a peer has gone."""
 
@@ -70,8 +77,18 @@ def crashed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]
         return _signal(event) in _CRASHES and not (_signal(event) == signal.SIGABRT and told)
 
     for one in _ended(run, rule, wanted):
-        full = one.fields["ending"] == "SIGBUS"  # a mapped page that could not be had: mostly /dev/shm
-        yield replace(one, weights={"host-resource-exhaustion": _PAGE_NOT_THERE}) if full else one
+        yield replace(one, weights=_ENDINGS.get(one.fields["ending"], {}))
+
+
+def killed_while_full(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Somebody got SIGKILL, and the last that was said of the host's memory is that hardly any was left."""
+    said = [(e, hit) for e in run.of_kind("line") if (hit := _MEMORY_USED.search(e.text))]
+    if not said or float(said[-1][1][1]) < _NEARLY_FULL:
+        return
+    event, used = said[-1]
+    for one in killed(run, rule, found):
+        fields = {**one.fields, "used": used[1]}
+        yield replace(one, evidence=(Evidence(event), *one.evidence), fields=fields)
 
 
 def terminated(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

@@ -33,6 +33,12 @@ _SETTING_UP = re.compile(
 _ENQUEUED = re.compile(r"(?i)last enqueued (?:NCCL )?work: (\d{1,12})")
 _MOST_RANKS = 1 << 20
 _AGAIN = 3
+_PREPARES = re.compile(
+    r"^(?:\W{0,4}\w{0,20}[:\]] )?(?:Running )?"
+    r"(?:[Mm]ap(?:ping)?|[Tt]okeni[sz]\w{2,6}|[Ff]ilter(?:ing)?|Generating \w{1,20} (?:split|examples)|[Gg]rouping"
+    r"|[Pp]acking|[Pp]re-?process\w{0,4}|Extracting|Downloading|Saving the dataset|Creating \w{1,20} from)\b"
+)
+"""Bars of work on the data before training, which one rank does for all."""
 _LOCK = re.compile(r"(?i)\block(?:s|ed| ?file)?\b|\.lock\b")
 _FOR_A_LOCK = 250.0
 _MORE_THAN_SET_UP = ("progress", "description")
@@ -231,8 +237,9 @@ def _of(errors: Sequence[Finding], symptom: str) -> list[Finding]:
 
 
 def _waits(victims: Sequence[Finding]) -> list[_Wait]:
+    """Where each stood: by the call that a message names, else by its own frames."""
     waits: dict[int, _Wait] = {}
-    for one in victims:
+    for one in sorted(victims, key=lambda one: "seq" not in one.fields):
         event = one.evidence[0].event
         if event.rank is None or event.rank in waits:
             continue
@@ -284,6 +291,8 @@ def _reasons(run: Run, ranks: Set[int], elsewhere: bool = False, at_the_end: boo
         return {"uneven-work-across-ranks": 6.0}
     if elsewhere:
         return {"collective-order-divergence": 2.0}
+    if any(e.rank in (None, *ranks) and _PREPARES.search(e.text) for e in run.of_kind("bars")):
+        return {"uneven-work-across-ranks": 6.0}
     lasts = [e for e in run.of_kind("last", "progress") if e.rank in ranks]
     words = max(lasts, key=lambda e: e.seq).text if lasts else ""
     if _TRIES.search(words):

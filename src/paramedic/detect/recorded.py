@@ -23,6 +23,8 @@ _WEIGHTS: Mapping[str, Mapping[str, float]] = {
 }
 _SURE = 0.85
 _HANGS = ("collective-hang", "rendezvous-setup-hang")
+_ALL = "(default_pg)"
+"""The group of all ranks need not be named."""
 _OTHER_CALLS: Mapping[str, float] = {"collective-order-divergence": 6.0}
 """Tensors differ because the calls do."""
 
@@ -122,7 +124,9 @@ def _with_place(run: Run, one: Finding) -> Finding:
     evidence = (*one.evidence[:1], *([Evidence(here.event)] if here else []), *one.evidence[1:])
     own = {"collective-order-divergence": 0.3} if here and not here.for_peers else {}  # it is in no other collective
     weights = {**one.weights, **own, **(PLACES.get(here.waits, {}) if here else {})}
-    return replace(one, fields={**one.fields, "stands": said, "last": last}, evidence=evidence, weights=weights)
+    known = {"place": here.shown} if here else {"after": f"its last recorded call, {one.fields['odd']}"}
+    fields = {**one.fields, **known, "stands": said, "last": last}
+    return replace(one, fields=fields, evidence=evidence, weights=weights)
 
 
 def _is_peer(op: str) -> bool:
@@ -138,8 +142,10 @@ def _of(run: Run, *kinds: str) -> list[Difference]:
 def _finding(run: Run, rule: Rule, one: Difference) -> Finding:
     """The dumps are of the last attempt: an earlier one's were overwritten."""
     events = [replace(event, text=text) for text, event in one.events]
+    call = f"collective number {one.seq}" + ("" if one.group.endswith(_ALL) else f" of {one.group}")
     fields = {
         "group": one.group,
+        "call": call,
         "seq": str(one.seq),
         "op": one.op,
         "waiting": listed(one.waiting) or "?",
@@ -149,7 +155,7 @@ def _finding(run: Run, rule: Rule, one: Difference) -> Finding:
         "usual_at": f" at {one.usual_site}" if one.usual_site else "",
         "kind": one.kind,
         "for": f", for {one.age_ms / 1000:.0f} s" if one.age_ms else "",
-        "entered": f"entered number {one.seq} of" if not _is_peer(one.op) else "posted its half in",
+        "entered": f"entered {call}" if not _is_peer(one.op) else f"posted its half in {one.group}",
     }
     if one.ranks:
         fields["accused"] = listed(one.ranks)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 
 from paramedic.detect import boxes
 from paramedic.detect.conduct import (
@@ -183,8 +183,7 @@ def stepped_unlike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[F
     ranks = conducts(run)
     if not are_replicas(run) or ran_out_of_data(ranks):
         return
-    both = set.intersection(*(set(one.rates) for one in ranks.values()))
-    rates = {rank: tuple((step, one.rates[step]) for step in sorted(both)) for rank, one in ranks.items()}
+    rates = _common_rates(ranks)
     same_rates = len(set(rates.values())) == 1
     for before, after in pairwise(steps):
         if before.parameters_agree and before.gradients_agree and not after.parameters_agree:
@@ -358,16 +357,32 @@ def rates_unlike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
     steps = [one.steps for one in ranks.values()]
     if steps and max(steps) - min(steps) > 1:
         return  # each goes its own way
-    rates = {rank: tuple(sorted(one.rates.items())) for rank, one in ranks.items()}
+    rates = _common_rates(ranks)
     began_alike = len({one[:1] for one in rates.values()}) == 1 and not by_engine(ranks)
     alike = are_replicas(run)
     if not (alike or began_alike) or not all(rates.values()) or len(set(rates.values())) == 1:
         return
-    shown = sorted({f"{values[0]:g}" for one in rates.values() for _, values in one[-1:] if values})
-    one = finding(
-        rule, ranks, odd_ones(rates) or _never_advanced(ranks), {"rates": " and ".join(shown[:3])}, rates_shown
-    )
+    shown = " and ".join(_unlike_rates(rates.values())[:3])
+    one = finding(rule, ranks, odd_ones(rates) or _never_advanced(ranks), {"rates": shown}, rates_shown)
     yield one if alike else replace(one, symptom=load_taxonomy().symptom("silent-wrong-result"))
+
+
+_Rates = tuple[tuple[int, tuple[float, ...]], ...]
+
+
+def _common_rates(ranks: Mapping[int, Conduct]) -> dict[int, _Rates]:
+    """At the steps at which all ranks were seen: one may be a step ahead, or have ended before the others."""
+    common = sorted(set.intersection(*(set(one.rates) for one in ranks.values()))) if ranks else []
+    return {rank: tuple((step, one.rates[step]) for step in common) for rank, one in ranks.items()}
+
+
+def _unlike_rates(rates: Iterable[_Rates]) -> list[str]:
+    """Of the last step at which they differ, those of the first group of parameters that has other ones."""
+    *_, last = (here for here in zip(*rates, strict=True) if len(set(here)) > 1)
+    found = next(each for each in zip_longest(*(values for _, values in last)) if len(set(each)) > 1)
+    known = {rate for rate in found if rate is not None}
+    short = sorted({f"{rate:g}" for rate in known})
+    return short if len(short) == len(known) else sorted(map(repr, known))
 
 
 def _never_advanced(ranks: Mapping[int, Conduct]) -> list[int]:

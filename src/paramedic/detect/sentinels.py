@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 from typing import Any
@@ -63,20 +63,47 @@ def _meets_again(one: Conduct) -> bool:
     return meetings >= _PERSISTS and bool("localSGD" in str(one.raw.get("hook")) or now_and_then)
 
 
-def loss_is_no_number(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
-    """The loss of a rank has become NaN or infinite, and has stayed so."""
-    ranks = seen_ranks(run)
-    lost: dict[int, tuple[int, str]] = {}
-    for rank, one in ranks.items():
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Since when a rank's loss has been no number, as far as its agent has looked: it does not at every step."""
+
+    event: Event
+    step: int
+    value: str
+    before: tuple[int, float] | None
+    """The last that was a number."""
+
+    @property
+    def since(self) -> str:
+        if self.before is None:
+            return f"since step {self.step} or before"
+        step, value = self.before
+        return (
+            f"since step {self.step}" + (" or before" if step < self.step - 1 else "") + f", {value:.4g} at step {step}"
+        )
+
+
+def lost_losses(run: Run) -> dict[int, Lost]:
+    """Of the ranks whose loss has become NaN or infinite, and has stayed so."""
+    lost: dict[int, Lost] = {}
+    for rank, one in seen_ranks(run).items():
         values = values_of(one.event, "loss")
         bad = [(step, str(value)) for step, value in values if isinstance(value, str)]
         if len(values) >= _PERSISTS and all(isinstance(value, str) for _, value in values[-_PERSISTS:]):
-            lost[rank] = bad[0]
+            good = [(step, float(value)) for step, value in values if step < bad[0][0] and isinstance(value, float)]
+            lost[rank] = Lost(one.event, *bad[0], good[-1] if good else None)
+    return lost
+
+
+def loss_is_no_number(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """The loss of a rank has become NaN or infinite, and has stayed so."""
+    lost = lost_losses(run)
     if lost and not any(one.symptom == rule.symptom and one.severity == "error" for one in found):
-        first = min(step for step, _ in lost.values())
-        who = sorted(rank for rank, (step, _) in lost.items() if step == first)
-        fields = {"value": lost[who[0]][1], "step": str(first)}
-        yield on_events(rule, [ranks[rank].event for rank in who[:4]], who if len(who) < len(ranks) else (), fields)
+        first = min(one.step for one in lost.values())
+        who = sorted(rank for rank, one in lost.items() if one.step == first)
+        fields = {"value": lost[who[0]].value, "since": lost[who[0]].since}
+        events = [lost[rank].event for rank in who[:4]]
+        yield on_events(rule, events, who if len(who) < len(seen_ranks(run)) else (), fields)
 
 
 def memory_grows(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

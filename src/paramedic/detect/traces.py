@@ -25,6 +25,9 @@ _FEW = 2
 _LONG_MS = 300_000
 """No collective of a healthy job takes so long; nor longer than its timeout."""
 
+_OF_ALL = ("all", "reduce_scatter")
+"""Calls that end nowhere before everybody has come; the root of others may be done alone."""
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:
@@ -203,6 +206,8 @@ def _is_rooted(part: Part, number: int) -> bool:
 
 
 def _two_roots(group: Group, seq: int, roots: Sequence[int], before: int | None) -> Difference:
+    if before is None and len(roots) == 2:  # the first member is the root where nobody asks for another
+        before = next((rank for rank in roots if rank == min(group.members)), None)
     odd = ([rank for rank in roots if rank != before] if before in roots else []) if roots else [before]
     accused = tuple(rank for rank in odd if rank is not None and len(odd) == 1)
     rest = [rank for rank in group.parts if rank not in (accused or roots)]
@@ -268,7 +273,9 @@ def _unequal_halves(group: Group, at: int, one: tuple[int, Call], other: tuple[i
 
 def _held_up(found: Waits) -> Iterator[Difference]:
     """Ranks that never came; else ranks that wait for each other; else those that nobody has a record of; else those
-    whose GPU has not come."""
+    whose GPU has not come. Nobody, where the records show the job at different moments: then it moves."""
+    if any(_moves(group) for group in found.groups):
+        return
     if crossed := _crossed(found):
         yield crossed
     elif idle := found.idle:
@@ -282,6 +289,19 @@ def _held_up(found: Waits) -> Iterator[Difference]:
         alike = len({_part_at(found, rank).usual for rank in found.at}) == 1
         if len(unheard) * _FEW <= len(found.at) and alike and not hidden:
             yield _from(found, "unheard", unheard, frozenset(found.at), sure=0.7)
+
+
+def _moves(group: Group) -> bool:
+    """Somebody has finished what needs all members, and another one has not even called it: his record is older.
+    Gloo calls finished what has failed."""
+    entered = min((part.last for part in group.parts.values()), default=0)
+    return any(
+        part.signatures[part.calls[seq]].op.lstrip("_").startswith(_OF_ALL)
+        for part in group.parts.values()
+        if part.event.fields.get("backend") != "gloo"
+        for seq in part.calls.keys() - {*part.open}
+        if seq > entered
+    )
 
 
 def _unstarted(found: Waits) -> Iterator[Difference]:
@@ -340,16 +360,43 @@ def _crossed(found: Waits) -> Difference | None:
 
 def _between_peers(found: Waits, ring: frozenset[int]) -> Difference | None:
     """Of ranks that wait for each other in sends and receives, one has not posted what several wait for."""
+    if astray := _astray(found, ring):
+        return astray
     if any(found.at[rank][1] >= 0 for rank in ring):
         return None
     asked = Counter(peer for _, peer in found.unanswered.values())
     (odd, most), *rest = asked.most_common() or [(-1, 0)]
     blamed = frozenset([odd] if odd in ring and most > 1 and all(count < most for _, count in rest) else [])
+    if not blamed and len(ring) == 2 < len(found.at) and len({_at(found, rank).op.split(" ")[0] for rank in ring}) == 1:
+        blamed = ring  # two that both send, or both receive, first
     op = next((found.at[rank] for rank, (_, peer) in sorted(found.unanswered.items()) if peer == odd), None)
     one = _from(found, "p2p", blamed, found.held_by(blamed or ring), sure=0.8 if blamed else 0.6, op=op)
-    number, seq = found.at[odd if blamed else min(ring)]
-    call = _call(found.groups[number], odd if blamed else min(ring), seq)
+    call = _at(found, odd if blamed and odd in blamed else min(ring))
     return replace(one, odd=call.told, odd_site=call.site)
+
+
+def _astray(found: Waits, ring: frozenset[int]) -> Difference | None:
+    """A half that nobody answers, in a ring that is only closed by it: who posted it never did so before and did so to
+    the wrong one; else the peer has gone on without it."""
+    lonely = [(rank, call, peer) for rank, (call, peer) in found.unanswered.items() if {rank, peer} <= ring]
+    if len(lonely) != 1:
+        return None
+    rank, call, peer = lonely[0]
+    part = _part_at(found, rank)
+    others = [count for told, count in part.posted.items() if told != call.op]
+    if part.posted.get(call.op) == 1 and len(others) > 1 and min(others) > 1:
+        one = _from(found, "p2p", frozenset([rank]), found.held_by(frozenset([rank])), sure=0.8, op=found.at[rank])
+        return replace(one, odd=call.told, odd_site=call.site)
+    if found.at[peer][1] < 0:
+        return None
+    one = _from(found, "p2p", frozenset([peer]), found.held_by(frozenset([peer])), sure=0.75, op=found.at[rank])
+    theirs = _at(found, peer)
+    return replace(one, odd=theirs.told, odd_site=theirs.site)
+
+
+def _at(found: Waits, rank: int) -> Call:
+    number, seq = found.at[rank]
+    return _call(found.groups[number], rank, seq)
 
 
 def _missing(found: Waits, idle: frozenset[int]) -> Difference:
@@ -390,9 +437,8 @@ def _in_a_ring(found: Waits, ring: frozenset[int]) -> Difference:
         usual, blamed = next(found.at[rank] for rank in sorted(ring - strayed)), strayed
     one = _from(found, "groups", blamed, ring - blamed, sure=0.85 if clear or blamed else 0.7, op=usual)
     first = min(blamed or odd, default=min(ring))
-    number, seq = found.at[first]
-    call = _call(found.groups[number], first, seq)
-    return replace(one, odd=f"{call.told} of {found.groups[number].told}", odd_site=call.site)
+    call = _at(found, first)
+    return replace(one, odd=f"{call.told} of {found.groups[found.at[first][0]].told}", odd_site=call.site)
 
 
 def _part_at(found: Waits, rank: int) -> Part:
@@ -460,13 +506,13 @@ def _shown(group: Group, rank: int, seq: int) -> tuple[str, Event]:
     call = _call(group, rank, seq)
     at = f" at {call.site}" if call.site else ""
     if call is not _NOTHING:
-        number = f"number {seq}" if seq >= 0 else "unanswered"
+        number = f"collective number {seq}" if seq >= 0 else "unanswered"
         return f"rank {rank}, {group.told}: {number} is {call.told}{at}", part.event
     last = part.call(max(part.calls)) if part.calls else None
     if last is None:
         return f"rank {rank}, {group.told}: no collective recorded", part.event
     at = f" at {last.site}" if last.site else ""
     return (
-        f"rank {rank}, {group.told}: never entered number {seq}; the last is {part.last}, {last.told}{at}",
+        f"rank {rank}, {group.told}: never entered collective number {seq}; the last is {part.last}, {last.told}{at}",
         part.event,
     )

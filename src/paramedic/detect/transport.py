@@ -19,12 +19,14 @@ _WHY = (
         re.compile(r"(?:Failed to open|cannot open) libibverbs|libibverbs\.so\S{0,8}: cannot open"),
         "missing-or-misresolved-dependency",
     ),
-    (re.compile(r"Could not find: ?libnccl-net"), "missing-or-misresolved-dependency"),
+    (re.compile(r"Could not find: ?libnccl-net|No plugin found \(libnccl-net"), "missing-or-misresolved-dependency"),
 )
 _FABRIC = re.compile(
     r"Link layer: InfiniBand|\bmlx5\w*\b[^\n]{0,40}\b(?:Active|[HNEX]DR\d{0,3})\b"
-    r"|NET/IB : Using \[|NET/OFI Selected|[Pp]rovider is efa"
+    r"|NET/IB : Using \[|NET/OFI Selected|[Pp]rovider is efa|FI_PROVIDER\W{1,3}efa|\bFI_EFA_\w|\b(?:\d{1,3} )?EFA\b"
+    r"|\brdmap\d{1,4}s\d|\bp(?:4de?|5e?n?|6-b\d00)\.\d{1,3}xlarge|\ba3-(?:high|mega|ultra)gpu|\bStandard_ND\w{0,12}rs?_"
 )
+"""Adapters, settings for them, and machines that clouds sell with them."""
 _COMPARED = re.compile(r"\b(?:expected|baseline|should be|was|last week|before)\b\D{0,40}(\d[\d,.]{0,12})", re.I)
 _FIGURE = re.compile(r"(?<![\w.])\d{1,9}(?:\.\d{1,6})?(?=m?s\b|m?s/| |$)")
 _SLOWER = 3.0
@@ -33,7 +35,7 @@ _NAMED = 20.0
 
 def sockets_beside_rdma(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Nodes talk over sockets, while some machine of the record has RDMA, or the program says how fast it should be."""
-    if any(one.severity == "error" for one in found):
+    if any(one.severity == "error" and one.symptom != "low-throughput" for one in found):
         return
     lines = run.of_kind("line")
     sockets = [

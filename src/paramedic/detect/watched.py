@@ -18,6 +18,8 @@ from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 
 _FROZEN_S = 8.0
+_CONFIRMED = 0.97
+_CAMPS = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ def seen_ranks(run: Run) -> dict[int, Seen]:
                 event.rank,
                 event,
                 str(about.get("condition") or ""),
-                str(_dict(said_by(event).get("now")).get("phase") or ""),
+                str(about.get("phase") or _dict(said_by(event).get("now")).get("phase") or ""),
                 _float(about.get("beat_age_s")),
                 _float(about.get("still_s")),
             )
@@ -102,10 +104,34 @@ def unlike_calls(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
     chosen = {*odd.ranks} or {rank for rank, one in made.items() if not one[-1].done}
     events = [e for e in run.of_kind("calls") if e.rank in chosen]
     others = [e for e in run.of_kind("calls") if e.rank not in chosen]
-    one = on_events(rule, [*events[:3], *others[:1]], odd.ranks, {"odd": odd.odd, "usual": odd.usual})
-    same_op = odd.odd.split(" ")[0] == odd.usual.split(" ")[0]
-    weights = {"uneven-work-across-ranks": 2.0} if same_op else {"collective-order-divergence": 8.0}
-    yield replace(_accused(one), weights=weights)
+    fields = {"odd": odd.odd, "others": f"the others called {odd.usual}"} if odd.ranks else _each(odd.each)
+    one = _accused(on_events(rule, [*events[:3], *others[:1]], odd.ranks, fields))
+    if any(said.severity == "error" and said.symptom == one.symptom and said.consequence == "never" for said in found):
+        # an error says the same, and the notes say who called what
+        one = replace(one, confidence=_CONFIRMED, fields={**one.fields, "confirmed": "by an error"})
+    yield replace(one, weights=_why_unlike([*odd.each.values()]))
+
+
+def _each(calls: Mapping[int, boxes.Call]) -> dict[str, str]:
+    """Where no majority tells who is wrong: what every rank called, those with the same together."""
+    camps: dict[tuple[str, ...], list[int]] = {}
+    for rank, call in calls.items():
+        camps.setdefault(call.like, []).append(rank)
+    (first, *_), *others = camps.values()
+    said = [f"{_ranks(ranks)} called {calls[ranks[0]].beside(calls[first])}" for ranks in others[:_CAMPS]]
+    more = [f"{len(others) - _CAMPS} more called something else"] if len(others) > _CAMPS else []
+    who = _ranks(next(iter(camps.values()))).capitalize()
+    return {"who": who, "odd": calls[first].shown, "others": " and ".join([*said, *more])}
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {listed(ranks)}"
+
+
+def _why_unlike(calls: Sequence[boxes.Call]) -> Mapping[str, float]:
+    if len({call.op for call in calls}) > 1:
+        return {"collective-order-divergence": 8.0}
+    return {"uneven-work-across-ranks": 2.0 if len({call.place for call in calls}) > 1 else 6.0}
 
 
 def elsewhere(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

@@ -22,6 +22,8 @@ _NOT_THE_ONE = re.compile(r"\bON \S{1,120} CANCELLED")
 """Slurm names the first node of a job that it cancels, whichever it lost."""
 _OWN_END = re.compile(r"death signal|\bSIGTERM\b")
 """An agent that is told to end speaks of itself."""
+_INTERFACE, _GIVEN_OUT = "network-interface-or-firewall-misconfiguration", 60.0
+_MOST_ON_A_NODE = 1024
 _OF_NODES = ("worker-or-node-loss", "rendezvous-setup-failure")
 _OF_PROCESSES = ("accelerator-fault", "host-out-of-memory", "native-crash", "device-out-of-memory")
 _OF_FILES = (
@@ -73,6 +75,7 @@ def places(run: Run) -> Places:
             note(rank, found[1], int(found[2]))
     _by_their_own_words(run, hosts)
     _in_slurms_order(run, hosts)
+    _as_launched(run, hosts)
     gpus = _gpus(run, hosts)
     _last_block(run, hosts)
     return Places({host: frozenset(ranks) for host, ranks in hosts.items()}, pids, gpus)
@@ -136,6 +139,21 @@ def _in_slurms_order(run: Run, hosts: dict[str, set[int]]) -> None:
         hosts.update(blocks)
 
 
+def _as_launched(run: Run, hosts: dict[str, set[int]]) -> None:
+    """`--node-rank 6 --nproc-per-node 4` on a host means ranks 24 to 27, unless torchrun's agents met in another order:
+    what is known must agree."""
+    blocks: dict[str, set[int]] = {}
+    for fact in run.facts:
+        words = fact.value.split(" ") if fact.name == "node" and isinstance(fact.value, str) else ()
+        if len(words) == 3 and words[1].isdecimal() and words[2].isdecimal() and int(words[2]) <= _MOST_ON_A_NODE:
+            first = int(words[1]) * int(words[2])
+            block = set(range(first, first + int(words[2])))
+            blocks[short(words[0])] = block if blocks.get(short(words[0]), block) == block else set()
+    apart = len({min(ranks, default=-1) for ranks in blocks.values()}) == len(blocks)
+    if apart and all(ranks <= blocks.get(host, ranks) for host, ranks in hosts.items()):
+        hosts.update({host: ranks for host, ranks in blocks.items() if ranks and not hosts.get(host)})
+
+
 def _by_their_own_words(run: Run, hosts: dict[str, set[int]]) -> None:
     """`… node-02 rank 2 INFO step 40`: a word at the line's head that some file is named after."""
     files = {word for source in run.sources for word in _parts_of_name(source.id)}
@@ -148,13 +166,42 @@ def _by_their_own_words(run: Run, hosts: dict[str, set[int]]) -> None:
 
 def located(run: Run, found: Sequence[Finding]) -> list[Finding]:
     """What names no rank but a host or pod gets the ranks that were there, where that is known."""
-    if all(one.ranks and not _speaks_of_pods(one) for one in found if one.severity == "error"):
+    bridged = _bridged(run)
+    if not bridged and all(one.ranks and not _speaks_of_pods(one) for one in found if one.severity == "error"):
         return list(found)
     known = places(run)
+    found = [_behind_a_bridge(one, bridged, known, run.expected_ranks) for one in found]
     blocks = _blocks(run, found, known)
     pods = {source.id.rsplit("/", 1)[-1].split(".", 1)[0]: source.rank for source in run.sources}
     everybody = run.expected_ranks
     return [_located(one, known, blocks, pods, everybody) if one.severity == "error" else one for one in found]
+
+
+def _bridged(run: Run) -> Mapping[str, set[str]]:
+    """Addresses that NCCL gave out though only their own host can reach them, and the hosts that did."""
+    hosts: dict[str, set[str]] = defaultdict(set)
+    for fact in run.facts:
+        if fact.name == "bridge" and isinstance(fact.value, str) and len(words := fact.value.split(" ")) == 2:
+            hosts[words[1]].add(short(words[0]))
+    return hosts
+
+
+def _behind_a_bridge(
+    one: Finding, bridged: Mapping[str, set[str]], known: Places, everybody: frozenset[int]
+) -> Finding:
+    """Who could not connect to such an address is a victim; the fault is with those who gave it out."""
+    hosts = bridged.get(one.fields.get("host", ""), ()) if one.symptom == "rendezvous-setup-failure" else ()
+    ranks = frozenset(rank for host in hosts for rank in known.ranks_on.get(host, ()))
+    if not ranks or ranks == everybody or one.severity != "error":
+        return one
+    accused = _at(one, ranks)
+    return replace(
+        accused,
+        hosts=tuple(sorted(hosts)),
+        consequence="never",
+        weights={**one.weights, _INTERFACE: _GIVEN_OUT},
+        fields={**accused.fields, "who": "The other ranks"},
+    )
 
 
 def _located(

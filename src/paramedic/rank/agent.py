@@ -50,6 +50,8 @@ class Agent:
         """For whoever measures what watching costs: hooks return at once, and nothing is written."""
         self._alive = True
         self._asked = 0
+        self._traced_at = -1
+        """How far it had come when its flight recorder was last written because somebody asked."""
         self._beats = 0
         self._connections: list[dict[str, int]] = []
         self._sockets = Connections()
@@ -178,7 +180,13 @@ class Agent:
             self._asked = asked
             self.guarded("stacks", reports.write_stacks, self.path("stacks", f"rank-{self.rank}.txt"), asked)
             self.write()
+            self._traced_at = self.ticks
             self.guarded("flight recorder", self.write_trace)
+
+    def write_last_trace(self) -> None:
+        """At the end; not over what it has said of the very place: with gloo a call that timed out looks finished."""
+        if self.ticks != self._traced_at:
+            self.write_trace()
 
     def write_trace(self) -> None:
         data = reports.flight_recorder()

@@ -8,11 +8,11 @@ import os
 
 MAGIC = b"paramedic-box 1\n"
 SLOTS, SIZE = 256, 256
-_BEGUN, _DONE = b"B", b"D"
+_BEGUN, _DONE, _RAISED = b"B", b"D", b"R"
 
 
 class Box:
-    """Slot n holds call number n of this process: `B` while it runs, `D` once it has returned."""
+    """Slot n holds call number n of this process: `B` while it runs, `D` once it has returned, `R` if it raised."""
 
     def __init__(self, path: str) -> None:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0), 0o600)
@@ -34,5 +34,5 @@ class Box:
         self._map[at : at + 1] = _BEGUN  # last, so that a half-written slot is not taken for a call
         return at
 
-    def end(self, at: int) -> None:
-        self._map[at : at + 1] = _DONE
+    def end(self, at: int, done: bool = True) -> None:
+        self._map[at : at + 1] = _DONE if done else _RAISED

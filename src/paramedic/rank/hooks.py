@@ -120,10 +120,11 @@ class _Torch:
             agent.clock.enter(name, said(*arguments, **named))
             agent.tick()
             try:
-                return function(*arguments, **named)
+                result = function(*arguments, **named)
             finally:
                 agent.clock.leave()
-                agent.tick()
+            agent.tick()  # who comes out of it with an exception has made no progress
+            return result
 
         return timed
 
@@ -205,15 +206,19 @@ class _Torch:
             if main:
                 agent.clock.enter("collective", what or name)
                 agent.tick()
+            done = False
             try:
-                return function(*arguments, **named)
+                result = function(*arguments, **named)
+                done = True
+                return result
             finally:
                 inside.one = False
                 if at is not None:
-                    box.end(at)
+                    box.end(at, done)
                 if main:
                     agent.clock.leave()
-                    agent.tick()
+                    if done:
+                        agent.tick()
 
         return called
 
@@ -397,4 +402,4 @@ def _record(agent: Agent, kind: type[BaseException], error: BaseException, trace
     agent.note("exception", type=kind.__name__, text=str(error)[:300], place=place)
     agent.stage = "failed"
     agent.write()
-    agent.guarded("flight recorder", agent.write_trace)
+    agent.guarded("flight recorder", agent.write_last_trace)

@@ -28,11 +28,15 @@ def render(
     knowledge: Knowledge | None = None,
     width: int = 100,
     verbose: bool = False,
+    brief: bool = False,
 ) -> str:
-    """The whole report as a string without colours; for colours give a console to `report.text.render`."""
+    """The whole report as a string without colours; for colours give a console to `report.text.render`.
+
+    `brief`: of a text, the verdict with its evidence and what to do.
+    """
     match format:
         case "text":
-            return _text(report, width, verbose, knowledge)
+            return _text(report, width, verbose, knowledge, brief)
         case "json":
             from paramedic.report.json import render as render_json
 
@@ -52,15 +56,19 @@ def render(
     raise ParamedicError(f"--format {format}: not one of {', '.join(FORMATS)}")
 
 
-def _text(report: Report, width: int, verbose: bool, knowledge: Knowledge | None) -> str:
+def _text(report: Report, width: int, verbose: bool, knowledge: Knowledge | None, brief: bool) -> str:
     from io import StringIO
 
     from rich.console import Console
 
-    from paramedic.report.text import render as render_text
+    from paramedic.report import text
 
     page = StringIO()
-    render_text(report, Console(file=page, width=width, color_system=None), verbose, knowledge=knowledge)
+    console = Console(file=page, width=width, color_system=None)
+    if brief:
+        text.brief(report, console)
+    else:
+        text.render(report, console, verbose, knowledge=knowledge)
     return page.getvalue()
 
 

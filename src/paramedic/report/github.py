@@ -50,7 +50,7 @@ def _message(finding: Finding) -> str:
         lines.append(f"Most likely cause: {name(cause.id)}, {percent(cause.probability)}")
     if finding.fixes:
         fix = finding.fixes[0]
-        lines.append(f"Do this ({fix.safety}): {one_line(fix.title)}\n{copyable(fix.action)}")
+        lines.append(f"Do this ({fix.safety}): {one_line(fix.title)}\n{copyable(fix.action)}".rstrip("\n"))
     lines.append(f"Learn more: paramedic explain {finding.rule}")
     return "\n".join(lines)
 

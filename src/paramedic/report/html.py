@@ -144,6 +144,7 @@ def environment() -> Environment:
         "MOST_LEFT_OUT": MOST_LEFT_OUT,
         "examined": words.examined,
         "no_verdict": words.no_verdict,
+        "next_step": words.next_step,
     }
     return made
 

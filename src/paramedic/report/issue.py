@@ -52,8 +52,12 @@ def _verdict(finding: Finding) -> Iterator[str]:
         yield "\n".join(_cause(finding))
     for fix in finding.fixes[:1]:
         yield f"**Fix** ({fix.safety}): {_inline(fix.title)}"
-        yield _fenced(copyable(fix.action), "sh" if fix.action.get("kind") in ("env", "package", "command") else "text")
-        yield f"{_inline(label(fix.action).capitalize())}." + (f" Verify: {_inline(fix.verify)}" if fix.verify else "")
+        said = [f"Verify: {_inline(fix.verify)}"] if fix.verify else []
+        if action := copyable(fix.action):
+            yield _fenced(action, "sh" if fix.action.get("kind") in ("env", "package", "command") else "text")
+            said.insert(0, f"{_inline(label(fix.action).capitalize())}.")
+        if said:
+            yield " ".join(said)
 
 
 def _cause(finding: Finding) -> Iterator[str]:

@@ -55,7 +55,7 @@ def _finding(finding: Finding, verbose: bool) -> Iterator[Text]:
         command = _BY_FIX.get(fix.safety, "") if "edit" in fix.action else ""
         yield Text.assemble(("    do this: ", "dim"), one_line(fix.title), (command, "dim"))
         if verbose:
-            yield from (Text(f"      {line}", style="green") for line in copyable(fix.action).split("\n"))
+            yield from (Text(f"      {line}", style="green") for line in filter(None, copyable(fix.action).split("\n")))
 
 
 def _left_out(report: Report, verbose: bool) -> Iterator[Text]:

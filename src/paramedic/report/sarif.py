@@ -97,7 +97,7 @@ def _message(finding: Finding) -> str:
         lines.append(f"Most likely cause: {name(max(finding.causes, key=lambda c: c.probability).id)}.")
     if finding.fixes:
         fix = finding.fixes[0]
-        lines.append(f"Do this ({fix.safety}): {one_line(fix.title)}\n{copyable(fix.action)}")
+        lines.append(f"Do this ({fix.safety}): {one_line(fix.title)}\n{copyable(fix.action)}".rstrip("\n"))
     return _literal("\n".join(lines))
 
 

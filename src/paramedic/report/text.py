@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rich.cells import cell_len, chop_cells
+from rich.cells import cell_len
 from rich.text import Text
 
-from paramedic.model import Evidence, Finding, Fix, Report
-from paramedic.report import words
+from paramedic.model import Cause, Evidence, Finding, Fix, Report
+from paramedic.report import quote, words
 from paramedic.report.action import copyable, label
-from paramedic.report.escape import crop, one_line, printable
+from paramedic.report.escape import crop, one_line
 from paramedic.report.known import Known
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from paramedic.knowledge import Knowledge
 
-QUOTED_LINES = 4
 CAUSES = 4
 CASCADES = 3
 OTHERS = 3
@@ -56,6 +55,13 @@ def blocks(
         yield from screen.also(words.others(report), "Also found")
     yield from screen.left_out(report)
     yield from screen.learn(report)
+
+
+def brief(report: Report, console: Console) -> None:
+    """Of a job that has ended well: the verdict alone, with its evidence and what to do."""
+    screen = _Screen(console, console.width, True, False, Known.of(None))
+    for block in screen.short(report):
+        console.print(block, soft_wrap=True)
 
 
 def foretold(report: Report, console: Console, verbose: bool = False) -> None:
@@ -125,6 +131,15 @@ class _Screen:
         yield from self.causes(finding)
         yield from self.fixes(finding)
 
+    def short(self, report: Report) -> Iterator[Text]:
+        if report.verdict is None:
+            return
+        yield self.headline(report.verdict)
+        yield self.indented(self.text(self.brief(report.verdict.summary)), 0)
+        yield from self.evidence(report.verdict)
+        yield from self.fixes(report.verdict)
+        yield from self.learn(report)
+
     def headline(self, finding: Finding) -> Text:
         arrow, dot = (f" {_ARROW} ", " · ") if self.can(f"{_ARROW}·") else (" > ", " - ")
         symptom = (words.name(finding.symptom), _COLOURS[finding.severity])
@@ -143,34 +158,30 @@ class _Screen:
     def quote(self, evidence: Evidence) -> Iterator[Text]:
         bar = "│ " if self.can("│") else "| "
         for content, style in self.quoted(evidence):
-            yield self.text((f"  {bar}", "dim"), (content, style))
+            shown = content if self.can("…") else content.replace("…", "~")
+            yield self.text((f"  {bar}", "dim"), (shown, style))
 
     def quoted(self, evidence: Evidence) -> list[tuple[str, str]]:
-        """The quoted line with its frames, folded to the screen; with -v its context, too."""
-        event = evidence.event
-        lines = [(printable(str(frame)), "dim") for frame in _frames(evidence)]
-        lines += [(line, "") for line in printable(event.text).rstrip("\n").split("\n")]
-        if self.verbose:
-            before = [(one_line(line), "dim") for line in evidence.before]
-            lines = before + lines + [(one_line(line), "dim") for line in evidence.after]
-        folded = [(piece, style) for line, style in lines for piece in _fold(line, self.width - 4)]
-        if self.verbose or len(folded) <= QUOTED_LINES:
-            return folded
-        if len(lines) > QUOTED_LINES:  # a traceback says what it means at its end
-            return [(_cut(line, self.width - 4), style) for line, style in lines[-QUOTED_LINES:]]
-        last, style = folded[QUOTED_LINES - 1]
-        return [*folded[: QUOTED_LINES - 1], (_cut(last + " " * self.width, self.width - 4), style)]
+        """What was said, and where, on a few rows; with -v all of it with its context."""
+        width = self.width - 4
+        if not self.verbose:
+            return quote.short(evidence.event, width, self.console)
+        around = [
+            [(piece, "dim") for line in lines for piece in quote.folded(one_line(line), width, self.console)]
+            for lines in (evidence.before, evidence.after)
+        ]
+        return around[0] + quote.whole(evidence.event, width, self.console) + around[1]
 
     def causes(self, finding: Finding) -> Iterator[Text]:
         if not finding.causes:
             return
         ordered = words.by_probability(finding.causes)
         shown = ordered if self.verbose else ordered[:CAUSES]
-        rows = [(words.name(c.id), c.probability, one_line(c.why) or self.known.cause(c.id)) for c in shown]
+        column = max(len(words.name(cause.id)) for cause in (*shown, Cause("other or unknown", 0.0)))
+        rows = [(words.name(c.id), c.probability, self.reason(c, self.width - column - 18)) for c in shown]
         rest = words.unknown(tuple(shown))
         if rest >= 0.005:
             rows.append(("other or unknown", rest, ""))
-        column = max(len(title) for title, _, _ in rows)
         yield from self.heading("Likely causes")
         for title, share, why in rows:
             bar = self.bar(share)
@@ -179,6 +190,16 @@ class _Screen:
             yield self.row(self.text(*parts), 1)
             if self.verbose and why:
                 yield self.indented(self.text((why, "dim")), 16)
+
+    def reason(self, cause: Cause, room: int) -> str:
+        """As much of it as the row holds: what is said last, the base rate, is let go first."""
+        if self.verbose or not cause.why:
+            return one_line(cause.why) or self.known.cause(cause.id)
+        parts = one_line(cause.why).split("; ")
+        usual = parts[-1].startswith("base rate ")
+        while len(parts) > (0 if usual else 1) and cell_len("; ".join(parts)) > room:
+            parts.pop()
+        return "; ".join(parts)
 
     def bar(self, share: float, cells: int = 8) -> str:
         if not self.can("█▏"):
@@ -197,16 +218,18 @@ class _Screen:
                 yield self.indented(self.text(("or: ", "dim"), one_line(fix.title)))
                 yield from self.action(fix)
             else:
-                yield self.row(self.text(("or: ", "dim"), f"{one_line(fix.title)} ({fix.safety})"))
+                title = crop(one_line(fix.title), 200)
+                yield self.indented(self.text(("or: ", "dim"), f"{title} ({fix.safety})"))
 
     def fix(self, fix: Fix) -> Iterator[Text]:
         yield self.indented(self.text(self.brief(fix.title)))
         yield from self.action(fix)
 
     def action(self, fix: Fix) -> Iterator[Text]:
-        hint = fix.action.get("kind") == "code"
-        yield self.indented(self.text((f"{label(fix.action)}:", "dim")))
-        for line in copyable(fix.action).split("\n"):
+        hint, lines = fix.action.get("kind") == "code", copyable(fix.action)
+        if lines:
+            yield self.indented(self.text((f"{label(fix.action)}:", "dim")))
+        for line in lines.split("\n") if lines else ():
             shown = self.text((line, "" if hint else "bold green"))
             yield self.indented(shown, 4) if hint else self.whole(shown)
         if fix.verify:
@@ -252,7 +275,7 @@ class _Screen:
             for fix in finding.fixes if self.verbose else finding.fixes[:1]:
                 how = (f" ({_SAFETY[fix.safety]})", "dim")
                 yield self.indented(self.text(("do this: ", "dim"), one_line(fix.title), how))
-                for line in copyable(fix.action).split("\n"):
+                for line in filter(None, copyable(fix.action).split("\n")):
                     yield self.whole(self.text((line, "bold green")))
         yield from self.left_out(report)
         yield from self.learn(report)
@@ -267,6 +290,9 @@ class _Screen:
             yield Text()
             yield from self.candidate(finding)
         yield from self.also(findings[detailed:], "Also found")
+        if step := words.next_step(report):
+            yield Text()
+            yield self.indented(self.text(("next: ", "dim"), step), 0)
 
     def candidate(self, finding: Finding) -> Iterator[Text]:
         yield self.headline(finding)
@@ -274,17 +300,18 @@ class _Screen:
         if finding.evidence:
             event = finding.evidence[0].event
             yield self.indented(self.text((words.origin(event), "dim")))
-            yield self.row(self.text(("│ " if self.can("│") else "| ", "dim"), _last_line(event.text)))
+            yield self.row(self.text(("│ " if self.can("│") else "| ", "dim"), quote.headline(event)))
         for fix in finding.fixes[:1]:
             yield self.row(self.text(("do this: ", "dim"), one_line(fix.title)))
-            yield self.row(self.text(one_line(copyable(fix.action))), 4)
+            if action := one_line(copyable(fix.action)):
+                yield self.row(self.text(action), 4)
 
     def left_out(self, report: Report) -> Iterator[Text]:
         if report.skipped:
             yield from self.heading("Not examined")
             shown = report.skipped if self.verbose else report.skipped[:SKIPPED]
             for skipped in shown:
-                yield self.row(self.text(f"- {one_line(skipped.what)}: {one_line(skipped.why)}"))
+                yield self.indented(self.text(self.brief(f"- {skipped.what}: {skipped.why}")))
             yield from self.more(len(report.skipped) - len(shown))
         if report.suppressed:
             yield from self.heading("Set aside")
@@ -302,21 +329,3 @@ class _Screen:
         if rule:
             yield Text()
             yield self.text(("learn more: ", "dim"), f"paramedic explain {one_line(rule)}")
-
-
-def _frames(evidence: Evidence) -> list[object]:
-    frames = evidence.event.fields.get("frames")
-    return list(frames[-2:]) if isinstance(frames, list | tuple) else []
-
-
-def _fold(line: str, width: int) -> list[str]:
-    return chop_cells(line, max(width, 8)) or [""]
-
-
-def _cut(line: str, width: int) -> str:
-    return line if cell_len(line) <= width else _fold(line, width - 1)[0].rstrip() + "…"
-
-
-def _last_line(text: str) -> str:
-    lines = [line for line in printable(text).split("\n") if line.strip()]
-    return lines[-1] if lines else ""

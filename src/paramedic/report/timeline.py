@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from paramedic.model import Event, Report
-from paramedic.report.axis import Axis, Tick, known_time, make_axis
+from paramedic.report.axis import Tick, known_time, make_axis
 from paramedic.report.escape import crop, one_line
-from paramedic.report.words import count, name, place, when
+from paramedic.report.words import count, name, place, undivided, when
 
 KINDS = {
     "first": "first failure",
@@ -85,7 +85,8 @@ class _Group:
     detail: str
     ranks: frozenset[int | None]
     is_group: bool = False
-    has_output: bool = False
+    silence: str = "no output"
+    """What to say where the lane is empty."""
 
 
 def timeline(report: Report) -> Timeline | None:
@@ -96,21 +97,27 @@ def timeline(report: Report) -> Timeline | None:
         return None
     kinds = _classify(report, events)
     first = _first_event(events, kinds)
-    axis = make_axis(events, first, LEFT + 8, RIGHT)
+    marked = [event for event, kind in zip(events, kinds, strict=True) if kind != "tick"]
+    axis = make_axis(events, marked, first, LEFT + 8, RIGHT)
+    placed = [
+        (event, kind, x) for event, kind in zip(events, kinds, strict=True) if (x := axis.place(event)) is not None
+    ]
     groups = _groups(report, ranks, events, kinds)
-    lanes = _lanes(groups, events, kinds, axis, report)
-    telling = [(event, kind) for event, kind in zip(events, kinds, strict=True) if kind not in ("tick", "last")]
-    telling.sort(key=lambda pair: (axis.place(pair[0]), _ORDER[pair[1]], pair[0].seq))
-    present = {mark.kind for lane in lanes for mark in lane.marks} | ({"tick"} if "tick" in kinds else set())
+    lanes = _lanes(groups, placed, report)
+    if not axis.common:  # a file's first line is where its lane begins, though no event stands there
+        lanes = tuple(replace(lane, span=(float(LEFT + 8), lane.span[1])) if lane.span else lane for lane in lanes)
+    telling = [item for item in placed if item[1] not in ("tick", "last")]
+    telling.sort(key=lambda item: (item[2] if axis.common else 0, _ORDER[item[1]], item[2], item[0].seq))
+    present = {mark.kind for lane in lanes for mark in lane.marks} | {kind for _, kind, _ in placed if kind == "tick"}
     return Timeline(
         lanes=lanes,
         ticks=axis.ticks,
-        caption=axis.caption,
+        caption=axis.caption + _left_out(len(events) - len(placed)),
         height=TOP + ROW * len(lanes) + 30,
-        first_x=round(axis.place(first), 1) if first else None,
+        first_x=next((round(x, 1) for event, _, x in placed if event is first), None) if axis.common else None,
         bend=axis.bend,
         kinds=tuple(kind for kind in KINDS if kind in present),
-        rows=tuple(_row(event, kind) for event, kind in telling[:MOST_ROWS]),
+        rows=tuple(_row(event, kind) for event, kind, _ in telling[:MOST_ROWS]),
         rows_left=max(0, len(telling) - MOST_ROWS),
         summary=f"{count(len(events), 'event')} on {count(len(ranks), 'rank')}, {axis.order}",
     )
@@ -133,6 +140,8 @@ def _all_ranks(report: Report) -> list[int]:
 
 
 _Key = tuple[str, int, str]
+_Placed = tuple[Event, str, float]
+"""An event, what it means, and where it stands."""
 
 
 def _key(event: Event) -> _Key:
@@ -197,9 +206,13 @@ def _groups(report: Report, ranks: Sequence[int], events: Sequence[Event], kinds
     shown = own if len(own) <= MOST_LANES else own[: MOST_LANES - 4]
     rest = set(own) - set(shown)
     written = {source.rank for source in report.run.sources if source.lines}
+    without = "no line that names it" if undivided(report.run) else "no output"
     groups = [_Group("launcher", "no rank", frozenset({None}))] if None in heard else []
     groups += [
-        _Group(f"rank {r}", one_line(hosts.get(r) or ""), frozenset({r}), False, r in written) for r in sorted(shown)
+        _Group(
+            f"rank {r}", one_line(hosts.get(r) or ""), frozenset({r}), False, "no event" if r in written else without
+        )
+        for r in sorted(shown)
     ]
     shared = (
         ("more with errors", {rank for rank in rest if loud[rank]}),
@@ -207,7 +220,7 @@ def _groups(report: Report, ranks: Sequence[int], events: Sequence[Event], kinds
         ("ranks without events", set(silent)),
     )
     groups += [
-        _Group(f"+ {len(some):,} {what}", "", frozenset(some), True, bool(some & written))
+        _Group(f"+ {len(some):,} {what}", "", frozenset(some), True, "no event" if some & written else without)
         for what, some in shared
         if some
     ]
@@ -224,27 +237,28 @@ def _loudness(report: Report, events: Sequence[Event], kinds: Sequence[str]) -> 
     return loud
 
 
-def _lanes(
-    groups: Sequence[_Group], events: Sequence[Event], kinds: Sequence[str], axis: Axis, report: Report
-) -> tuple[Lane, ...]:
+def _left_out(number: int) -> str:
+    return f"; not drawn: {count(number, 'event')} that cannot be placed" if number else ""
+
+
+def _lanes(groups: Sequence[_Group], placed: Sequence[_Placed], report: Report) -> tuple[Lane, ...]:
     owner = {rank: i for i, group in enumerate(groups) for rank in group.ranks}
-    held: list[list[tuple[Event, str]]] = [[] for _ in groups]
-    for event, kind in zip(events, kinds, strict=True):
-        if event.rank in owner:
-            held[owner[event.rank]].append((event, kind))
+    held: list[list[_Placed]] = [[] for _ in groups]
+    for item in placed:
+        if item[0].rank in owner:
+            held[owner[item[0].rank]].append(item)
     named = set(report.verdict.ranks) if report.verdict else set()
     most = max(3, MOST_MARKS // len(groups))
     return tuple(
-        _lane(group, held[i], axis, y=TOP + ROW * i + ROW / 2, named=bool(named & group.ranks), most=most)
+        _lane(group, held[i], y=TOP + ROW * i + ROW / 2, named=bool(named & group.ranks), most=most)
         for i, group in enumerate(groups)
     )
 
 
-def _lane(group: _Group, held: Sequence[tuple[Event, str]], axis: Axis, *, y: float, named: bool, most: int) -> Lane:
-    bins: dict[int, list[tuple[Event, str, float]]] = {}
-    for event, kind in held:
-        x = axis.place(event)
-        bins.setdefault(round(x / BIN), []).append((event, kind, x))
+def _lane(group: _Group, held: Sequence[_Placed], *, y: float, named: bool, most: int) -> Lane:
+    bins: dict[int, list[_Placed]] = {}
+    for item in held:
+        bins.setdefault(round(item[2] / BIN), []).append(item)
     best = [min(found, key=lambda item: _ORDER[item[1]]) for found in bins.values()]
     marks = [
         Mark(round(x, 1), kind, _title(event, kind, len(bins[round(x / BIN)])))
@@ -253,8 +267,7 @@ def _lane(group: _Group, held: Sequence[tuple[Event, str]], axis: Axis, *, y: fl
     ][:most]
     xs = [x for found in bins.values() for _, _, x in found]
     ticks = "".join(f"M{x:.0f} {y - 3:.0f}v6" for _, kind, x in best if kind == "tick")
-    silence = "no event" if group.has_output else "no output"
-    note = "" if held else f"{silence}: named as the first failure" if named else silence
+    note = "" if held else f"{group.silence}: named as the first failure" if named else group.silence
     span = (round(min(xs), 1), round(max(xs), 1)) if xs else None
     ordered = tuple(sorted(marks, key=lambda mark: -_ORDER[mark.kind]))  # the most telling is drawn last, on top
     return Lane(group.label, group.detail, y, named, group.is_group, span, ticks, ordered, note)

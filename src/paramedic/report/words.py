@@ -120,15 +120,42 @@ def examined(run: Run) -> str:
     if seen:
         parts.append(on_ranks(seen))
     if run.world_size is not None and len(seen) < run.world_size:
-        parts.append(f"{len(seen):,} of {count(run.world_size, 'rank')} left output")
+        parts.append(_heard(run, len(seen), run.world_size))
     parts += [crop(one_line(framework), 32) for framework in run.frameworks[:8]]
     return ", ".join(parts)
+
+
+def _heard(run: Run, seen: int, size: int) -> str:
+    """Who has files of its own and wrote none is silent; whose lines stand among others' may only be unnamed."""
+    if not undivided(run):
+        return f"{seen:,} of {count(size, 'rank')} left output"
+    return f"{seen:,} of {count(size, 'rank')} told apart" if seen else f"{count(size, 'rank')}, not told apart"
+
+
+def undivided(run: Run) -> bool:
+    """There are lines, and no file that is one rank's own."""
+    written = [source.rank for source in run.sources if source.lines]
+    return bool(written) and all(rank is None for rank in written)
+
+
+def next_step(report: Report) -> str:
+    """Without a verdict: what would tell more. Nothing where a job was watched, or has not been started."""
+    kinds = {source.kind for source in report.run.sources}
+    if report.verdict is not None or not kinds & {"log", "description"} or kinds & {"watch", "box"}:
+        return ""
+    if any("ChildFailedError" in event.text for event in report.run.events):
+        return "ChildFailedError is only torchrun's wrapper: give the ranks' output, too (`--log-dir logs --tee 3`)"
+    return "`paramedic run` watches the job, `paramedic check` looks before, `paramedic attach` at a hang"
 
 
 def no_verdict(report: Report) -> str:
     """What follows the words `No verdict`."""
     if not report.run.sources and not report.findings:
         return "nothing could be examined"
+    kinds = {event.kind for event in report.run.events}
+    if "process" in kinds and not kinds & {"stack", "trace"}:
+        why = next((f" ({one.why})" for one in report.skipped if one.what == "stacks"), "")
+        return f"without their stacks it cannot be told where the ranks stand{why}"
     if not report.findings:
         return "nothing that is known to fail was found"
     return f"{count(len(report.findings), 'finding')}, no first failure named"

@@ -77,13 +77,20 @@ def _prepare(folder: str, said: Mapping[str, Any]) -> None:
 def _run(folder: str, said: Mapping[str, Any], node: int, shared: bool) -> tuple[int, bool]:
     command = torchrun(said, node, os.path.join(folder, LOGS, f"node-{node}"), shared, os.environ)
     watcher = Watcher(
-        os.path.join(folder, WATCH), command, _diagnosis, _Lines(), on_hang="kill", sure_enough=_SURE, leads=node == 0
+        os.path.join(folder, WATCH), command, _diagnosis, _Lines(), on_hang="kill", told=_say_wrong,
+        sure_enough=_SURE, leads=node == 0,
     )  # fmt: skip
     try:
         return watcher.run(shown_by_us=shared), watcher.kind == "hang"
     except CannotStartError as error:
         print(f"paramedic: {error}", flush=True)  # noqa: T201
         return error.code, False
+
+
+def _say_wrong(watcher: Watcher) -> None:
+    """What is wrong with a job that has ended well; a failure is judged by the controller."""
+    if watcher.kind == "end" and watcher.verdict is not None and watcher.verdict.verdict is not None:
+        watcher.tell(watcher.verdict.verdict.summary)
 
 
 def torchrun(said: Mapping[str, Any], node: int, logs: str, shared: bool, environment: Mapping[str, str]) -> list[str]:

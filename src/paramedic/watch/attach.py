@@ -123,7 +123,7 @@ class Spy:
 
 def take(ranks: Sequence[RankProcess], folder: Path, spy: Spy | None, nonblocking: bool = False) -> list[Skipped]:
     """Writes all that is to be seen into the folder; what could not be had is said."""
-    skipped = [] if spy else [Skipped("stacks", "py-spy is not installed: pip install 'paramedic[attach]'")]
+    skipped = [] if spy else [Skipped("stacks", "py-spy is not installed: pip install py-spy")]
     skipped += [Skipped(f"rank of process {one.process.pid}", f"taken as {one.rank}, by the order of their start")
                 for one in ranks if one.guessed]  # fmt: skip
     texts, _ = _dumped(ranks, spy, nonblocking)
@@ -137,6 +137,8 @@ def take(ranks: Sequence[RankProcess], folder: Path, spy: Spy | None, nonblockin
     for one in ranks:
         if text := texts.get(one.rank, "") + again.get(one.rank, ""):
             _put(folder / "stacks" / f"rank-{one.rank}.txt", text.encode("utf-8", "replace"))
+    if failures and not texts and not again:
+        skipped.append(Skipped("stacks", f"{next(iter(failures.values()))}; it may need root or SYS_PTRACE"))
     skipped += [Skipped(f"stack of rank {rank}", why) for rank, why in failures.items()]
     for state in [*states, *_gone(ranks)]:
         _put(folder / "ranks" / f"rank-{state.rank}{NAME}", state.written())

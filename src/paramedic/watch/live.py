@@ -20,6 +20,8 @@ _STYLES: dict[Condition, str] = {
     "starting": "dim", "going": "green", "waiting": "cyan", "idle": "yellow", "busy": "blue", "frozen": "bold red",
     "stopped": "bold red", "gone": "bold red", "ended": "dim", "failed": "bold red",
 }  # fmt: skip
+_OVER = frozenset({"ended", "failed", "gone"})
+"""Who does nothing any more does not stand still, either."""
 _CELLS = 256
 _EVENTS = 4
 _APART_S = 1.5
@@ -106,9 +108,10 @@ def _grid(ranks: Sequence[Pulse], width: int) -> RenderableType:
         return cells
     table = Table(box=None, padding=(0, 1), show_header=False)
     for one in ranks:
-        still = max(one.looked - one.moved, 0)
+        still = max(one.looked - one.moved, 0) if one.condition not in _OVER else 0
         where = one.said.split("\t")
         doing = f"{one.phase} {where[2]}" if len(where) == 7 else one.phase
+        doing = "" if one.condition in _OVER else doing
         table.add_row(
             f"rank {one.rank}",
             Text(one.condition, style=_STYLES[one.condition]),

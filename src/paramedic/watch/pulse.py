@@ -65,6 +65,7 @@ class Pulse:
         now = time.monotonic()
         return {
             "condition": self.condition,
+            "phase": self.phase,
             "process": self.process.letter if self.process else None,
             "wanted": round(self.wanted, 2),
             "beat_age_s": round(now - self.beat, 1),

@@ -33,6 +33,7 @@ _ANSWER_S, _AGAIN_S, _BETWEEN_S = 4.0, 2.0, 1.5
 _SLOW_EVERY, _SLOWLY = 5.0, 30.0  # seconds at first, then ever more seldom
 _CLOCK_S = 2.0  # by so much the kernel may correct the time of its start
 _PATIENCE_AT_END = 5.0
+_ON_ITS_WAY = 3  # signs of progress of every rank; what is done on the way out gives one or two
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -46,6 +47,19 @@ class View(Protocol):
     def show(self, watcher: Watcher) -> None: ...
     def say(self, text: str) -> None: ...
     def print(self, text: str) -> None: ...
+
+
+Marks = Mapping[int, tuple[int, int, int]]
+"""Of each rank its process, how far it has come, and its steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where the ranks stood when they were last asked, and how they then were."""
+
+    suspicion: judge.Suspicion
+    marks: Marks
+    ranks: Mapping[int, Mapping[str, Any]]
 
 
 @dataclass(slots=True)
@@ -80,8 +94,8 @@ class Watcher:
     files: Folder = field(init=False)
     _child: subprocess.Popen[bytes] | None = None
     _asked: int = 0
-    _looked_at: tuple[float, ...] = ()
-    _suspected: judge.Suspicion | None = None
+    _looked_at: Marks = field(default_factory=dict)
+    _standing: Standing | None = None
     _hangs_since: float = 0.0
     _slow_next: float = 0.0
     _told: set[str] = field(default_factory=set)
@@ -94,8 +108,9 @@ class Watcher:
 
     def run(self, shown_by_us: bool) -> int:
         """The exit code is the command's own; 124 when a hang was ended, 127 and 126 when it cannot be started."""
-        console = "console.log" if self.leads else f"console-{self.host}-{os.getpid()}.log"
-        kept = keeper.start(os.path.join(self.folder, console), shown_by_us)
+        name = "console.log" if self.leads else f"console-{self.host}-{os.getpid()}.log"
+        console = os.path.join(self.folder, name)
+        kept = keeper.start(console, shown_by_us)
         try:
             self._child = subprocess.Popen(
                 list(self.command), stdout=kept.out, stderr=kept.err, env=environment(self.folder, self.record)
@@ -103,6 +118,8 @@ class Watcher:
         except OSError as error:
             kept.close()
             os.waitpid(kept.pid, 0)
+            with contextlib.suppress(OSError):
+                os.unlink(console)
             raise CannotStartError(self.command[0], error) from None
         kept.close()
         with self._signals(self._child):
@@ -169,9 +186,11 @@ class Watcher:
             self._serve()
             return
         said = self.verdict is not None and self.kind == "hang"
-        if said and marks != self._looked_at and not self._killed:  # mpirun wakes stopped ranks before it ends them
-            self._take_back()
-        elif self.verdict is not None and self.kind == "hang" and now > self._hangs_since + self.unsure_s:
+        if not self._killed and self._goes_on(marks):  # mpirun wakes stopped ranks before it ends them
+            if said:
+                self._take_back(marks)
+            self._forget()
+        elif said and now > self._hangs_since + self.unsure_s:
             self._end_hang(0.0)
         if self.verdict is None:
             suspected = judge.suspicion(self.pulses, self.size, now, self.started)
@@ -179,35 +198,57 @@ class Watcher:
                 self._suspect(suspected, marks)
         if now >= self._slow_next and self.verdict is None:
             self._slow_next = now + max(_SLOW_EVERY, (now - self.started) / _SLOWLY)
-            self._warn(marks)
+            self._warn()
 
     @property
     def size(self) -> int | None:
         sizes = [int(one.state.get("world_size") or 0) for one in self.pulses.values()]
         return max(sizes, default=0) or None
 
-    def _suspect(self, suspected: judge.Suspicion, marks: tuple[float, ...]) -> None:
+    def _suspect(self, suspected: judge.Suspicion, marks: Marks) -> None:
         """Asks every rank where it stands, twice: only who stands at the same place both times is stuck."""
         if suspected.level == "look" and marks == self._looked_at:
             return
-        self._looked_at, self._suspected = marks, suspected
+        self._looked_at = marks
         for pause in (0.0, _BETWEEN_S):
             time.sleep(pause)  # the pause is the measurement: who stands where he stood before?
             self._ask()
             if _marks(pulse.read_states(self.folder)) != marks:
-                self._suspected = None
-                self.files.forget()
+                self._forget()
                 return
+        self._standing = Standing(suspected, marks, {rank: one.told for rank, one in self.pulses.items()})
         self._write_job(suspected)
+        self.files.write_processes(self.pulses.values())
         report = self.diagnose(self.folder)
         found = report.verdict
-        if self._moved_since(marks):
-            self._suspected = None
-            self.files.forget()
+        if _marks(pulse.read_states(self.folder)) != marks:
+            self._forget()
+        elif self._child is not None and self._child.poll() is not None:
+            return  # it has ended meanwhile: what was recorded is for the last verdict
         elif found is not None and (suspected.level == "overdue" or judge.is_settled(found, report.run, self.pulses)):
             self._conclude(report, "hang")
             self._hangs_since = time.monotonic()
             self._end_hang(self.sure_enough)
+
+    def _goes_on(self, marks: Marks) -> bool:
+        """Since the ranks were asked they have come further. That some failed, or left their call to end, is no
+        progress."""
+        if self._standing is None or marks == self._standing.marks:
+            return False
+        before, was = self._standing.marks, self._standing.ranks
+        if _again(before, marks):
+            return True
+        over = {rank for rank, one in self.pulses.items() if one.condition in ("ended", "failed", "gone")}
+        died = {rank for rank in over if self.pulses[rank].condition != "ended"}
+        if any(was.get(rank, {}).get("condition") not in ("failed", "gone") for rank in died):
+            return False
+        gained = [one[1] - before[rank][1] for rank, one in marks.items() if rank in before and rank not in over]
+        stepped = any(rank in before and one[2] > before[rank][2] for rank, one in marks.items())
+        return stepped or (bool(gained) and min(gained) >= _ON_ITS_WAY)
+
+    def _forget(self) -> None:
+        self._standing = None
+        self.files.forget()
 
     def _end_hang(self, sure_enough: float) -> None:
         found = self.verdict.verdict if self.verdict else None
@@ -223,11 +264,11 @@ class Watcher:
         if self.on_hang == "kill" and not self._killed and self.files.marked() == "hang":
             self._end()
 
-    def _take_back(self) -> None:
-        """Whoever was said to hang has come back."""
-        self.tell("the ranks make progress again: it only took long")
-        self.verdict, self.kind, self._suspected = None, "", None
-        self.files.forget()
+    def _take_back(self, marks: Marks) -> None:
+        """Whoever was said to hang has come back, or the launcher has begun anew."""
+        again = self._standing is not None and _again(self._standing.marks, marks)
+        self.tell("the ranks were started again" if again else "the ranks make progress again: it only took long")
+        self.verdict, self.kind = None, ""
 
     def _ask(self) -> None:
         self._asked += 1
@@ -249,18 +290,11 @@ class Watcher:
             (states.get(rank) or {}).get("answered", 0) >= self._asked for rank in able
         )
 
-    def _moved_since(self, marks: tuple[float, ...]) -> bool:
-        return _marks(pulse.read_states(self.folder)) != marks or (
-            self._child is not None and self._child.poll() is not None
-        )
-
-    def _warn(self, marks: tuple[float, ...]) -> None:
+    def _warn(self) -> None:
         """Slow ranks, replicas that part, memory that grows: said once, while the job goes on."""
         if not any(one.steps for one in self.pulses.values()):
             return
-        if marks != self._looked_at:
-            self._suspected = None
-        self._write_job(self._suspected)
+        self._write_job(self._standing.suspicion if self._standing else None)
         report = self.diagnose(os.path.join(self.folder, "ranks"))
         for one in report.findings:
             if one.rule in self._told:
@@ -274,8 +308,14 @@ class Watcher:
         self.events.append(text)
         self.view.say(text)
 
-    def _write_job(self, suspected: judge.Suspicion | None, code: int | None = None) -> None:
+    def _write_job(
+        self,
+        suspected: judge.Suspicion | None,
+        code: int | None = None,
+        ranks: Mapping[int, Mapping[str, Any]] | None = None,
+    ) -> None:
         """What the watcher itself saw, for whoever reads the folder."""
+        seen = ranks if ranks is not None else {rank: one.told for rank, one in self.pulses.items()}
         said = {
             "paramedic_job": 1,
             "command": list(self.command)[:64],
@@ -285,31 +325,32 @@ class Watcher:
             "suspected": suspected.told if suspected else None,
             "memory": self.memory.series(),
             "host_limit": host_limit(),
-            "ranks": {str(rank): one.told for rank, one in self.pulses.items()},
+            "ranks": {str(rank): about for rank, about in seen.items()},
         }
         self.files.write_job(said)
-        if suspected is not None:
-            self.files.write_processes(self.pulses.values())
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def _finish(self, code: int) -> None:
         self.look()
-        if code == 0 and self.kind == "hang" and not self._killed:
-            self._take_back()
-        if self.verdict is None and self.leads:
-            if code == 0:
-                self.files.forget()
-            self._write_job(None, code)
-            report = self.diagnose(self.folder, ended=True)
-            self._conclude(report, "failure" if code else "end")
-            if not code and report.verdict is not None and report.verdict.rule not in self._told:
-                self.tell(report.verdict.summary)
+        if self.leads and not self._killed:
+            self._judge_end(code)
         self.after(self)
 
+    def _judge_end(self, code: int) -> None:
+        """A hang that a timeout has ended is still a hang: where the ranks stood then tells more than their errors."""
+        if code == 0:
+            if self.kind == "hang":
+                self._take_back(_marks(pulse.read_states(self.folder)))
+            self._forget()
+        stood = self._standing
+        self._write_job(stood.suspicion if stood else None, code, stood.ranks if stood else None)
+        report = self.diagnose(self.folder, ended=True)
+        self._conclude(report, "failure" if code else "end")
+
     def _conclude(self, report: ShownReport, kind: str) -> None:
-        self.verdict, self.kind = report, kind
-        if kind != "end":
+        before, self.verdict, self.kind = self.kind, report, kind
+        if kind != "end" and before != "hang":  # since when there is a verdict
             self.files.mark(kind)
         self.told(self)
 
@@ -353,9 +394,18 @@ def environment(folder: str, record: Mapping[str, object] | None = None) -> dict
     }
 
 
-def _marks(states: Mapping[int, Mapping[str, Any]]) -> tuple[float, ...]:
+def _marks(states: Mapping[int, Mapping[str, Any]]) -> Marks:
     """How far each rank has come."""
-    return tuple(float(states[rank].get("ticks") or 0) for rank in sorted(states))
+    return {rank: (_count(one, "pid"), _count(one, "ticks"), _count(one, "steps")) for rank, one in states.items()}
+
+
+def _count(state: Mapping[str, Any], name: str) -> int:
+    value = state.get(name)
+    return int(value) if isinstance(value, (int, float)) else 0
+
+
+def _again(before: Marks, now: Marks) -> bool:
+    return any(rank in before and before[rank][0] != one[0] for rank, one in now.items())
 
 
 def _signal_for_stack(one: Pulse) -> None:
