@@ -21,6 +21,7 @@ from paramedic.detect import DETECTORS
 from paramedic.detect.checks import CHECKS
 from paramedic.errors import ParamedicError
 from paramedic.knowledge import Rule, load, parse_rule
+from paramedic.knowledge.clues import load_clues
 from paramedic.knowledge.rules import HEADINGS
 from paramedic.knowledge.schema import problems
 from paramedic.knowledge.taxonomy import load_taxonomy, parse_taxonomy
@@ -259,3 +260,20 @@ def test_a_rule_is_a_file_of_a_sensible_size(tmp_path: Path, kind: str, says: st
         file.write_text(GOOD + "x" * (1 << 20))
     with pytest.raises(ParamedicError, match=says), at_most(5):
         load([tmp_path])
+
+
+def test_the_words_of_a_clue_stand_in_whatever_its_pattern_finds() -> None:
+    """As far as rules' own cases and such messages go: a word too many would hide a cause."""
+    said = [line for rule in RULES for case in rule.cases() for line in case.text.split("\n")]
+    said += [
+        "OSError: [Errno 30] x",
+        "[ERRNO 24] x",
+        "HTTP 503 Server Error",
+        "Bad Gateway for url",
+        "expected 3, got [0]",
+    ]
+    said += ["Size of tensor a (0) must match", "Stale lock of x", "Disk quota exceeded", "unexpected pos 12 vs 13"]
+    for clue in load_clues():
+        for text in said:
+            if clue.pattern.search(text):
+                assert any(word in text.casefold() for word in clue.words), (clue.pattern.pattern, text)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paramedic import redact as module
-from paramedic.redact import Anonymizer, hosts_in, may_hide_something, redact
+from paramedic.redact import Anonymizer, hosts_in, may_hide_something, may_hide_something_each, redact
 
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dBjftJeZ4CVPmB92K27uhbUJU1p1r"
 PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA7bq\nQm9vbQ==\n-----END RSA PRIVATE KEY-----"
@@ -164,6 +164,24 @@ def test_redacting_twice_changes_nothing_more(text: str) -> None:
 @given(st.lists(st.lists(words | st.text(max_size=30), max_size=10).map("".join), max_size=4))
 def test_where_nothing_may_hide_there_is_nothing_to_redact(texts: list[str]) -> None:
     assert may_hide_something("\n".join(texts)) or [redact(text) for text in texts] == texts
+
+
+@settings(max_examples=400, deadline=None, derandomize=True)
+@given(st.lists(st.lists(words | st.text(max_size=30), max_size=10).map("".join), max_size=4))
+def test_many_texts_are_asked_about_at_once_and_each_gets_its_own_answer(texts: list[str]) -> None:
+    assert list(may_hide_something_each(texts)) == [may_hide_something(text) for text in texts]
+
+
+@settings(max_examples=400, deadline=None, derandomize=True)
+@given(
+    st.lists(words | st.sampled_from(["key_id", "key-", "\u3000", "\t", "%3A", "\\", "ghp_", "gh"]), max_size=10).map(
+        "".join
+    )
+)
+def test_longer_words_miss_nothing_that_the_hints_find(text: str) -> None:
+    low = text.casefold()
+    hinted = {word for word, hint in module._HINTS.items() if hint.search(low)}
+    assert hinted <= module._present(low)
 
 
 PATTERNS = [value for value in vars(module).values() if isinstance(value, re.Pattern)]

@@ -67,11 +67,11 @@ def explained(place: Place, one: Finding, knowledge: Knowledge, setting: Setting
 
 def _hosts(run: Run) -> dict[int | None, str]:
     """Which rank was where, as the launcher's table says."""
-    return {e.rank: str(e.fields["host"]) for e in run.events if e.kind == "exit" and e.fields.get("host")}
+    return {e.rank: str(e.fields["host"]) for e in run.of_kind("exit") if e.fields.get("host")}
 
 
 def _blamed_by_torchrun(run: Run) -> int | None:
-    named = {e.rank for e in run.events if e.kind == "exit" and e.fields.get("first_observed")}
+    named = {e.rank for e in run.of_kind("exit") if e.fields.get("first_observed")}
     return named.pop() if len(named) == 1 else None
 
 

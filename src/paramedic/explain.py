@@ -206,7 +206,7 @@ def _convicts(one: Finding) -> bool:
 def _judged(run: Run, errors: Sequence[Finding]) -> int:
     """The last attempt that failed; a later one that trains on has made up for it."""
     failed = max((f.attempt for f in errors), default=0)
-    return max((e.attempt for e in run.events if e.kind == "progress" and e.attempt > failed), default=failed)
+    return max((e.attempt for e in run.of_kind("progress") if e.attempt > failed), default=failed)
 
 
 # -- who failed first ----------------------------------------------------------------------------------------------
@@ -405,7 +405,7 @@ def _everywhere(run: Run, first: Finding, errors: Sequence[Finding]) -> bool:
         return False
     ended = {r for f in errors if f.consequence == "always" for r in f.ranks}
     stopped = others <= ended or len(closed_by_launcher(run, first.attempt)) >= len(others)
-    trained = any(e.kind == "progress" and e.attempt == first.attempt for e in run.events)
+    trained = any(e.attempt == first.attempt for e in run.of_kind("progress"))
     before_meeting = not any(
         item.event.fields.get("uncaught") for item in first.evidence
     )  # torch's hook is not yet set
@@ -440,7 +440,7 @@ def _alone(run: Run, first: Finding) -> bool:
     """One process is the whole job: it is counted so, or the launcher has seen no other one end."""
     if run.world_size == 1 or set(first.ranks) != {0}:
         return run.world_size == 1
-    ends = [e for e in run.events if e.kind == "exit" and e.attempt == first.attempt]
+    ends = [e for e in run.of_kind("exit") if e.attempt == first.attempt]
     one = bool(ends) and all(e.rank in (None, 0) and e.fields.get("local_rank") == 0 for e in ends)
     return run.world_size is None and one and not closed_by_launcher(run, first.attempt)
 

@@ -5,10 +5,10 @@ Standard library only; every other module imports this one and this one imports 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 Severity = Literal["error", "warning", "info"]
@@ -99,9 +99,9 @@ class Skipped:
     why: str
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
+@dataclass(frozen=True)
 class Run:
-    """The recording that all analysis reads."""
+    """The recording that all analysis reads. Without slots: what it is asked of all its events it works out once."""
 
     id: str
     sources: tuple[Source, ...] = ()
@@ -111,7 +111,20 @@ class Run:
     world_size: int | None = None
     frameworks: tuple[str, ...] = ()
 
-    @property
+    def of_kind(self, *kinds: str) -> Sequence[Event]:
+        """Its events of these kinds, in their order. Most questions are about few of many events."""
+        if len(kinds) > 1 and kinds not in self._by_kinds:
+            self._by_kinds[kinds] = [event for event in self.events if event.kind in kinds]
+        return self._by_kinds.get(kinds, ())
+
+    @cached_property
+    def _by_kinds(self) -> dict[tuple[str, ...], list[Event]]:
+        found: dict[tuple[str, ...], list[Event]] = {}
+        for event in self.events:
+            found.setdefault((event.kind,), []).append(event)
+        return found
+
+    @cached_property
     def ranks_seen(self) -> tuple[int, ...]:
         # A progress line may merely speak of some rank ("lora rank 16"): it does not prove that there is one.
         found = {s.rank for s in self.sources} | {e.rank for e in self.events if e.kind != "progress"}

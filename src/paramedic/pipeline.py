@@ -13,6 +13,7 @@ from paramedic.detect import SAID_OF_EACH_NODE, detect, detect_facts, detect_in_
 from paramedic.detect.answers import Failed
 from paramedic.errors import ParamedicError
 from paramedic.explain import explain, foresee
+from paramedic.garbage import no_collections
 from paramedic.knowledge import Knowledge, load, with_advisories
 from paramedic.knowledge.advisories import load_advisories
 from paramedic.knowledge.priors import Setting
@@ -50,7 +51,8 @@ def diagnose(
     if not logs:
         raise ParamedicError(f"{paths[0]}: a program: name the job's logs, too, or let `paramedic check` look at it")
     run = read(logs, prefilter, progress)
-    return examine(run, knowledge, prefilter, options, read_beside(paths, command))
+    with no_collections():  # the Run and what is found in it stay until the answer is there
+        return examine(run, knowledge, prefilter, options, read_beside(paths, command))
 
 
 def compile_prefilter(knowledge: Knowledge) -> Prefilter:

@@ -40,7 +40,7 @@ class Prefilter:
     def literals_in(self, text: str) -> set[str]:
         return {self.literals[number] for _, number in self._scan(text.encode("utf-8", "surrogatepass"))}
 
-    def literals_in_each(self, texts: Sequence[str]) -> Iterator[list[str]]:
+    def literals_in_each(self, texts: Sequence[str]) -> Iterator[tuple[str, ...]]:
         """For each text the literals in it, sorted. Many in one scan: a call costs more than a short text."""
         for start in range(0, len(texts), _TOGETHER):
             some = [text.encode("utf-8", "surrogatepass") for text in texts[start : start + _TOGETHER]]
@@ -51,7 +51,7 @@ class Prefilter:
                 found = set()
                 while hits and hits[0][0] <= end:
                     found.add(hits.popleft()[1])
-                yield [self.literals[number] for number in sorted(found)]
+                yield tuple([self.literals[number] for number in sorted(found)]) if found else ()
                 end += len(_BETWEEN)
 
 

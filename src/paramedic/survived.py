@@ -42,7 +42,7 @@ SILENT = frozenset(
 def outlived(run: Run, found: Sequence[Finding]) -> tuple[list[Finding], list[Suppressed]]:
     """Sets aside what a rank survived: it went on training after it, and nobody saw it die."""
     progress = _progress(run)
-    dead = {e.rank for e in run.events if e.kind == "exit" and e.fields.get("exitcode") not in (0, -15)}
+    dead = {e.rank for e in run.of_kind("exit") if e.fields.get("exitcode") not in (0, -15)}
     somebody_died = bool(dead) or any(f.consequence == "always" for f in found)
     tests = _tests(run)
     by_hand = since(run)
@@ -83,14 +83,14 @@ def _of_the_end(one: Finding) -> bool:
 
 def _ended_well(run: Run, tests: set[str]) -> dict[str, int]:
     """Sources in which training ended as it should, and where: after it nobody left with an error code of its own."""
-    ends = {e.source: e.fields["ended"] for e in run.events if e.kind == "progress" and e.fields.get("ended")}
-    failed = {e.source for e in run.events if e.kind == "exit" and e.fields.get("exitcode") not in _NO_FAILURE}
+    ends = {e.source: e.fields["ended"] for e in run.of_kind("progress") if e.fields.get("ended")}
+    failed = {e.source for e in run.of_kind("exit") if e.fields.get("exitcode") not in _NO_FAILURE}
     return {source: end for source, end in ends.items() if source not in failed - tests}
 
 
 def _tests(run: Run) -> set[str]:
     """Sources in which tests were run, and passed: processes die there on purpose."""
-    return {e.source for e in run.events if e.kind == "progress" and e.fields.get("tested")}
+    return {e.source for e in run.of_kind("progress") if e.fields.get("tested")}
 
 
 def _after_the_end(one: Finding, ends: Mapping[str, int], tests: set[str]) -> str:
@@ -116,8 +116,8 @@ class _Elsewhere:
     or an older log has seen. A clock may be in another zone, which is whole hours: then it says nothing."""
 
     def __init__(self, run: Run) -> None:
-        progress = [e for e in run.events if e.kind == "progress" and not e.fields.get("stepless")]
-        ends = [e.fields.get("exitcode") for e in run.events if e.kind == "exit"]
+        progress = [e for e in run.of_kind("progress") if not e.fields.get("stepless")]
+        ends = [e.fields.get("exitcode") for e in run.of_kind("exit")]
         self.quiet = all(code in _NO_FAILURE for code in ends)
         self.training = {e.source for e in progress}
         self.done = self.training <= {e.source for e in progress if e.fields.get("ended") or e.fields.get("closes")}
@@ -156,14 +156,13 @@ def _whose_progress(run: Run, one: Finding, somebody_died: bool) -> list[int | N
 def _started_again(run: Run) -> dict[str, int]:
     """Sources in which training went on to its end after a launcher had seen ranks die, and where that was."""
     ends: dict[str, int] = {}
-    for event in run.events:
-        if event.kind == "exit" or (event.kind == "traceback" and "SignalException" in event.text):
+    for event in run.of_kind("exit", "traceback"):
+        if event.kind == "exit" or "SignalException" in event.text:
             ends[event.source] = max(ends.get(event.source, -1), event.seq)
     went_on = {
         event.source
-        for event in run.events
-        if event.kind == "progress"
-        and event.fields.get("finished")
+        for event in run.of_kind("progress")
+        if event.fields.get("finished")
         and sum(line > ends.get(event.source, event.seq) for line in event.fields.get("at", ())) >= _LINES_AFTER
     }
     return {source: end for source, end in ends.items() if source in went_on}
@@ -172,9 +171,7 @@ def _started_again(run: Run) -> dict[str, int]:
 def _progress(run: Run) -> dict[tuple[str, int | None], Event]:
     """The progress of each rank by source; under None that of everybody who is not told apart by a prefix."""
     found: dict[tuple[str, int | None], Event] = {}
-    for event in run.events:
-        if event.kind not in ("progress", "bars"):
-            continue
+    for event in run.of_kind("progress", "bars"):
         one = _thinned(event) if event.kind == "bars" else event
         of_somebody = _SOMEBODY if event.rank is None else event.rank
         for rank in (of_somebody,) if event.fields.get("prefixed") else {event.rank, None}:

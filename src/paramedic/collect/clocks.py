@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from functools import lru_cache
@@ -41,7 +41,11 @@ _COMPACT = re.compile(
     r"(?P<hour>[0-9]{2}):?(?P<minute>[0-9]{2}):?(?P<second>[0-9]{2})"
     r"(?:[.,](?P<fraction>[0-9]{1,9}))?(?P<zone>Z)?(?![0-9])"
 )
-_SHAPES = (_ISO, _GLOG, _SYSLOG_YEAR, _SYSLOG, _SLASHES, _APACHE, _COMPACT)
+_SHAPES = {
+    shape: tuple(name for name in shape.groupindex if name != "fraction")
+    for shape in (_ISO, _GLOG, _SYSLOG_YEAR, _SYSLOG, _SLASHES, _APACHE, _COMPACT)
+}
+"""In the order in which they are tried, each with the names of its parts down to the second."""
 _EPOCH = re.compile(
     r"(?:^|^\[|^[IWEF]0000 00:00:|\"(?:ts|time|timestamp|asctime|created)\": ?\"?)"
     r"(?P<seconds>1[0-9]{9})(?:(?P<more>[0-9]{9}|[0-9]{6}|[0-9]{3})|[.,](?P<fraction>[0-9]{1,9}))?(?![0-9.])"
@@ -68,8 +72,8 @@ def find_stamp(line: str) -> Stamp | None:
         head = line[max(line.rfind('"time":"'), 0) :][:_SEARCH]
     if head[:1] in _BEFORE_EPOCH and (epoch := _EPOCH.search(head)) is not None:
         return _since_epoch(epoch)
-    for pattern in _SHAPES if ":" in head or _COMPACT.match(head) else ():
-        if (found := pattern.search(head)) is not None and (stamp := _stamp(found)) is not None:
+    for shape, parts in _SHAPES.items() if ":" in head or _COMPACT.match(head) else ():
+        if (found := shape.search(head)) is not None and (stamp := _stamp(found, parts)) is not None:
             return stamp
     kernel = _KERNEL.match(head)  # seconds since that host was started
     return Stamp(kernel.group().strip("[] "), None, UNKNOWN_ZONE_NS) if kernel else None
@@ -81,34 +85,39 @@ def _since_epoch(found: re.Match[str]) -> Stamp:
     return Stamp(found.group()[found.start("seconds") - found.start() :], nanoseconds, int(10 ** (9 - len(fraction))))
 
 
-def _stamp(found: re.Match[str]) -> Stamp | None:
-    parts = found.groupdict()
-    moment = _moment(parts)
-    if moment is None or "year" not in parts:
-        return None if moment is None else Stamp(found.group(), None, UNKNOWN_ZONE_NS)
-    fraction = parts.get("fraction") or ""
-    nanoseconds = int(moment.timestamp()) * 1_000_000_000 + int(fraction.ljust(9, "0"))
-    resolution = int(10 ** (9 - len(fraction)))
-    return Stamp(found.group(), nanoseconds, resolution if parts.get("zone") else UNKNOWN_ZONE_NS)
+def _stamp(found: re.Match[str], parts: tuple[str, ...]) -> Stamp | None:
+    second = _second(parts, found.group(*parts))
+    if second is None or second.since_epoch is None:
+        return None if second is None else Stamp(found.group(), None, UNKNOWN_ZONE_NS)
+    fraction = _fraction(found)
+    nanoseconds = second.since_epoch * 1_000_000_000 + int(fraction.ljust(9, "0"))
+    return Stamp(found.group(), nanoseconds, 10 ** (9 - len(fraction)) if second.has_zone else UNKNOWN_ZONE_NS)
 
 
-def _moment(parts: Mapping[str, str]) -> datetime | None:
-    month = parts["name"] if "name" in parts else parts["month"]
-    date = parts.get("year", _LEAP_YEAR), month, parts["day"]
-    return _second(date, (parts["hour"], parts["minute"], parts["second"]), parts.get("zone"))
+def _fraction(found: re.Match[str]) -> str:
+    return (found["fraction"] or "") if "fraction" in found.re.groupindex else ""
+
+
+class _Second(NamedTuple):
+    moment: datetime
+    since_epoch: int | None
+    """None where the year is not written."""
+    has_zone: bool
 
 
 @lru_cache(maxsize=256)
-def _second(date: tuple[str, str, str], clock: tuple[str, str, str], zone: str | None) -> datetime | None:
-    """Most lines of a log share theirs with others."""
-    year, month, day = date
+def _second(names: tuple[str, ...], said: tuple[str | None, ...]) -> _Second | None:
+    """Most lines of a log share theirs with others. None for what is no date."""
+    parts = {name: part for name, part in zip(names, said, strict=True) if part}
+    year, month = parts.get("year", _LEAP_YEAR), parts["name"] if "name" in parts else parts["month"]
     full_year = int(year) + 2000 if len(year) == 2 else int(year)
     number = _MONTHS.index(month) + 1 if month in _MONTHS else int(month)
+    day, hour, minute, second = (int(parts[name]) for name in ("day", "hour", "minute", "second"))
     try:
-        hour, minute, second = map(int, clock)
-        return datetime(full_year, number, int(day), hour, minute, second, tzinfo=_zone(zone))
-    except ValueError:  # 2026-13-45 is no date
+        moment = datetime(full_year, number, day, hour, minute, second, tzinfo=_zone(parts.get("zone")))
+    except ValueError:  # 2026-13-45
         return None
+    return _Second(moment, int(moment.timestamp()) if "year" in parts else None, "zone" in parts)
 
 
 def _zone(zone: str | None) -> timezone:
@@ -131,10 +140,11 @@ def with_years(events: Sequence[Event]) -> list[Event]:
 
 
 def _in_year(event: Event, year: int) -> Event:
-    found = next((hit for pattern in _SHAPES if (hit := pattern.search(event.time_text))), None)
-    moment = _moment(found.groupdict()) if found else None
-    if found is None or moment is None or (moment.month, moment.day) == (2, 29):
+    found = next((hit for shape in _SHAPES if (hit := shape.search(event.time_text))), None)
+    parts = () if found is None else _SHAPES[found.re]
+    second = None if found is None else _second(parts, found.group(*parts))
+    if found is None or second is None or (second.moment.month, second.moment.day) == (2, 29):
         return event
-    fraction = (found.groupdict().get("fraction") or "").ljust(9, "0")
-    nanoseconds = int(moment.replace(year=year).timestamp()) * 1_000_000_000 + int(fraction)
+    moment = second.moment.replace(year=year)
+    nanoseconds = int(moment.timestamp()) * 1_000_000_000 + int(_fraction(found).ljust(9, "0"))
     return replace(event, utc_ns=nanoseconds, uncertainty_ns=UNKNOWN_ZONE_NS)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, BinaryIO, NamedTuple
 
 from paramedic.collect import elastic, stacks, tracebacks
@@ -22,7 +23,7 @@ from paramedic.collect.stacks import StackReader
 from paramedic.collect.tracebacks import Traceback, process_in, rank_named
 from paramedic.model import Event, Fact, Skipped, Source
 from paramedic.prefilter import Prefilter
-from paramedic.redact import clipped, clipped_lines, may_hide_something, redact
+from paramedic.redact import clipped, clipped_lines, may_hide_something_each, redact
 
 MAX_TEXT = 4_000
 MAX_TRACE = 16_000
@@ -119,6 +120,7 @@ class _Scan:
         self.prefilter = prefilter
         self.quota = Quota.of(source)
         self.made: list[_Made] = []
+        self.unchecked: list[int] = []  # of those, the lines that may still hide something
         self.restarts = elastic.Restarts()
         self.line = 1
         self.bytes = 0
@@ -178,6 +180,7 @@ class _Scan:
                 self._take(_Line(lines[at:end], numbers, block, at, end))
             self.line += whole
             at = following
+        self._check()
         self.line += lines.count(b"\n", at)
         self.bytes += len(lines)
         self.cut_lines += block.cut
@@ -200,7 +203,7 @@ class _Scan:
         self._take_peeled(peeled, line, text)
 
     def _take_peeled(self, peeled: Peeled, line: _Line, text: str) -> None:
-        if line.numbers or peeled.who in self.in_stack:
+        if peeled.who in self.in_stack or (line.numbers and StackReader.begins(peeled.text)):
             self._see_stack(peeled, line)
         if not self.own.isdisjoint(line.numbers):
             self.restarts.note(peeled.text, self.line, peeled.who)
@@ -232,15 +235,32 @@ class _Scan:
         self._count(wanted)
         if may_be_wrapped(peeled.text):
             peeled = self._unwrapped(peeled, line)
-        if min(map(self.seen.__getitem__, wanted)) > _WITH_CONTEXT:
-            self._event("line", peeled, self.line, text)
-        else:
-            sides = context(line.block, line.start, line.end)
-            said, before, after = _clean(peeled.text.strip(), *map(_readable, sides))
+        around = {}
+        if min(map(self.seen.__getitem__, wanted)) <= _WITH_CONTEXT:
+            before, after = map(_readable, context(line.block, line.start, line.end))
             around = {"before": before, "after": after}
-            self.kept_bytes += sum(map(len, before)) + sum(map(len, after))
-            self.made.append(_Made("line", said, self.line, self.line, _speaker(peeled), find_stamp(text), around))
-        self.kept_bytes += len(self.made[-1].text)
+        self._line(peeled, self.line, text, around)
+
+    def _line(self, peeled: Peeled, number: int, text: str, around: dict[str, list[str]]) -> None:
+        """It is redacted later: whether there is anything to redact is asked of many at once."""
+        one = _Made("line", peeled.text.strip(), number, number, _speaker(peeled), find_stamp(text), around)
+        sizes = [*map(len, chain(*around.values()))] if around else ()
+        if len(one.text) > MAX_TEXT or (sizes and max(sizes) > MAX_CONTEXT):
+            one = _clean(one)
+            self.kept_bytes += _size(one)
+        else:
+            self.unchecked.append(len(self.made))
+            self.kept_bytes += len(one.text) + sum(sizes)
+        self.made.append(one)
+
+    def _check(self) -> None:
+        lines = [self.made[at] for at in self.unchecked]
+        texts = ["\n".join(chain((one.text,), *one.fields.values())) if one.fields else one.text for one in lines]
+        for at, one, hides in zip(self.unchecked, lines, may_hide_something_each(texts), strict=True):
+            if hides:
+                self.made[at] = _clean(one)
+                self.kept_bytes += _size(self.made[at]) - _size(one)
+        self.unchecked.clear()
 
     def _unwrapped(self, peeled: Peeled, line: _Line) -> Peeled:
         sides = context(line.block, line.start, line.end)
@@ -302,7 +322,7 @@ class _Scan:
         """Dumps are only looked at: whatever else their lines say is read as ever."""
         who = peeled.who
         if who not in self.in_stack:
-            if not StackReader.begins(peeled.text) or (who not in self.stacks and len(self.stacks) >= _MAX_OPEN):
+            if who not in self.stacks and len(self.stacks) >= _MAX_OPEN:
                 return
             self.stacks.setdefault(who, StackReader())
             before = line_before(line.block, line.start)
@@ -446,7 +466,8 @@ class _Scan:
             self._end_table(who)
         for line, raw in (item for waiting in self.late.values() for item in waiting):
             text = _decoded(raw, MAX_TEXT)
-            self._event("line", self.prefixes.peel(plain(text)), line, text)
+            self._line(self.prefixes.peel(plain(text)), line, text, {})
+        self._check()
         self.made += self.last_traces
         self._standing()
         self._last_activity()
@@ -655,9 +676,11 @@ def _readable(lines: list[bytes]) -> list[str]:
     return text.split("\n")
 
 
-def _clean(said: str, before: list[str], after: list[str]) -> tuple[str, list[str], list[str]]:
-    """Redacted and cut. Mostly there is nothing to do, and that is seen of all at once."""
-    short = len(said) <= MAX_TEXT and all(len(line) <= MAX_CONTEXT for line in (*before, *after))
-    if short and not may_hide_something("\n".join((said, *before, *after))):
-        return said, before, after
-    return clipped(said, MAX_TEXT), clipped_lines(before, MAX_CONTEXT), clipped_lines(after, MAX_CONTEXT)
+def _size(line: _Made) -> int:
+    return len(line.text) + sum(map(len, chain(*line.fields.values())))
+
+
+def _clean(line: _Made) -> _Made:
+    """Redacted and cut, with what stands around it."""
+    around = {side: clipped_lines(lines, MAX_CONTEXT) for side, lines in line.fields.items()}
+    return line._replace(text=clipped(line.text, MAX_TEXT), fields=around)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from paramedic.collect.guarded import Guarded
 from paramedic.collect.layouts import By, Peeled, plain
 from paramedic.collect.quantities import Value
 from paramedic.collect.readings import Said, is_bar, said_in, said_of_rank
@@ -37,11 +38,17 @@ _WORTH = re.compile(
     rb"indices|idx|shards|files|across ranks|GPU|took|MiB|[Ee]fficiency|numel|[Dd]istributed|[MGk]i?B\b|rss|RSS|"
     rb"\b(?:[Rr]?mse|mae|bce|ce|huber|elbo|ctc|mlm|kl)\b|RMSE|MSE|MAE|BCE|theta|learner"
 )
-_ALONE = re.compile(
-    r"\b(?:on|with|in|by|using) (?:one|a single|1) (?:gpu|process|device|rank)\b"
-    r"|\b(?:1|one|single)[ -](?:gpu|process|device)\b|\bstandalone\b",
-    re.I,
-)
+_ALONE = Guarded(
+    (
+        " gpu", "-gpu", " process", "-process", " device", "-device", "one rank", "single rank", "1 rank",
+        "standalone",
+    ),
+    re.compile(
+        r"\b(?:on|with|in|by|using) (?:one|a single|1) (?:gpu|process|device|rank)\b"
+        r"|\b(?:1|one|single)[ -](?:gpu|process|device)\b|\bstandalone\b",
+        re.I,
+    ),
+)  # fmt: skip
 _ALONE_LINES = 3
 _JUDGED = re.compile(
     r"\b(?:val|valid|validation|eval\w{0,7}|test|dev|ema|score|reward|acc\w{0,6}|auc|psnr|ssim|bleu|wer|cer|fid|lddt|map|iou|knn|kl)\b"
@@ -214,7 +221,7 @@ class Meter:
 
     def _timed(self, number: int, peeled: Peeled) -> bool:
         """Megatron's timers: under each one's name a line a rank, or its least and its most."""
-        if (found := _TIMERS.search(peeled.text)) is not None:
+        if "across ranks (" in peeled.text and (found := _TIMERS.search(peeled.text)) is not None:
             self.timers = found[1]
             return True
         if not self.timers:

@@ -38,10 +38,10 @@ _PLACE = re.compile(
     r"|\b(?:epoch|train)(?:\(train\))?:?\s{0,4}\[(?P<epoch_>\d{1,7})\]\[\s{0,8}(?P<step_>\d{1,9})\s?/\s?\d{1,9}"
     r"|\biter(?:\(train\))? {0,4}\[\s{0,8}(?P<iter>\d{1,9})/\d{1,9}\]"
     r"|^\W{0,3}\[\s{0,6}(?P<first>\d{1,9})/\d{1,9}\]\s"
-    r"|^\s{0,12}(?P<bare>\d{1,9})(?:/\d{1,9})?[\s|:,]{1,6}(?:train[ _])?(?:loss|lm loss|acc)\b"
     r"|^\[(?P<pair>\d{1,6}),\s{1,6}(?P<batch>\d{1,9})\] (?:train )?loss",
     re.I,
 )
+_BARE_STEP = re.compile(r"\s{0,12}(\d{1,9})(?:/\d{1,9})?[\s|:,]{1,6}(?:train[ _])?(?:loss|lm loss|acc)\b", re.I)
 _UNIT_OF_LINE = re.compile(r"\btimes? ?\((ms|s)\)(?: \||: ?\d)", re.I)
 _OF_ALL_SAMPLES = re.compile(r" ?/ ?(\d{1,12})\b(?!\.)")
 _OUT_OF = re.compile(r" ?/ ?\d{1,7}(?:\.\d{1,6})? ?([kmgt]i?b)\b", re.I)
@@ -81,7 +81,7 @@ class Said(NamedTuple):
 
 
 def is_bar(text: str) -> bool:
-    return _BAR.search(text) is not None
+    return "/" in text and _BAR.search(text) is not None
 
 
 def said_in(text: str) -> Said:
@@ -138,7 +138,9 @@ class _Reading:
         self.unit = unit[1].lower() if unit else ""
         if "/" in text and (bar := _BAR.search(text)) is not None:
             self.labels["step"], self.total = bar[1], bar[2]
-        if ("[" in text or text.lstrip()[:1].isdigit()) and (place := _PLACE.search(text, 0, 240)) is not None:
+        if (bare := _BARE_STEP.match(text, 0, 240)) is not None:
+            self.labels["step"] = bare[1]
+        elif "[" in text and (place := _PLACE.search(text, 0, 240)) is not None:
             self.labels |= _placed(place)
 
     def number(self, found: re.Match[str], before: str) -> None:
@@ -253,7 +255,7 @@ _OF_RANKS = ("loss", "eval_loss", "grad_norm")
 
 def _placed(place: re.Match[str]) -> dict[str, str]:
     epoch = place["epoch"] or place["epoch_"] or place["pair"]
-    step = place["step"] or place["step_"] or place["batch"] or place["iter"] or place["first"] or place["bare"]
+    step = place["step"] or place["step_"] or place["batch"] or place["iter"] or place["first"]
     return {"step": step} | ({"epoch": epoch} if epoch else {})
 
 

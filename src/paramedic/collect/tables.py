@@ -44,6 +44,8 @@ _BY_TP = re.compile(rf"([a-z|][\w |.]{{2,60}}?)\s+tp0\.\.\d{{1,3}}: ({_A_NUMBER}
 _HEXES = re.compile(r"\w{0,30}['\"]?[:=] ?\[(?:['\"][0-9a-f]{6,64}['\"](?:, ?)?){2,256}")
 _HEX = re.compile(r"['\"]([0-9a-f]{6,64})['\"]")
 _SPACED = re.compile(rf"(?<![\w|])(\|?[a-z]\w{{0,20}}\|?)((?: {_A_NUMBER}){{3,64}})(?=\s{{2}}|\s*$|\s*[|;])")
+_ROW_OF_NUMBERS = re.compile(r"\d -?\d[-+.e\d]{0,30} -?\d")
+"""Stands in whatever `_SPACED` finds, and is found sooner."""
 _LISTED = re.compile(rf"\b([a-z]\w{{2,30}})['\"]?[=:] ?\[({_A_NUMBER}(?:, ?{_A_NUMBER}){{1,255}})\]", re.I)
 _MLLOG = re.compile(r':::MLLOG .{0,200}?"key": "(\w{1,60})", "value": (.{1,400}?), "metadata": (.{0,200})')
 _BY_NUMBER = re.compile(r"\b([a-z]\w{2,40})['\"]?[:=] ?\{((?:'?\d{1,5}'?: ?-?\d{1,12}(?:\.\d{1,12})?(?:, )?){2,256})\}")
@@ -118,14 +120,17 @@ def of_ranks(text: str, at_a_step: bool) -> Iterator[tuple[int, str]]:
         if told:
             yield from told
             return
-    for pattern in (_LISTED, _SPACED) if at_a_step else ():
-        for found in pattern.finditer(text):
-            if len(found[2].replace(",", " ").split()) >= _MANY - (pattern is _SPACED):
-                yield from _each(found[1], None, found[2])
+    if not at_a_step:
+        return
+    for found in _LISTED.finditer(text) if "[" in text else ():
+        if len(found[2].split(",")) >= _MANY:
+            yield from _each(found[1], None, found[2])
+    for found in _SPACED.finditer(text) if _ROW_OF_NUMBERS.search(text) else ():
+        yield from _each(found[1], None, found[2])
 
 
 def _in_brackets(text: str) -> Iterator[tuple[int, str]]:
-    if "rank" in text and (found := _PER_RANK.search(text)) is not None:
+    if "rank" in text and ("[" in text or "(" in text) and (found := _PER_RANK.search(text)) is not None:
         yield from _each(found[1], found[2], found[3])
 
 
@@ -147,7 +152,7 @@ def _behind_its_name(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _by_number(text: str) -> Iterator[tuple[int, str]]:
-    if (found := _BY_NUMBER.search(text)) is not None:
+    if "{" in text and (found := _BY_NUMBER.search(text)) is not None:
         pairs = [(int(rank), value) for rank, value in _NUMBERED.findall(found[2])]
         if [rank for rank, _ in pairs] == list(range(len(pairs))):
             yield from ((rank, f"{found[1]}: {value}") for rank, value in pairs)
@@ -155,8 +160,7 @@ def _by_number(text: str) -> Iterator[tuple[int, str]]:
 
 def _each_named(text: str) -> Iterator[tuple[int, str]]:
     pairs = _BY_NAME.findall(text)
-    first = _FIRST_NAME.search(text)
-    if len(pairs) >= _SEVERAL and first is not None:
+    if len(pairs) >= _SEVERAL and (first := _FIRST_NAME.search(text)) is not None:
         name = _OF_REPLICA.sub("", text[: first.start()].rsplit("|", 1)[-1].strip(" :=([-,"))
         yield from ((int(rank), f"{name} {value}") for rank, value in pairs)
 

@@ -63,8 +63,8 @@ class Odd:
 
 def calls_of(run: Run) -> dict[int, list[Call]]:
     found: dict[int, list[Call]] = {}
-    for event in run.events:
-        if event.kind == "calls" and event.rank is not None and len(found) < _MOST_RANKS:
+    for event in run.of_kind("calls"):
+        if event.rank is not None and len(found) < _MOST_RANKS:
             calls = [call for call in map(_call, str(event.fields.get("made", "")).split("\n")) if call]
             if calls:
                 found[event.rank] = calls

@@ -151,8 +151,8 @@ def groups(run: Run) -> list[Group]:
     facts = stated_groups(run)
     found: dict[tuple[str, str | tuple[int, ...]], Group] = {}
     decoded: dict[tuple[str, ...], Any] = {}
-    for event in run.events:
-        if event.kind != "trace" or event.rank is None or "group" not in event.fields:
+    for event in run.of_kind("trace"):
+        if event.rank is None or "group" not in event.fields:
             continue
         name, told = str(event.fields["group"]), _text(event, "members")
         stated = next((ranks for ranks in facts.get(name, ()) if event.rank in ranks), None)

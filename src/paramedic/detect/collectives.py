@@ -51,7 +51,7 @@ def fingerprints(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
 
 def unlike_models(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """DDP on each rank compares its parameters with another rank's; whoever has what the fewest have is the odd one."""
-    for events in _by_attempt(run, lambda text: bool(_COUNTS.search(text) or _SIZES.search(text))):
+    for events in _by_attempt(run, _tells_models_apart):
         models: dict[int, str] = {}
         for event in events:
             for said in _COUNTS.finditer(event.text):
@@ -62,6 +62,11 @@ def unlike_models(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
         models |= dict.fromkeys(_past_the_check(run, events[0].attempt) - models.keys(), "process 0")
         odd, _ = _minority(models)
         yield on_events(rule, events, odd, {"accused": ", ".join(map(str, odd))} if odd else {})
+
+
+def _tells_models_apart(text: str) -> bool:
+    counts, sizes = "has inconsistent" in text, "appears not to match" in text
+    return bool((counts and _COUNTS.search(text)) or (sizes and _SIZES.search(text)))
 
 
 def stalled(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -107,15 +112,15 @@ def _on_anothers_gpu(run: Run) -> set[int]:
 
 def _past_the_check(run: Run, attempt: int) -> set[int]:
     """Ranks that stood behind it when the others' end reached them: their parameters are those of process 0."""
-    traces = [e for e in run.events if e.kind == "traceback" and e.rank is not None and e.attempt == attempt]
+    traces = [e for e in run.of_kind("traceback") if e.rank is not None and e.attempt == attempt]
     frames = [(e.rank, e.fields.get("frames", ())) for e in traces]
     return {rank for rank, told in frames if rank and told and not any("_verify_param" in frame for frame in told)}
 
 
 def _by_attempt(run: Run, wanted: Callable[[str], bool]) -> list[list[Event]]:
     found: dict[int, list[Event]] = defaultdict(list)
-    for event in run.events:
-        if event.kind in ("line", "traceback") and wanted(event.text):
+    for event in run.of_kind("line", "traceback"):
+        if wanted(event.text):
             found[event.attempt].append(event)
     return [events for _, events in sorted(found.items())]
 

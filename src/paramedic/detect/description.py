@@ -80,9 +80,9 @@ def asks(text: str) -> bool:
 
 def described(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """What a text in plain words sounds like; only where nothing else was recognised in any of the input."""
-    if any(one.severity == "error" for one in found) or any(e.kind in ("traceback", "exit") for e in run.events):
+    if any(one.severity == "error" for one in found) or run.of_kind("traceback", "exit"):
         return
-    told = [event for event in run.events if event.kind == "description"]
+    told = run.of_kind("description")
     if not told or len(told) < len(run.sources) or all(asks(event.text) for event in told):
         return
     likely = [item for item in symptoms_of("\n".join(event.text for event in told)) if item[1] >= LEAST / 3]

@@ -76,8 +76,8 @@ _ENDED_BY_OTHERS = re.compile(r"\) is killed by signal: (?:Terminated|Interrupt)
 
 def unrecognised(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     known = {(e.event.source, e.event.seq) for one in found for e in one.evidence}
-    for event in run.events:
-        if event.kind != "traceback" or (event.source, event.seq) in known or not event.fields.get("types"):
+    for event in run.of_kind("traceback"):
+        if (event.source, event.seq) in known or not event.fields.get("types"):
             continue
         name = event.fields["types"][-1].rsplit(".", 1)[-1]
         of_child = name == "CalledProcessError" and any(one.severity == "error" for one in found)
@@ -94,16 +94,17 @@ _KERNEL = re.compile(r"\[ {0,6}\d{1,8}\.\d{6}\] ")
 
 def last_words(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Nothing else was recognised: the last lines that speak of an error, if they say enough."""
-    ended = any(e.fields.get("finished") or e.kind == "description" for e in run.events)
-    if ended or any(one.severity == "error" for one in found):
+    if any(one.severity == "error" for one in found):
+        return
+    if any(e.fields.get("finished") or e.kind == "description" for e in run.events):
         return
     by_hand = interrupted.since(run)
     best: tuple[float, Event] | None = None
-    trained = sorted((event.source, line) for event in run.events for line in _steps(event))
-    for event in map(_as_raised, run.events):
+    trained = sorted((event.source, line) for event in run.of_kind("progress") for line in event.fields.get("at", ()))
+    for event in map(_as_raised, run.of_kind("complaint")):
         if event.seq >= by_hand.get(event.source, event.seq + 1):
             continue
-        if event.kind == "complaint" and not _of_others(event) and not _goes_on(event, trained):
+        if not _of_others(event) and not _goes_on(event, trained):
             odds, _ = weigh(event)
             most = max(odds.values(), default=0.0)
             enough = _ENOUGH_RAISED if event.fields.get("types") else _ENOUGH
@@ -137,8 +138,8 @@ def _meaning(name: str) -> str:
 
 def _cut_off(run: Run) -> tuple[float, Event] | None:
     """A traceback whose end is missing still shows what its rank was doing when it failed."""
-    for event in run.events:
-        if event.kind == "traceback" and not event.fields.get("types") and len(own_frames(event)) > 0:
+    for event in run.of_kind("traceback"):
+        if not event.fields.get("types") and len(own_frames(event)) > 0:
             odds, _ = weigh(event)
             most = max(odds.values(), default=0.0)
             if most >= _ENOUGH:
@@ -148,7 +149,7 @@ def _cut_off(run: Run) -> tuple[float, Event] | None:
 
 def _as_raised(event: Event) -> Event:
     """A line that can only be the end of a traceback has a class, too."""
-    raised = _RAISED.match(event.text) if event.kind == "complaint" else None
+    raised = _RAISED.match(event.text)
     return event if raised is None else replace(event, fields={**event.fields, "types": (raised[1],)})
 
 
@@ -158,10 +159,6 @@ def _goes_on(event: Event, trained: Sequence[tuple[str, int]]) -> bool:
         return False
     after = sum(source == event.source and line > event.seq for source, line in trained)
     return after >= 2 or _GOES_ON.search(event.text[:MAX_MESSAGE]) is not None
-
-
-def _steps(event: Event) -> Sequence[int]:
-    return event.fields.get("at", ()) if event.kind == "progress" else ()
 
 
 def _of_others(event: Event) -> bool:

@@ -60,7 +60,7 @@ def signal_of(exitcode: int) -> signal.Signals | None:
 
 def closed_by_launcher(run: Run, attempt: int) -> set[int]:
     """Processes that torchrun or DeepSpeed's launcher ended because one had failed."""
-    texts = (e.text for e in run.events if e.kind == "line" and e.attempt == attempt and "process" in e.text)
+    texts = (e.text for e in run.of_kind("line") if e.attempt == attempt and "process" in e.text)
     return {int(hit[1] or hit[2]) for text in texts if (hit := _CLOSED.search(text))}
 
 
@@ -101,7 +101,7 @@ def crashed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]
 
 def killed_while_full(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Somebody got SIGKILL, and the last that was said of the host's memory is that hardly any was left."""
-    said = [(e, hit) for e in run.events if e.kind == "line" and (hit := _MEMORY_USED.search(e.text))]
+    said = [(e, hit) for e in run.of_kind("line") if (hit := _MEMORY_USED.search(e.text))]
     if not said or float(said[-1][1][1]) < _NEARLY_FULL:
         return
     event, used = said[-1]
@@ -119,7 +119,7 @@ def terminated(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findi
 def wordless(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Ranks that left with an error code and said nothing that we know."""
     spoken = {rank for one in found for rank in one.ranks}
-    spoken |= {e.rank for e in run.events if e.kind == "traceback" and e.rank is not None}
+    spoken |= {e.rank for e in run.of_kind("traceback") if e.rank is not None}
     nameless = {(f.evidence[0].event.source, f.attempt) for f in found if _may_be_of_anybody(f)}
     ends = Counter((e.source, e.attempt) for e in _exits(run))
     alone = {key for key in nameless if ends[key] == 1}  # who else should have said it?
@@ -161,21 +161,21 @@ def _rank(event: Event) -> int | None:
 def _forced(run: Run) -> set[int]:
     """Processes that did not end when the agent asked them to, or that Slurm ended with the step after others had
     failed: the SIGKILL is their doing."""
-    texts = (e.text for e in run.events if e.kind == "line" and "shutdown process" in e.text)
+    texts = (e.text for e in run.of_kind("line") if "shutdown process" in e.text)
     asked = {int(hit[1]) for text in texts if (hit := _FORCED.search(text))}
     return asked | _cancelled(run)
 
 
 def _cancelled(run: Run) -> set[int]:
-    first = {e.source: e.seq for e in reversed(run.events) if e.kind == "exit" and e.fields.get("by_srun")}
+    first = {e.source: e.seq for e in reversed(run.of_kind("exit")) if e.fields.get("by_srun")}
     steps: dict[str, int] = {}
-    for event in run.events:
-        if event.kind == "line" and event.seq > first.get(event.source, event.seq) and _STEP_ENDED.search(event.text):
+    for event in run.of_kind("line") if first else ():
+        if event.seq > first.get(event.source, event.seq) and _STEP_ENDED.search(event.text):
             steps.setdefault(event.source, event.seq)
     return {
         event.fields["pid"]
-        for event in run.events
-        if event.kind == "exit" and event.fields.get("by_srun") and event.seq > steps.get(event.source, event.seq)
+        for event in run.of_kind("exit")
+        if event.fields.get("by_srun") and event.seq > steps.get(event.source, event.seq)
     }
 
 
@@ -191,8 +191,8 @@ def _ended(run: Run, rule: Rule, wanted: Callable[[Event], bool]) -> Iterator[Fi
 def _exits(run: Run) -> list[Event]:
     """One event for each process: the table's row, or the agent's line where there is no row."""
     by_pid: dict[tuple[int, int], Event] = {}
-    for event in run.events:
-        if event.kind == "exit" and event.fields["exitcode"] != 0:
+    for event in run.of_kind("exit"):
+        if event.fields["exitcode"] != 0:
             key = (event.attempt, event.fields["pid"])
             if key not in by_pid or by_pid[key].rank is None:
                 by_pid[key] = event

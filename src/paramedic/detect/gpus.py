@@ -45,7 +45,7 @@ class Card:
 
 
 def cards(run: Run) -> list[Card]:
-    by_uuid = {uuid: (event, card) for event in run.events if event.kind == "gpus" for uuid, card in _listed(event)}
+    by_uuid = {uuid: (event, card) for event in run.of_kind("gpus") for uuid, card in _listed(event)}
     found = []
     for rank, one in sorted(seen_ranks(run).items()):
         values = said_by(one.event).get("values")

@@ -97,7 +97,7 @@ def rank_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
 def _still_trying(run: Run, victims: Sequence[Finding]) -> frozenset[int]:
     """Who says to the last, again and again, that something outside does not answer, and did not time out himself."""
     timed_out = {rank for one in victims if one.fields.get("seq") for rank in one.ranks}
-    lasts = [e for e in run.events if e.kind == "last" and e.rank is not None and e.fields.get("again", 0) >= _AGAIN]
+    lasts = [e for e in run.of_kind("last") if e.rank is not None and e.fields.get("again", 0) >= _AGAIN]
     return frozenset(e.rank for e in lasts if e.rank not in timed_out and e.rank is not None and _TRIES.search(e.text))
 
 
@@ -141,10 +141,8 @@ def silent_setup(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
     """Everybody's last words are about finding the others, nobody has made a step, and nothing has failed."""
     if any(one.severity == "error" for one in found) or any(e.kind in _MORE_THAN_SET_UP for e in run.events):
         return
-    lasts = [e for e in run.events if e.kind == "last" and e.text]
-    if any(_RAISED.match(e.text) for e in lasts) or any(
-        _AT_ERROR.search(e.text) for e in run.events if e.kind == "complaint"
-    ):
+    lasts = [e for e in run.of_kind("last") if e.text]
+    if any(_RAISED.match(e.text) for e in lasts) or any(_AT_ERROR.search(e.text) for e in run.of_kind("complaint")):
         return
     if run.world_size != 1 and lasts and all(_SETTING_UP.search(e.text) for e in lasts):
         one = on_events(rule, lasts[:4], (), {"last": lasts[0].text[:160]})
@@ -188,7 +186,7 @@ def missed(run: Run, errors: Sequence[Finding]) -> Set[int]:
 
 def while_saving(run: Run, ranks: Collection[int]) -> bool:
     """Whoever is not where the others are stands in the saving of a checkpoint, as the stacks have it."""
-    stood = [e for e in run.events if e.kind == "stack" and e.rank in ranks and e.fields.get("main")]
+    stood = [e for e in run.of_kind("stack") if e.rank in ranks and e.fields.get("main")]
     return any(_SAVING_FRAME.search(frame) for event in stood for frame in event.fields.get("frames", ()))
 
 
@@ -229,7 +227,7 @@ def _behind(run: Run, victims: Sequence[Finding]) -> Set[int]:
     calls = Counter(int(one.fields["seq"]) for one in victims if one.fields.get("seq", "").isdigit())
     if not calls:
         return frozenset()
-    said = ((e.rank, _ENQUEUED.search(e.text)) for e in run.events if e.kind == "line" and not _SUBGROUP.search(e.text))
+    said = ((e.rank, _ENQUEUED.search(e.text)) for e in run.of_kind("line") if not _SUBGROUP.search(e.text))
     usual = calls.most_common(1)[0][0]
     return frozenset(rank for rank, last in said if rank is not None and last and int(last[1]) < usual)
 
@@ -282,7 +280,7 @@ def _confirmed(crash: Finding) -> Finding:
 def _accusation(run: Run, rule: Rule, events: Sequence[Event], missing: Set[int], waiting: Set[int]) -> Finding:
     """Shows where the missing ranks were, the last that they said if they said anything, and then who waited."""
     attempt = max((event.attempt for event in events), default=0)
-    lasts = [e for e in run.events if e.kind == "last" and e.rank in missing and e.text and e.attempt == attempt]
+    lasts = [e for e in run.of_kind("last") if e.rank in missing and e.text and e.attempt == attempt]
     one = on_events(rule, [*lasts[:2], *events[:4]], sorted(missing), {"waiting": listed(waiting)})
     return replace(one, weights=_reasons(run, missing))
 
@@ -293,9 +291,9 @@ def _reasons(run: Run, ranks: Set[int], elsewhere: bool = False, at_the_end: boo
         return {"uneven-work-across-ranks": 6.0}
     if elsewhere:
         return {"collective-order-divergence": 2.0}
-    if any(e.kind == "bars" and e.rank in (None, *ranks) and _PREPARES.search(e.text) for e in run.events):
+    if any(e.rank in (None, *ranks) and _PREPARES.search(e.text) for e in run.of_kind("bars")):
         return {"uneven-work-across-ranks": 6.0}
-    lasts = [e for e in run.events if e.kind in ("last", "progress") and e.rank in ranks]
+    lasts = [e for e in run.of_kind("last", "progress") if e.rank in ranks]
     words = max(lasts, key=lambda e: e.seq).text if lasts else ""
     if _TRIES.search(words):
         return {"storage-or-external-service-fault": 40.0}
@@ -305,13 +303,13 @@ def _reasons(run: Run, ranks: Set[int], elsewhere: bool = False, at_the_end: boo
 
 
 def _finished(run: Run) -> set[int]:
-    return {e.rank for e in run.events if e.kind == "progress" and e.rank is not None and e.fields.get("finished")}
+    return {e.rank for e in run.of_kind("progress") if e.rank is not None and e.fields.get("finished")}
 
 
 def _not_failed(run: Run, errors: Sequence[Finding]) -> Set[int]:
     """Ranks below others of the same node that torchrun's table of failures leaves out: they ended with exit code 0."""
     attempt = max((one.attempt for one in errors), default=0)
-    exits = [e for e in run.events if e.kind == "exit" and e.rank is not None and e.attempt == attempt]
+    exits = [e for e in run.of_kind("exit") if e.rank is not None and e.attempt == attempt]
     on_first_node = max((e.rank or 0 for e in exits if e.rank == e.fields.get("local_rank")), default=0)
     return set(range(on_first_node)) - {e.rank for e in exits}
 

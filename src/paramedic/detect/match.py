@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from paramedic.detect.where import places
 from paramedic.knowledge import Rule
@@ -28,33 +27,49 @@ _PROCESS = re.compile(
 
 def match(run: Run, rules: Sequence[Rule], prefilter: Prefilter) -> list[Finding]:
     """Every rule that fires on an event; `most_specific` later keeps one of them for each event."""
-    events = [event for event in run.events if event.kind in ("line", "traceback")]
-    literals = list(prefilter.literals_in_each([event.text for event in events]))
-    present = {literal for said in literals for literal in said}
+    events = run.of_kind("line", "traceback")
+    texts = list({event.text: None for event in events})  # ranks repeat each other, and themselves
+    literals = dict(zip(texts, prefilter.literals_in_each(texts), strict=True))
+    sets = set(literals.values())
+    present = {literal for said in sets for literal in said}
     by_keyword: dict[str, list[Rule]] = defaultdict(list)
     for rule in rules:
         for keyword in present.intersection(rule.keywords):
             by_keyword[keyword].append(rule)
+    candidates = {said: _with_one_of(said, by_keyword) for said in sets}
     rank_of_pid = places(run).rank_of_pid
-    launched = names_processes(run.events)
+    launched = names_processes(run.of_kind("exit"))
     begun = _training_begun(run)
     found = []
-    for event, said in zip(events, literals, strict=True):
-        candidates = {rule.id: rule for keyword in said for rule in by_keyword.get(keyword, ())}
-        for rule in candidates.values():
-            fields = fires(rule, event)
-            if fields is not None and not (rule.setup_only and event.seq > begun.get(event.source, event.seq)):
-                if launched and "srun: error: " in event.text:  # its tasks are the launchers, one on each node
-                    fields.pop("accused", None)
-                found.append(finding(rule, event, fields, rank_of_pid))
+    of_texts: dict[str, tuple[tuple[Rule, dict[str, str]], ...]] = {}
+    for event in events:
+        text = event.text
+        bare = not (event.fields.get("frames") or event.fields.get("code"))
+        firing = of_texts.get(text) if bare else None
+        if firing is None:
+            asked = ((rule, fires(rule, event)) for rule in candidates[literals[text]])
+            firing = tuple((rule, fields) for rule, fields in asked if fields is not None)
+            if bare:
+                of_texts[text] = firing
+        for rule, fields in firing:
+            if not (rule.setup_only and event.seq > begun.get(event.source, event.seq)):
+                said = dict(fields)
+                if launched and "srun: error: " in text:  # its tasks are the launchers, one on each node
+                    said.pop("accused", None)
+                found.append(finding(rule, event, said, rank_of_pid))
     return found
+
+
+def _with_one_of(keywords: Iterable[str], by_keyword: Mapping[str, Sequence[Rule]]) -> tuple[Rule, ...]:
+    """Most lines have the same few keywords as others."""
+    return tuple({rule.id: rule for keyword in keywords for rule in by_keyword.get(keyword, ())}.values())
 
 
 def _training_begun(run: Run) -> dict[str, int]:
     """The first line in each source that shows training going on, as far as its end is known."""
     begun: dict[str, int] = {}
-    for event in run.events:
-        at = event.fields.get("at") if event.kind == "progress" and not event.fields.get("stepless") else None
+    for event in run.of_kind("progress"):
+        at = None if event.fields.get("stepless") else event.fields.get("at")
         if at:
             begun[event.source] = min(begun.get(event.source, at[0]), at[0])
     return begun
@@ -62,8 +77,10 @@ def _training_begun(run: Run) -> dict[str, int]:
 
 def fires(rule: Rule, event: Event) -> dict[str, str] | None:
     """The captured fields when the rule fires on this event, else None."""
-    hit = next((m for p in rule.patterns if (m := p.search(event.text))), None)
-    if hit is None:
+    for pattern in rule.patterns:
+        if (hit := pattern.search(event.text)) is not None:
+            break
+    else:
         return None
     frames = "\n".join(event.fields.get("frames", ()))
     code = "\n".join(event.fields.get("code", ())[-1:])
@@ -87,7 +104,7 @@ def finding(rule: Rule, event: Event, fields: Mapping[str, str], rank_of_pid: Ma
         ranks = (int(own[1]),)
     elif not ranks:
         ranks = _of_processes(event, fields, rank_of_pid)
-    return replace(on_events(rule, (event,), ranks, fields), weights=named_causes(event.text[:MAX_MESSAGE]))
+    return on_events(rule, (event,), ranks, fields, named_causes(event.text[:MAX_MESSAGE]))
 
 
 def _of_processes(event: Event, fields: Mapping[str, str], rank_of_pid: Mapping[int, int | None]) -> tuple[int, ...]:
@@ -105,7 +122,11 @@ def on_event(rule: Rule, event: Event, fields: Mapping[str, str]) -> Finding:
 
 
 def on_events(
-    rule: Rule, events: Sequence[Event], ranks: Iterable[int], fields: Mapping[str, str] | None = None
+    rule: Rule,
+    events: Sequence[Event],
+    ranks: Iterable[int],
+    fields: Mapping[str, str] | None = None,
+    weights: Mapping[str, float] | None = None,
 ) -> Finding:
     ranks = tuple(ranks)
     return Finding(
@@ -121,6 +142,7 @@ def on_events(
         consequence=rule.consequence,
         attempt=max((e.attempt for e in events), default=0),
         fields=fields or {},
+        weights=weights or {},
     )
 
 

@@ -108,8 +108,7 @@ def _ooms(run: Run, rule: Rule, kind: str) -> Iterator[Finding]:
 
 @once  # each of four rules asks
 def _said(run: Run) -> list[tuple[Event, DeviceOom]]:
-    spoken = (event for event in run.events if event.kind in ("line", "traceback"))
-    return [(event, oom) for event in spoken if (oom := parse(event.text)) is not None]
+    return [(event, oom) for event in run.of_kind("line", "traceback") if (oom := parse(event.text)) is not None]
 
 
 def _fields(oom: DeviceOom) -> dict[str, str]:

@@ -21,7 +21,7 @@ _ENOUGH, _MANY = 3, 4
 
 def ended_non_finite(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Each rank's last line of progress; one skipped step in the middle of a run is nobody's business."""
-    bad_lines = [(e, bad) for e in run.events if e.kind == "progress" and (bad := _NON_FINITE.search(e.text))]
+    bad_lines = [(e, bad) for e in run.of_kind("progress") if (bad := _NON_FINITE.search(e.text))]
     lost = min(lost_losses(run).values(), key=lambda one: one.step, default=None)
     since = f" ({lost.since})" if lost else ""
     for event, bad in bad_lines:

@@ -53,7 +53,7 @@ def unstarted(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
 
 def last(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """A rank to which the others come back to wait in step after step of a job that goes on."""
-    slow = always_last(run) if any(event.kind == "trace" for event in run.events) else None
+    slow = always_last(run) if run.of_kind("trace") else None
     if slow and not [one for one in differences(run) if one.kind != "unstarted"]:
         fields = {
             "accused": str(slow.rank),
@@ -69,7 +69,7 @@ def stalled(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]
     """The same collective on all ranks, which none finishes: by the record's own times, or since logs tell of a
     timeout. One that is the first of all is a set-up that hangs."""
     timed_out = any(one.severity == "error" and one.symptom in _HANGS for one in found)
-    one = standstill(run) if any(event.kind == "trace" for event in run.events) else None
+    one = standstill(run) if run.of_kind("trace") else None
     if one and (one.age_ms or timed_out) and not _told_why(found, one):
         yield _in_set_up(_finding(run, rule, one), one)
 
@@ -134,7 +134,7 @@ def _is_peer(op: str) -> bool:
 
 
 def _of(run: Run, *kinds: str) -> list[Difference]:
-    if not any(event.kind == "trace" for event in run.events):
+    if not run.of_kind("trace"):
         return []
     return [one for one in differences(run) if one.kind in kinds]
 

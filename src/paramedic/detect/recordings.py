@@ -30,7 +30,7 @@ class _Rank:
 @once
 def recorded(run: Run) -> dict[int, _Rank]:
     """The last attempt's."""
-    events = [event for event in run.events if event.kind == "recording" and event.rank is not None]
+    events = [event for event in run.of_kind("recording") if event.rank is not None]
     last = max((event.attempt for event in events), default=0)
     found: dict[int, _Rank] = {}
     for event in events:

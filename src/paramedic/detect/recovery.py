@@ -69,7 +69,7 @@ def _roots(errors: Sequence[Finding]) -> Sequence[Finding]:
 
 def _on_one_node(run: Run, one: Finding) -> tuple[int, ...]:
     """A restarting agent names only the local rank; in one console, where local and global ranks agree, it is both."""
-    exits = [event for event in run.events if event.kind == "exit"]
+    exits = run.of_kind("exit")
     alike = all(event.rank in (None, event.fields.get("local_rank")) for event in exits)
     local = one.evidence[0].event.fields.get("local_rank")
     known = len(run.sources) == 1 and alike and 0 in run.expected_ranks

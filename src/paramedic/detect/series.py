@@ -79,9 +79,9 @@ def every(run: Run, *names: str) -> list[Series]:
 
 
 @once
-def _metrics(run: Run) -> tuple[list[Event], dict[str, list[int]]]:
+def _metrics(run: Run) -> tuple[Sequence[Event], dict[str, list[int]]]:
     """All of them, and the places of those whose names begin with a word: hundreds of questions are asked of them."""
-    known = [event for event in run.events if event.kind == "metric"]
+    known = run.of_kind("metric")
     by_word: dict[str, list[int]] = defaultdict(list)
     for place, event in enumerate(known):
         by_word[_word(_name(event))].append(place)

@@ -103,7 +103,7 @@ class _Scene:
 @once
 def standing(run: Run) -> dict[int, Standing]:
     """Where each rank's main thread stood last; not those that trained on, crashed there, or are of an earlier try."""
-    stacks = [event for event in run.events if event.kind == "stack"] or interrupted.stacks(run)
+    stacks = run.of_kind("stack") or interrupted.stacks(run)
     if not stacks:
         return {}
     later = _last_progress(run)
@@ -127,12 +127,12 @@ def standing(run: Run) -> dict[int, Standing]:
 
 
 def _last_progress(run: Run) -> dict[tuple[str, int | None], int]:
-    return {(e.source, e.rank): max(e.fields.get("at") or [e.line or 0]) for e in run.events if e.kind == "progress"}
+    return {(e.source, e.rank): max(e.fields.get("at") or [e.line or 0]) for e in run.of_kind("progress")}
 
 
 def _states(run: Run) -> dict[int, Event]:
     """What the system said of the ranks' processes."""
-    return {e.rank: e for e in run.events if e.kind == "process" and e.rank is not None}
+    return {e.rank: e for e in run.of_kind("process") if e.rank is not None}
 
 
 # -- the verdicts, one rule each -----------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ def lock_file(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
     fields = {**_told(scene, lockers[0], scene.waiting), **_accused(named)}
     one = on_events(rule, _evidence(scene, [*lockers, *scene.waiting]), _known(named), fields)
     met = any(scene.stood[rank].waits != "rendezvous" for rank in scene.waiting)
-    if not met and not any(event.kind == "progress" for event in run.events):
+    if not met and not run.of_kind("progress"):
         one = replace(one, symptom=load_taxonomy().symptom("rendezvous-setup-hang"))
     yield replace(one, weights=PLACES["lock"])
 

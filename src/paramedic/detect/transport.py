@@ -35,15 +35,16 @@ _NAMED = 20.0
 
 def sockets_beside_rdma(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Nodes talk over sockets, while some machine of the record has RDMA, or the program says how fast it should be."""
-    lines = [event for event in run.events if event.kind == "line"]
+    if any(one.severity == "error" and one.symptom != "low-throughput" for one in found):
+        return
+    lines = run.of_kind("line")
     sockets = [
         (event, by[1])
         for event in lines
         if (by := NCCL_PROCESS.match(event.text)) and event.text.startswith(_SOCKETS, by.end())
     ]
     between = [event for event in lines if _BETWEEN.search(event.text)]
-    failed = any(one.severity == "error" and one.symptom != "low-throughput" for one in found)
-    if failed or not (between or len({host for _, host in sockets}) > 1):
+    if not between and len({host for _, host in sockets}) < 2:
         return
     fabric = next((event for event in lines if _FABRIC.search(event.text)), None) or _said_to_be_slow(run)
     if fabric is None:
@@ -56,8 +57,8 @@ def sockets_beside_rdma(run: Run, rule: Rule, found: Sequence[Finding]) -> Itera
 
 def _said_to_be_slow(run: Run) -> Event | None:
     """A line of progress that names both what is and what should be, several times apart."""
-    for event in run.events:
-        if event.kind in ("progress", "last") and (compared := _COMPARED.search(event.text)):
+    for event in run.of_kind("progress", "last"):
+        if compared := _COMPARED.search(event.text):
             expected = float(compared[1].replace(",", "").rstrip(".") or 0)
             values = _FIGURE.findall(event.text[: compared.start()])
             said = float(values[-1]) if values else 0.0

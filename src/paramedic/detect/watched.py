@@ -53,8 +53,8 @@ def seen_ranks(run: Run) -> dict[int, Seen]:
     job = watcher_of(run)
     told = _dict(said_by(job).get("ranks")) if job else {}
     found: dict[int, Seen] = {}
-    for event in run.events:
-        if event.kind == "watch" and event.rank is not None:
+    for event in run.of_kind("watch"):
+        if event.rank is not None:
             about = _dict(told.get(str(event.rank)))
             found[event.rank] = Seen(
                 event.rank,
@@ -68,7 +68,7 @@ def seen_ranks(run: Run) -> dict[int, Seen]:
 
 
 def watcher_of(run: Run) -> Event | None:
-    return next((e for e in run.events if e.kind == "watch" and e.rank is None), None)
+    return next((e for e in run.of_kind("watch") if e.rank is None), None)
 
 
 def is_suspected(run: Run) -> bool:
@@ -102,8 +102,8 @@ def unlike_calls(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
     if (odd := boxes.unlike(made)) is None:
         return
     chosen = {*odd.ranks} or {rank for rank, one in made.items() if not one[-1].done}
-    events = [e for e in run.events if e.kind == "calls" and e.rank in chosen]
-    others = [e for e in run.events if e.kind == "calls" and e.rank not in chosen]
+    events = [e for e in run.of_kind("calls") if e.rank in chosen]
+    others = [e for e in run.of_kind("calls") if e.rank not in chosen]
     fields = {"odd": odd.odd, "others": f"the others called {odd.usual}"} if odd.ranks else _each(odd.each)
     one = _accused(on_events(rule, [*events[:3], *others[:1]], odd.ranks, fields))
     if any(said.severity == "error" and said.symptom == one.symptom and said.consequence == "never" for said in found):
@@ -169,7 +169,7 @@ def nobody_moves(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
 
 def stacks_of(run: Run) -> dict[int, Event]:
     """The last stack of each rank's main thread."""
-    return {e.rank: e for e in run.events if e.kind == "stack" and e.rank is not None and e.fields.get("main")}
+    return {e.rank: e for e in run.of_kind("stack") if e.rank is not None and e.fields.get("main")}
 
 
 def _accused(one: Finding) -> Finding:

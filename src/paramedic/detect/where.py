@@ -68,7 +68,8 @@ def places(run: Run) -> Places:
             note(fact.rank, fact.value if fact.name == "host" else "", fact.value if fact.name == "pid" else None)
     of_file = {source.id: source.rank for source in run.sources}
     for event in run.events:
-        note(event.rank, event.host or "")
+        if event.host:
+            note(event.rank, event.host)
         if event.kind == "exit":
             note(event.rank, event.fields.get("host"), event.fields["pid"])
         elif event.kind == "line" and (found := NCCL_PROCESS.match(event.text)):
@@ -160,8 +161,8 @@ def _as_launched(run: Run, hosts: dict[str, set[int]]) -> None:
 def _by_their_own_words(run: Run, hosts: dict[str, set[int]]) -> None:
     """`… node-02 rank 2 INFO step 40`: a word at the line's head that some file is named after."""
     files = {word for source in run.sources for word in _parts_of_name(source.id)}
-    for event in run.events:
-        if event.kind == "progress" and event.rank is not None:
+    for event in run.of_kind("progress"):
+        if event.rank is not None:
             for word in _WORD.findall(event.text[:_HEAD]):
                 if word in files and any(letter.isdigit() for letter in word) and not word.isdigit():
                     hosts[short(word)].add(event.rank)

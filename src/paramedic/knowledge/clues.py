@@ -6,7 +6,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 
 from paramedic.errors import ParamedicError
@@ -23,23 +23,31 @@ class Clue:
     """Log odds that it adds."""
     causes: Mapping[str, float]
     """Factors for the odds of causes."""
+    words: tuple[str, ...] = ("",)
+    """One of them, in lower case, stands in whatever the pattern finds."""
 
 
 OUTRIGHT = 50
 """From this factor on the words name the cause, whoever says them: a full disk is a full disk."""
 
 
-def named_causes(message: str) -> dict[str, float]:
+@lru_cache(maxsize=1024)
+def named_causes(message: str) -> Mapping[str, float]:
     """The causes that a message names outright, which count under every rule."""
-    return {cause: factor for pattern, causes in _outright() if pattern.search(message) for cause, factor in causes}
+    low = message.casefold()
+    named: dict[str, float] = {}
+    for clue in _outright():
+        if any(word in low for word in clue.words) and clue.pattern.search(message):
+            named |= {cause: factor for cause, factor in clue.causes.items() if factor >= OUTRIGHT}
+    return named
 
 
 @cache
-def _outright() -> list[tuple[re.Pattern[str], list[tuple[str, float]]]]:
+def _outright() -> list[Clue]:
     """The few clues of that strength: every finding asks for them."""
-    of_messages = [clue for clue in load_clues() if clue.place == "message"]
-    named = [(c.pattern, [(cause, f) for cause, f in c.causes.items() if f >= OUTRIGHT]) for c in of_messages]
-    return [(pattern, causes) for pattern, causes in named if causes]
+    return [
+        clue for clue in load_clues() if clue.place == "message" and max(clue.causes.values(), default=0) >= OUTRIGHT
+    ]
 
 
 @cache
@@ -53,5 +61,6 @@ def load_clues() -> tuple[Clue, ...]:
         if unknown or entry["in"] not in PLACES:
             raise ParamedicError(f"clues.toml: clue {number} names the unknown {(*unknown, entry['in'])[0]!r}")
         pattern = re.compile(entry["match"], re.I | re.M)
-        clues.append(Clue(entry["in"], pattern, entry["symptoms"], entry.get("causes", {})))
+        words = tuple(entry.get("words", ("",)))
+        clues.append(Clue(entry["in"], pattern, entry["symptoms"], entry.get("causes", {}), words))
     return tuple(clues)

@@ -6,6 +6,7 @@ import json
 import re
 from typing import Any
 
+from paramedic.garbage import no_collections
 from paramedic.model import Report
 from paramedic.report.document import document
 
@@ -13,7 +14,8 @@ _NOT_PLAIN = re.compile(r"[^ -~\n]")
 
 
 def render(report: Report) -> str:
-    return dumps(document(report))
+    with no_collections():
+        return dumps(document(report))
 
 
 def dumps(value: Any) -> str:
