@@ -965,3 +965,32 @@ def test_colossalais_launcher_says_which_node_failed() -> None:
     line = "Error: failed to run torchrun --nproc_per_node=4 --nnodes=3 --node_rank=1 train.py on gn12, is localhost: False"
     (fact,) = roster([line], Source("console.log", "log"))
     assert (fact.name, fact.value) == ("node", "gn12 1 4")
+
+
+def test_a_pod_of_which_nothing_is_left_has_its_place_among_its_fellows(said: Said) -> None:
+    """Its number is not its rank where its fellows have several each."""
+    pods = {
+        f"ft__spot__{n}.log": "".join(begun(f"ft-spot-{n}", 8 * n + i, i, 24, f"{i}1000") for i in (0, 3, 7))
+        for n in (0, 2)
+    }
+    event = "2m57s  Warning  NodeNotReady  pod/ft-spot-1   Node is not ready\n"
+    found = said(**pods, **{"events.txt": event})
+    assert (found.rule, found.ranks) == ("JOB011", tuple(range(8, 16)))
+
+
+def test_what_one_rank_prints_for_all_is_nobodys_in_particular(said: Said) -> None:
+    lines = "".join(
+        f"[2024-06-30 19:02:0{s},000] [INFO] [Rank 0] step={s} loss={1.0 if s < 4 else 'nan'}\n" for s in range(9)
+    )
+    others = "".join(f"[2024-06-30 19:01:00,000] [INFO] [Rank {r}] up, world_size=4\n" for r in range(4))
+    found = said(others + lines)
+    assert (found.symptom, found.ranks) == ("numerical-instability", ())
+
+
+def test_of_a_pod_in_which_memory_ran_out_the_killed_rank_is_named(said: Said) -> None:
+    table = "[0]:\n  time      : 2025-01-22_23:17:44\n  host      : w1\n  rank      : 5 (local_rank: 1)\n  exitcode  : -9 (pid: 212)\n"
+    head = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n====\ntrain.py FAILED\n----\nRoot Cause (first observed failure):\n"
+    peers = "".join(of(r, trace(CLOSED)) for r in (0, 1, 2, 3, 8, 9, 10, 11))
+    kernel = "Jan 22 23:17:43 n7 kernel: Memory cgroup out of memory: Killed process 88801 (python3) total-vm:164841552kB, anon-rss:114018240kB, file-rss:0kB\n"
+    found = said(**{"console.log": peers, "w1.log": head + table, "kern__n7.log": kernel})
+    assert (found.symptom, found.ranks) == ("host-out-of-memory", (5,))

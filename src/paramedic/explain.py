@@ -297,10 +297,16 @@ def _as_ranks_said(run: Run, first: Finding, errors: Sequence[Finding]) -> Findi
         said = {0}
     if not said and first.symptom in ("accelerator-fault", "host-out-of-memory", "native-crash"):
         said = missed(run, errors)
+        said = said & _killed(run, first.attempt) or said
     elif not said and len([f for f in errors if f.rule == first.rule and f.attempt == first.attempt]) == 1:
         alone = missed(run, errors)  # one process has said it, and all but one have missed one
         said = alone if len(alone) == 1 and len(run.expected_ranks) > 2 else said
     return replace(first, ranks=tuple(sorted(said)), scope="rank") if said else first
+
+
+def _killed(run: Run, attempt: int) -> set[int]:
+    ends = [e for e in run.of_kind("exit") if e.attempt == attempt and e.fields.get("exitcode") in (-9, _BY_SIGNAL + 9)]
+    return {e.rank for e in ends if e.rank is not None}
 
 
 def _opens_the_store(event: Event) -> bool:

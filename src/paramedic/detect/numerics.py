@@ -24,10 +24,12 @@ def ended_non_finite(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator
     bad_lines = [(e, bad) for e in run.of_kind("progress") if (bad := _NON_FINITE.search(e.text))]
     lost = min(lost_losses(run).values(), key=lambda one: one.step, default=None)
     since = f" ({lost.since})" if lost else ""
+    for_all = len({e.rank for e in run.of_kind("progress")}) == 1 and len(run.expected_ranks) > 1
     for event, bad in bad_lines:
         step, first = _since(run, event)
         told = since or (f" (since {step})" if step else "")
-        yield on_event(rule, first, {"what": bad["what"].strip(), "value": bad["value"], "since": told})
+        said = on_event(rule, first, {"what": bad["what"].strip(), "value": bad["value"], "since": told})
+        yield replace(said, ranks=(), scope="job") if for_all else said  # one rank prints for all
     if bad_lines:
         return
     for one in every(run, "loss", "summary_loss", "grad_norm"):

@@ -26,6 +26,7 @@ _OWN_END = re.compile(r"death signal|\bSIGTERM\b")
 """An agent that is told to end speaks of itself."""
 _INTERFACE, _GIVEN_OUT = "network-interface-or-firewall-misconfiguration", 60.0
 _MOST_ON_A_NODE = 1024
+_NUMBERED = re.compile(r"(.{1,120}?[a-z_-])(0|[1-9]\d{0,5})")
 _OF_NODES = ("worker-or-node-loss", "rendezvous-setup-failure")
 _OF_PROCESSES = ("accelerator-fault", "host-out-of-memory", "native-crash", "device-out-of-memory")
 _OF_FILES = (
@@ -82,6 +83,7 @@ def places(run: Run) -> Places:
     _as_launched(run, hosts)
     gpus = _gpus(run, hosts)
     _last_block(run, hosts)
+    _numbered(run, hosts)
     return Places({host: frozenset(ranks) for host, ranks in hosts.items()}, pids, gpus)
 
 
@@ -98,6 +100,26 @@ def _last_block(run: Run, hosts: dict[str, set[int]]) -> None:
     if whole and len(taken) == len(blocks) == len(names) - 1 and all(len(there) == 1 for there in blocks.values()):
         for left in set(range(len(names))) - taken:
             hosts[unknown[0]] = set(range(left * each, (left + 1) * each))
+
+
+def _numbered(run: Run, hosts: dict[str, set[int]]) -> None:
+    """`worker-7` has ranks 56 to 63, where those of all its fellows tell that each has eight, in the order of names."""
+    size = max(run.expected_ranks, default=-1) + 1
+    fellows: dict[str, dict[int, set[int]]] = defaultdict(dict)
+    for host, ranks in hosts.items():
+        if ranks and (name := _NUMBERED.fullmatch(host)) is not None:
+            fellows[name[1]][int(name[2])] = ranks
+    for stem, known in fellows.items():
+        each = [n for n in range(2, min(size, _MOST_ON_A_NODE) + 1) if size % n == 0 and len(known) > 1]
+        fits = [
+            (n, o)
+            for n in each
+            for o in (0, 1)
+            if all({r // n for r in there} == {k + o} for k, there in known.items())
+        ]
+        if len(fits) == 1:
+            n, o = fits[0]
+            hosts.update({f"{stem}{k}": set(range((k + o) * n, (k + o + 1) * n)) for k in range(size // n - o)})
 
 
 def _gpus(run: Run, hosts: dict[str, set[int]]) -> dict[tuple[str, str], int]:
@@ -194,7 +216,7 @@ def _behind_a_bridge(
     one: Finding, bridged: Mapping[str, set[str]], known: Places, everybody: frozenset[int]
 ) -> Finding:
     """Who could not connect to such an address is a victim; the fault is with those who gave it out."""
-    hosts = bridged.get(one.fields.get("host", ""), ()) if one.symptom == "rendezvous-setup-failure" else ()
+    hosts = bridged.get(one.fields.get("host", ""), ()) if one.symptom.startswith("rendezvous-setup") else ()
     ranks = frozenset(rank for host in hosts for rank in known.ranks_on.get(host, ()))
     if not ranks or ranks == everybody or one.severity != "error":
         return one
