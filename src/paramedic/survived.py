@@ -111,6 +111,11 @@ def _in_a_thread(event: Event) -> bool:
     return any(frame.endswith(" in _bootstrap_inner") for frame in event.fields.get("frames", ()))
 
 
+def _beside_no_better(sources: set[str]) -> set[str]:
+    """Without what a job writes as errors, where it writes its progress to the file beside."""
+    return {s for s in sources if not (s.endswith(".err") and s.removesuffix(".err") + ".out" in sources)}
+
+
 class _Elsewhere:
     """Whether training, as all logs that show any tell it, was done or went on regardless of what a scheduler, a kernel
     or an older log has seen. A clock may be in another zone, which is whole hours: then it says nothing."""
@@ -119,7 +124,7 @@ class _Elsewhere:
         progress = [e for e in run.of_kind("progress") if not e.fields.get("stepless")]
         ends = [e.fields.get("exitcode") for e in run.of_kind("exit")]
         self.quiet = all(code in _NO_FAILURE for code in ends)
-        self.training = {e.source for e in progress}
+        self.training = _beside_no_better({e.source for e in progress})
         self.done = self.training <= {e.source for e in progress if e.fields.get("ended") or e.fields.get("closes")}
         timed = [e for e in progress if len(e.fields.get("at", ())) >= _LINES_AFTER and e.utc_ns is not None]
         self.last = max(timed, key=lambda e: e.utc_ns or 0, default=None)

@@ -34,7 +34,8 @@ _NAMED = 20.0
 
 
 def sockets_beside_rdma(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
-    """Nodes talk over sockets, while some machine of the record has RDMA, or the program says how fast it should be."""
+    """Nodes talk over sockets, while some machine of the record has RDMA, the program says how fast it should be, or
+    it mostly waits and somebody has switched the faster way off."""
     if any(one.severity == "error" and one.symptom != "low-throughput" for one in found):
         return
     lines = run.of_kind("line")
@@ -46,10 +47,12 @@ def sockets_beside_rdma(run: Run, rule: Rule, found: Sequence[Finding]) -> Itera
     between = [event for event in lines if _BETWEEN.search(event.text)]
     if not between and len({host for _, host in sockets}) < 2:
         return
+    reasons = [(event, cause) for event in lines for pattern, cause in _WHY if pattern.search(event.text)]
     fabric = next((event for event in lines if _FABRIC.search(event.text)), None) or _said_to_be_slow(run)
+    slow = next((one.evidence[0].event for one in found if one.severity == "error"), None)
+    fabric = fabric or (slow if reasons else None)
     if fabric is None:
         return
-    reasons = [(event, cause) for event in lines for pattern, cause in _WHY if pattern.search(event.text)]
     events = [sockets[0][0] if sockets else between[0], fabric, *(event for event, _ in reasons[:1])]
     one = on_events(rule, events, ())
     yield replace(one, weights={cause: _NAMED for _, cause in reasons[:1]})
