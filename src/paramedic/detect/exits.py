@@ -101,7 +101,7 @@ def crashed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]
 
 def killed_while_full(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Somebody got SIGKILL, and the last that was said of the host's memory is that hardly any was left."""
-    said = [(e, hit) for e in run.of_kind("line") if (hit := _MEMORY_USED.search(e.text))]
+    said = [(e, hit) for e in run.of_kind("line") if "%" in e.text and (hit := _MEMORY_USED.search(e.text))]
     if not said or float(said[-1][1][1]) < _NEARLY_FULL:
         return
     event, used = said[-1]
