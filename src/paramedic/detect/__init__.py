@@ -112,6 +112,7 @@ RUN_DETECTORS: dict[str, Detector] = {
     "stragglers.throttled": stragglers.throttled,
     "stragglers.all_throttled": stragglers.all_throttled,
     "stragglers.waits_for_input": stragglers.waits_for_input,
+    "stragglers.extremes": stragglers.extremes,
     "stragglers.waits_for_peers": stragglers.waits_for_peers,
     "transport.sockets_beside_rdma": transport.sockets_beside_rdma,
     "stragglers.below_expected": stragglers.below_expected,

@@ -24,7 +24,7 @@ def ended_non_finite(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator
     bad_lines = [(e, bad) for e in run.of_kind("progress") if (bad := _NON_FINITE.search(e.text))]
     lost = min(lost_losses(run).values(), key=lambda one: one.step, default=None)
     since = f" ({lost.since})" if lost else ""
-    for_all = len({e.rank for e in run.of_kind("progress")}) == 1 and len(run.expected_ranks) > 1
+    for_all = {e.rank for e in run.of_kind("progress")} == {0} and len(run.expected_ranks) > 1
     for event, bad in bad_lines:
         step, first = _since(run, event)
         told = since or (f" (since {step})" if step else "")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from paramedic.detect.match import on_events
 from paramedic.detect.series import FIRST, LARGEST, LAST, Series, by_rank, common_steps, every, names
 from paramedic.knowledge import Rule
-from paramedic.model import Finding, Run
+from paramedic.model import Event, Finding, Run
 
 _STEPS = 5
 _SOON, _LATER, _MANY = 2.0, 1.4, 20
@@ -21,6 +22,7 @@ _WAITS, _WAITED = 1.5, 0.25
 """Waiting is uneven by nature: it counts from so much more, and as so large a part of the usual work of a step."""
 _MORE_WORK, _LOPSIDED = 1.5, 4.0
 _THROTTLED = 0.5
+_BY_CLOCK = 10.0
 
 
 _Times = Callable[[float, float], float]
@@ -76,6 +78,35 @@ def _reported(run: Run, rule: Rule) -> Iterator[Finding]:
         fields = {"rank": named, "times": f"{median(ratios):.1f}", "what": what.split()[-1]}
         yield on_events(rule, one.shown(LARGEST, LAST), who, fields)
         return
+
+
+_EXTREME = re.compile(r"\b(M[nx](?:Rtt|Clk|Tmp))/Rnk: ?(\d{1,9}(?:\.\d{1,6})?)(?:ms|s|MHz|C)/(\d{1,6})\b")
+_REPORTS, _COOL, _SLOWED = 3, 0.85, 1.15
+
+
+def extremes(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Megatron's straggler reports name the rank of each extreme. In the last ones it is always the same GPU that has
+    the lowest clock, far below the others', while somebody needs longer: whoever shares its work waits with it."""
+    told = [
+        (e, {name: (float(value), int(rank)) for name, value, rank in _EXTREME.findall(e.text)}) for e in _reports(run)
+    ]
+    last = [(event, said) for event, said in told if {"MnRtt", "MxRtt"} <= said.keys()][-_REPORTS:]
+    if len(last) < _REPORTS or any(said["MxRtt"][0] < _SLOWED * said["MnRtt"][0] for _, said in last):
+        return
+    clocked = all(
+        {"MnClk", "MxClk"} <= said.keys() and said["MnClk"][0] <= _COOL * said["MxClk"][0] for _, said in last
+    )
+    ranks = {said["MnClk" if clocked else "MxRtt"][1] for _, said in last}
+    if len(ranks) == 1:
+        event, said = last[-1]
+        fields = {"times": f"{said['MxRtt'][0] / said['MnRtt'][0]:.1f}"}
+        fields["clock"] = f", its clock at {said['MnClk'][0]:.0f} of {said['MxClk'][0]:.0f} MHz" if clocked else ""
+        one = on_events(rule, [event, last[0][0]], tuple(ranks), {**fields, "accused": str(min(ranks))})
+        yield replace(one, weights={"hardware-fault": _BY_CLOCK} if clocked else {})
+
+
+def _reports(run: Run) -> Iterator[Event]:
+    yield from (event for event in run.of_kind("line") if "Rtt/Rnk" in event.text)
 
 
 def _always_the_same(found: Sequence[Series]) -> tuple[int, ...]:
