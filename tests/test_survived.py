@@ -9,7 +9,9 @@ import pytest
 
 from paramedic import diagnose
 from paramedic.collect.activity import complains, shows_progress
-from paramedic.model import Finding
+from paramedic.detect import resumes
+from paramedic.detect.series import Series
+from paramedic.model import Event, Finding
 
 Judged = Callable[..., Finding | None]
 
@@ -139,3 +141,37 @@ def test_a_kernels_notice_is_nobodys_last_word(judged: Judged) -> None:
         "[ 9412.380011] mlx5_core 0000:a1:00.0: mlx5_pcie_event:301:(pid 9): Detected insufficient power on the slot\n"
     )
     assert judged(dmesg_txt=notice) is None
+
+
+CLOCKS = ("01:00:00", "01:01:00", "01:02:00", "01:03:00", "01:04:00")
+
+
+def test_what_ended_a_containers_former_start_is_over_where_its_next_one_trains(judged: Judged) -> None:
+    resolving = "ssh: Could not resolve hostname w-2.w: Name or service not known\n" * 2
+    assert judged(launcher_previous_log=resolving, launcher_log=steps("2026-03-01", *CLOCKS)) is None
+    assert judged(launcher_log="waiting for workers\n") is not None
+
+
+def test_a_job_whose_script_left_with_zero_has_not_lost_what_the_kernel_killed(judged: Judged) -> None:
+    trained = steps("2026-03-17", *CLOCKS) + "2026-03-17 01:05:00 finished 5 steps\n"
+    assert judged(dmesg_txt=KILLED, train_out=trained + "srun exit 0\n") is None
+    assert judged(dmesg_txt=KILLED, train_out=trained + "srun exit 137\n") is not None
+
+
+def test_a_requeued_job_that_went_on_to_its_end_was_not_lost(judged: Judged) -> None:
+    """Its errors go to a file of their own, in which a step is named."""
+    requeued = "rank 0 received SIGUSR1, will save at the end of step 4\n" + PREEMPTED.replace(
+        "PREEMPTION", "JOB REQUEUE"
+    )
+    trained = steps("2026-04-01", *CLOCKS)
+    assert judged(job_err=requeued, job_out=trained + "exit status 0\n") is None
+    assert judged(job_err=requeued, job_out=trained) is not None
+
+
+def test_steps_that_every_epoch_counts_anew_do_not_say_what_was_before_a_resume() -> None:
+    def parted(*steps: int) -> tuple[list[float], list[float]]:
+        names, values = tuple(f"step {step}" for step in steps), tuple(map(float, steps))
+        return resumes._parted(Series("loss", None, names, values, False, Event("a.log", 0, "metric", "")), 200)
+
+    assert parted(100, 200, 300, 100, 200, 300, 100, 200) == ([], [])
+    assert parted(100, 200, 150, 300) == ([100, 200, 150], [300])  # a resume goes back once

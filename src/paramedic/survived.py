@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ _SOMEBODY = -1
 _STAYS = frozenset(["low-throughput", "straggler-or-imbalance", "unexpected-transport"])
 """Training goes on, and the fault with it."""
 _NO_FAILURE = (0, -15, 143)
+_PREVIOUS = re.compile(r"[._-]prev(?:ious)?(?=\.(?:log|txt|out)\b|$)")
 """Exit codes of processes that ended well, or were asked to end."""
 _OF_THE_END = frozenset(["communication-runtime-error", "native-crash", "worker-or-node-loss"])
 _OF_AN_INTERRUPT = (*_NO_FAILURE, 1, -2, 130)
@@ -47,9 +49,13 @@ def outlived(run: Run, found: Sequence[Finding]) -> tuple[list[Finding], list[Su
     tests = _tests(run)
     by_hand = since(run)
     again, ends, trained_on = _started_again(run), _ended_well(run, tests), _Elsewhere(run)
+    earlier = _earlier(run)
     alive, survived = [], []
     for one in found:
         event = one.evidence[0].event
+        if one.severity == "error" and event.source in earlier:
+            survived.append(Suppressed(one.rule, f"started again: {earlier[event.source]} trains", one.ranks))
+            continue
         if one.severity == "error" and event.seq <= again.get(event.source, -1):
             survived.append(Suppressed(one.rule, "the job was started again afterwards, and finished", one.ranks))
             continue
@@ -79,6 +85,13 @@ def _of_the_end(one: Finding) -> bool:
     """What ranks say when they are interrupted one after the other, and how they then end."""
     codes = [item.event.fields.get("exitcode") for item in one.evidence if item.event.kind == "exit"]
     return one.symptom in _OF_THE_END and all(code in _OF_AN_INTERRUPT for code in codes)
+
+
+def _earlier(run: Run) -> dict[str, str]:
+    """What `kubectl logs --previous` gave of a container, and the log of its next start, which trains."""
+    failed = {e.source for e in run.of_kind("exit") if e.fields.get("exitcode") not in _NO_FAILURE}
+    trains = {e.source for e in run.of_kind("progress") if not e.fields.get("stepless")} - failed
+    return {s.id: later for s in run.sources if (later := _PREVIOUS.sub("", s.id)) != s.id and later in trains}
 
 
 def _ended_well(run: Run, tests: set[str]) -> dict[str, int]:

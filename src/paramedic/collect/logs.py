@@ -485,13 +485,14 @@ class _Scan:
         bars: dict[int | None, dict[str, tuple[int, str, Peeled]]] = defaultdict(dict)
         again: dict[int | None, int] = {}
         shapes: dict[int | None, str] = {}
-        end, closes = 0, False
+        end, closes, passed = 0, False, False
         tail = self._tail_lines(lines, self._line_count() - len(lines) + 1)
         for seen, item in enumerate(reversed(tail)):
             peeled = item[2]
             rank = self.prefixes.whose(_speaker(peeled), None)
             last.setdefault(rank, item)
             end = end or (item[0] if ended(peeled.text) else 0)
+            passed = passed or tested(peeled.text)
             closes = closes or (not progress and seen < _LAST_LINES and closing(peeled.text))
             shape = peeled.text.translate(WITHOUT_DIGITS)
             again[rank] = again.get(rank, 0) + (shapes.setdefault(rank, shape) == shape)
@@ -515,7 +516,7 @@ class _Scan:
                 "progress", whose, number, raw,
                 at=[n for n, _, _ in found[:_PROGRESS]][::-1], finished=finished(peeled.text), prefixed=prefixed,
                 **({"ended": end} if end else {}), **({"closes": True} if closes else {}),
-                **({"tested": True} if tested(peeled.text) else {}),
+                **({"tested": True} if passed else {}),
                 **({} if any(steps(one.text) for _, _, one in found) else {"stepless": True}),
             )  # fmt: skip
         for rank, (number, raw, peeled) in last.items():

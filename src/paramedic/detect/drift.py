@@ -364,7 +364,7 @@ def _two_scales(run: Run) -> Iterator[tuple[list[Event], str]]:
                 continue
             ratios = [a / b for _, (a, b) in common_steps([other, one]) if b > 0]
             times = round(median(ratios)) if len(ratios) >= _ALIKE else 1
-            if times >= 2 and all(abs(ratio / times - 1) < 0.15 for ratio in ratios):
+            if times >= 2 and all(abs(ratio / times - 1) < 0.08 for ratio in ratios):
                 yield (
                     [*other.shown(FIRST), *one.shown(FIRST)],
                     f"the training loss of a step is {times} times that of the evaluation",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from statistics import median
 
 from paramedic.detect.match import on_events
@@ -53,7 +54,10 @@ def _resumes(run: Run) -> Iterator[tuple[Series, float]]:
 
 
 def _parted(series: Series, step: float) -> tuple[list[float], list[float]]:
+    """Nothing where steps are counted anew in every epoch: they do not say what was before."""
     points = numbered(series)
+    if sum(later < at for (at, _), (later, _) in pairwise(points)) > 1:
+        return [], []
     return [value for at, value in points if at <= step], [value for at, value in points if at > step]
 
 
