@@ -994,3 +994,13 @@ def test_of_a_pod_in_which_memory_ran_out_the_killed_rank_is_named(said: Said) -
     kernel = "Jan 22 23:17:43 n7 kernel: Memory cgroup out of memory: Killed process 88801 (python3) total-vm:164841552kB, anon-rss:114018240kB, file-rss:0kB\n"
     found = said(**{"console.log": peers, "w1.log": head + table, "kern__n7.log": kernel})
     assert (found.symptom, found.ranks) == ("host-out-of-memory", (5,))
+
+
+def test_skypilots_label_is_of_a_node_and_hides_no_traceback(said: Said) -> None:
+    label = "(worker1, rank=1, pid=8108, ip=10.42.2.17) "
+    text = "".join(
+        label + line + "\n" for line in trace("ModuleNotFoundError: No module named 'flash_attn'").splitlines()
+    )
+    waited = "".join("(head, rank=0, pid=77, ip=10.42.2.16) " + WATCHDOG.format(r=rank) for rank in range(4))
+    found = said(text + waited)
+    assert (found.symptom, found.ranks) == ("import-or-missing-symbol", ())

@@ -146,6 +146,8 @@ _MPIRUN = re.compile(
 _STAMP = re.compile(
     r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)(?: (?:stdout|stderr) [FP])?(?: |$)"
 )
+_SKYPILOT = re.compile(r"\(((?:head|worker\d{1,5})), rank=\d{1,6}, pid=\d{1,10}(?:, ip=[\d.]{7,15})?\) ?")
+"""SkyPilot's label of a node; its rank is the node's."""
 _DETERMINED = re.compile(
     r"(?:\[[\dT:.Z -]{10,40}\] )?([0-9a-f]{8,64}) (?:\[[A-Z]{3,20}\] )?\|\| ?(?:\[rank=(\d{1,6})\] ?)?"
 )
@@ -291,6 +293,8 @@ class Prefixes:
         if " || " in line[:120] and (found := _DETERMINED.match(line)):
             rank = int(found[2]) if found[2] else None
             return rank, "host" if rank is None else "launcher", found[1], line[found.end() :]
+        if line.startswith(("(head,", "(worker")) and (found := _SKYPILOT.match(line)):
+            return None, "host", found[1], bare(line[found.end() :])
         if line.startswith("[pod/") and (found := _POD.match(line)):
             return None, "host", found[1], bare(line[found.end() :])
         return None, "", "", line
