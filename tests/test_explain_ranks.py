@@ -911,7 +911,9 @@ def test_an_address_that_only_its_own_host_can_reach_is_the_fault_of_who_gave_it
     found = said(log + f"gpu31:410:420 [0] {refused}\n")
     assert (found.ranks, found.hosts) == ((2, 3), ("gpu32",))
     assert found.causes[0].id == "network-interface-or-firewall-misconfiguration"
-    assert found.summary.startswith("The other ranks could not connect to 172.17.0.1")
+    assert found.summary.startswith(
+        "The others, to whom gpu32 gave an address inside its own host, could not connect to 172.17.0.1"
+    )
 
 
 @pytest.mark.parametrize("devices, named", [((0, 1, 2, 2), (3,)), ((0, 0, 0, 0), ())])

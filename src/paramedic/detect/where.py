@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from paramedic.detect.once import once
@@ -226,8 +226,12 @@ def _behind_a_bridge(
         hosts=tuple(sorted(hosts)),
         consequence="never",
         weights={**one.weights, _INTERFACE: _GIVEN_OUT},
-        fields={**accused.fields, "who": "The other ranks"},
+        fields={**accused.fields, "who": f"The others, to whom {_few(hosts)} gave an address inside its own host,"},
     )
+
+
+def _few(hosts: Collection[str]) -> str:
+    return ", ".join(sorted(hosts)[:4]) + (", …" if len(hosts) > 4 else "")
 
 
 def _located(
