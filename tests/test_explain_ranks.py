@@ -994,7 +994,9 @@ def test_of_a_pod_in_which_memory_ran_out_the_killed_rank_is_named(said: Said) -
     head = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n====\ntrain.py FAILED\n----\nRoot Cause (first observed failure):\n"
     peers = "".join(of(r, trace(CLOSED)) for r in (0, 1, 2, 3, 8, 9, 10, 11))
     kernel = "Jan 22 23:17:43 n7 kernel: Memory cgroup out of memory: Killed process 88801 (python3) total-vm:164841552kB, anon-rss:114018240kB, file-rss:0kB\n"
-    found = said(**{"console.log": peers, "w1.log": head + table, "kern__n7.log": kernel})
+    other = table.replace("w1", "w0").replace(": 5 (", ": 1 (").replace("-9", "-6")  # in its pod it has the same number
+    files = {"console.log": peers, "w0.log": head + other, "w1.log": head + table, "kern__n7.log": kernel}
+    found = said(**files)
     assert (found.symptom, found.ranks) == ("host-out-of-memory", (5,))
 
 

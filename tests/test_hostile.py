@@ -19,7 +19,7 @@ from paramedic.collect import archives, flight, quantities, settings
 from paramedic.collect.archives import Chosen
 from paramedic.collect.formats import MOST_ENTRIES, Broken, docker, plain, toml
 from paramedic.commands import main
-from paramedic.detect import calls, configs, pace, sentinels, series
+from paramedic.detect import calls, configs, pace, sentinels, series, where
 from paramedic.detect.answers import answer
 from paramedic.detect.setup import Part
 from paramedic.detect.stated import stated
@@ -400,3 +400,11 @@ def test_an_error_does_not_quote_thousands_of_digits(capsys: pytest.CaptureFixtu
     with pytest.raises(SystemExit):
         main(["submit", "--ranks", "9" * 5_000, "train.py"])
     assert len(capsys.readouterr().err) < 600
+
+
+@pytest.mark.parametrize("name", ["node", "device", "bridge", "gpu"])
+def test_places_of_thousands_of_digits_are_nobodys(name: str) -> None:
+    run = Run("x", facts=(Fact(name, f"n1 {'9' * 5000} 4", "a.log", 1, 0), Fact(name, "n2 1 4", "a.log", 2, 1)))
+    known = where.places(run)
+    assert all(max(ranks) < 8 for ranks in known.ranks_on.values() if ranks)
+    assert [host for host, *_ in where.placed(run, name)] == ["n2"]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 
 from paramedic.causes import Place, explained, listed, subject
-from paramedic.detect.exits import closed_by_launcher
+from paramedic.detect.exits import closed_by_launcher, killed_ranks
 from paramedic.detect.hang import absent, missed, odd_among_accused, odd_ones
 from paramedic.detect.where import located, places
 from paramedic.knowledge import Knowledge, Rule
@@ -297,16 +297,11 @@ def _as_ranks_said(run: Run, first: Finding, errors: Sequence[Finding]) -> Findi
         said = {0}
     if not said and first.symptom in ("accelerator-fault", "host-out-of-memory", "native-crash"):
         said = missed(run, errors)
-        said = said & _killed(run, first.attempt) or said
+        said = said & killed_ranks(run, first.attempt) or said
     elif not said and len([f for f in errors if f.rule == first.rule and f.attempt == first.attempt]) == 1:
         alone = missed(run, errors)  # one process has said it, and all but one have missed one
         said = alone if len(alone) == 1 and len(run.expected_ranks) > 2 else said
     return replace(first, ranks=tuple(sorted(said)), scope="rank") if said else first
-
-
-def _killed(run: Run, attempt: int) -> set[int]:
-    ends = [e for e in run.of_kind("exit") if e.attempt == attempt and e.fields.get("exitcode") in (-9, _BY_SIGNAL + 9)]
-    return {e.rank for e in ends if e.rank is not None}
 
 
 def _opens_the_store(event: Event) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 from paramedic.knowledge import Knowledge
 from paramedic.knowledge.cures import load_cures
-from paramedic.model import Event, Finding, Fix, Report, is_own
+from paramedic.model import Finding, Fix, Report, is_own, last_exception
 
 MOST = 3
 """Never a list of twenty."""
@@ -60,16 +60,10 @@ def _told(finding: Finding) -> dict[str, str]:
     fields = dict(finding.fields)
     quoted = next((e.event for e in finding.evidence if e.event.fields.get("types")), None)
     if quoted is not None:
-        fields.setdefault("exception", _last_exception(quoted)[:_LONGEST])
+        fields.setdefault("exception", last_exception(quoted)[:_LONGEST])
         own = [str(frame) for frame in quoted.fields.get("frames", ()) if is_own(str(frame))]
         fields |= {"where": fields.get("where", own[-1])} if own else {}
     return fields
-
-
-def _last_exception(event: Event) -> str:
-    """The line that names the exception, and not the last one of a long message."""
-    name, lines = str(event.fields["types"][-1]), event.text.split("\n")
-    return next((line for line in reversed(lines) if line.startswith(name)), lines[-1])
 
 
 def _filled(fix: Fix, fields: Mapping[str, str]) -> Fix:

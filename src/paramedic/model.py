@@ -147,6 +147,12 @@ def _first_ranks(size: int) -> frozenset[int]:
     return frozenset(range(size))
 
 
+def last_exception(event: Event) -> str:
+    """Of a traceback, the line that names the exception, and not the last one of a long message."""
+    name, lines = str(event.fields["types"][-1]), event.text.split("\n")
+    return next((line for line in reversed(lines) if line.startswith(name)), lines[-1])
+
+
 def is_own(frame: str) -> bool:
     """A frame, or a path, of the user's own code: neither installed nor of Python itself."""
     return frame.startswith("/") and not any(

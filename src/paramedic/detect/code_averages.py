@@ -63,7 +63,10 @@ def hook_sums(flow: Flow) -> Iterator[Hit]:
             yield Hit((*at(hook.module, place).quoted, event_of(op)))
 
 
-_SHRINKS = re.compile(r"\bdiv_?\b|\bmul_?\b|true_divide|divide|\bAVG\b|PREMUL|\bmean\b|average|hook|predivide|compress")
+_SHRINKS = re.compile(
+    r"\bdiv_?\b|\bmul_?\b|true_divide|divide|\bAVG\b|PREMUL|\bmean\b|average|hook\w{0,80}\(|predivide"
+    r"|compress\w{0,80}\("
+)
 
 
 def _sums(node: ast.AST) -> ast.AST | None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from paramedic.detect.hang import few, listed
 from paramedic.detect.match import on_events
+from paramedic.detect.where import placed
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 
@@ -98,11 +99,10 @@ def shared_gpus(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Find
 
 def _on_anothers_gpu(run: Run) -> set[int]:
     """The few ranks whose device is not their place on the host, where that is how devices are given out."""
-    devices: dict[tuple[str, str], dict[int, int]] = defaultdict(dict)
-    for fact in run.facts:
-        words = fact.value.split(" ") if fact.name == "device" and isinstance(fact.value, str) else ()
-        if fact.rank is not None and len(words) == 3 and words[1].isdecimal():
-            devices[words[0], words[2]][fact.rank] = int(words[1])
+    devices: dict[tuple[str, int], dict[int, int]] = defaultdict(dict)
+    for host, device, size, rank in placed(run, "device"):
+        if rank is not None:
+            devices[host, size][rank] = device
     astray: set[int] = set()
     for of_ranks in devices.values():
         odd = {rank for rank, device in of_ranks.items() if device != rank - min(of_ranks)}

@@ -13,7 +13,7 @@ from paramedic.detect import interrupted
 from paramedic.detect.match import MAX_MESSAGE, on_event, own_frame, own_frames
 from paramedic.knowledge import Rule, load_taxonomy
 from paramedic.knowledge.clues import load_clues
-from paramedic.model import Event, Finding, Run, is_own
+from paramedic.model import Event, Finding, Run, is_own, last_exception
 
 _LAUNCHER = (
     "ChildFailedError",
@@ -82,7 +82,7 @@ def unrecognised(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
         name = event.fields["types"][-1].rsplit(".", 1)[-1]
         of_child = name == "CalledProcessError" and any(one.severity == "error" for one in found)
         if name not in _LAUNCHER and name not in _QUIET and not of_child:
-            fields = {"exception": _last_exception(event)[:200], "where": own_frame(event)}
+            fields = {"exception": last_exception(event)[:200], "where": own_frame(event)}
             one = _read(rule, event, fields)
             if _ENDED_BY_OTHERS.search(event.text):
                 one = replace(one, consequence="always")
@@ -229,10 +229,3 @@ def weigh(event: Event) -> tuple[dict[str, float], dict[str, float]]:
             for cause, factor in clue.causes.items():
                 factors[cause] = factors.get(cause, 1.0) * factor
     return odds, factors
-
-
-def _last_exception(event: Event) -> str:
-    """The line that names the exception, not the last line of a long message."""
-    name = event.fields["types"][-1]
-    lines = event.text.split("\n")
-    return next((line for line in reversed(lines) if line.startswith(name)), lines[-1])

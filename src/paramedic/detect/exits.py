@@ -71,6 +71,12 @@ def killed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
         yield replace(one, fields={**one.fields, "whom": whom, "ask": ask})
 
 
+def killed_ranks(run: Run, attempt: int) -> set[int]:
+    """Who got SIGKILL, from whomever; containers count their processes alike, so each row counts."""
+    ends = [event for event in run.of_kind("exit") if event.attempt == attempt and _signal(event) == signal.SIGKILL]
+    return {event.rank for event in ends if event.rank is not None}
+
+
 @once
 def _scheduled(run: Run) -> bool:
     names = (*(source.id for source in run.sources), *(fact.name for fact in run.facts))

@@ -59,7 +59,6 @@ class _Wait:
 _TRIES = re.compile(
     r"\b[Rr]etry(?:ing)?\b|still (?:pending|waiting)|not respond|\b[Rr]econnect|slow read|read timed out", re.I
 )
-_AGAIN = 3
 _LOST = ("communication-runtime-error", "rendezvous-setup-failure")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from paramedic.detect.once import once
@@ -16,6 +16,7 @@ _WORD = re.compile(r"[A-Za-z0-9][\w.-]{0,120}")
 _POD = re.compile(r"\bpod/([a-z0-9][a-z0-9.-]{0,252})|^([a-z0-9][a-z0-9.-]{0,252}-\d{1,5}) {1,40}\d{1,4}/\d{1,4} ")
 _BUS = re.compile(r"[0-9A-Fa-f]{4,8}:([0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})(?:\.|$)")
 _OF_NCCL = re.compile(r"(\S{1,120}) ([0-9a-f]{2}:[0-9a-f]{2}) (\d{1,6})")
+_OF_PLACE = re.compile(r"(\S{1,120}) (\d{1,6}) (\d{1,6})")
 _OF_SMI = re.compile(r"([0-9a-f]{2}:[0-9a-f]{2}) (\d{1,2})")
 _HEAD = 80  # so far into a line of progress a program names its host
 _NOT_THE_ONE = re.compile(r"\bON \S{1,120} CANCELLED")
@@ -25,7 +26,7 @@ _LOADER_WORKER = re.compile(r"DataLoader worker \(pid (\d{1,10})\) ")
 _OWN_END = re.compile(r"death signal|\bSIGTERM\b")
 """An agent that is told to end speaks of itself."""
 _INTERFACE, _GIVEN_OUT = "network-interface-or-firewall-misconfiguration", 60.0
-_MOST_ON_A_NODE = 1024
+_MOST_ON_A_NODE, _MOST_NODES = 1024, 16_384
 _NUMBERED = re.compile(r"(.{1,120}?[a-z_-])(0|[1-9]\d{0,5})")
 _OF_NODES = ("worker-or-node-loss", "rendezvous-setup-failure")
 _OF_PROCESSES = ("accelerator-fault", "host-out-of-memory", "native-crash", "device-out-of-memory")
@@ -117,7 +118,7 @@ def _numbered(run: Run, hosts: dict[str, set[int]]) -> None:
             for o in (0, 1)
             if all({r // n for r in there} == {k + o} for k, there in known.items())
         ]
-        if len(fits) == 1:
+        if len(fits) == 1 and size // fits[0][0] <= _MOST_NODES:
             n, o = fits[0]
             hosts.update({f"{stem}{k}": set(range((k + o) * n, (k + o + 1) * n)) for k in range(size // n - o)})
 
@@ -169,15 +170,20 @@ def _as_launched(run: Run, hosts: dict[str, set[int]]) -> None:
     """`--node-rank 6 --nproc-per-node 4` on a host means ranks 24 to 27, unless torchrun's agents met in another order:
     what is known must agree."""
     blocks: dict[str, set[int]] = {}
-    for fact in run.facts:
-        words = fact.value.split(" ") if fact.name == "node" and isinstance(fact.value, str) else ()
-        if len(words) == 3 and words[1].isdecimal() and words[2].isdecimal() and int(words[2]) <= _MOST_ON_A_NODE:
-            first = int(words[1]) * int(words[2])
-            block = set(range(first, first + int(words[2])))
-            blocks[short(words[0])] = block if blocks.get(short(words[0]), block) == block else set()
+    for host, number, each, _ in placed(run, "node"):
+        if each <= _MOST_ON_A_NODE:
+            block = set(range(number * each, (number + 1) * each))
+            blocks[short(host)] = block if blocks.get(short(host), block) == block else set()
     apart = len({min(ranks, default=-1) for ranks in blocks.values()}) == len(blocks)
     if apart and all(ranks <= blocks.get(host, ranks) for host, ranks in hosts.items()):
         hosts.update({host: ranks for host, ranks in blocks.items() if ranks and not hosts.get(host)})
+
+
+def placed(run: Run, name: str) -> Iterator[tuple[str, int, int, int | None]]:
+    """(host, number on it, of how many, rank) of the facts of that name. A recording is a stranger's file."""
+    for fact in run.facts:
+        if fact.name == name and isinstance(fact.value, str) and (said := _OF_PLACE.fullmatch(fact.value)):
+            yield said[1], int(said[2]), int(said[3]), fact.rank
 
 
 def _by_their_own_words(run: Run, hosts: dict[str, set[int]]) -> None:
