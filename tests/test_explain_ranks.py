@@ -682,6 +682,12 @@ def test_ranks_that_lost_a_peer_did_not_stay_away_from_the_collective(said: Said
     assert said(begun + waits + others).ranks == ()
 
 
+def test_processes_of_two_pods_may_have_the_same_number(said: Said) -> None:
+    lost = of(0, trace(CLOSED)) + table((0, 1, 14))
+    verdict = said(**{"bert-master-0.log": steps(0) + lost, "bert-worker-0.log": steps(1) + table((1, -9, 14))})
+    assert (verdict.rule, verdict.ranks) == ("JOB002", (1,))
+
+
 def test_a_pod_in_which_nobody_says_his_rank_has_as_many_as_the_pods_beside_it(said: Said) -> None:
     lost = "torch.distributed.DistBackendError: NCCL error in: ../torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:1275, remote process exited or there was a network error, NCCL version 2.20.5"
     pods = {f"bert-worker-{n}.log": steps(0) + "".join(of(2 * n + k, trace(lost)) for k in (0, 1)) for n in (0, 1)}

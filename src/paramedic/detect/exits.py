@@ -195,11 +195,11 @@ def _ended(run: Run, rule: Rule, wanted: Callable[[Event], bool]) -> Iterator[Fi
 
 
 def _exits(run: Run) -> list[Event]:
-    """One event for each process: the table's row, or the agent's line where there is no row."""
-    by_pid: dict[tuple[int, int], Event] = {}
+    """One event for each process: the table's row, or the agent's line where there is no row. Containers count their
+    processes alike, so rows of one number and several ranks are several."""
+    ends: dict[tuple[int, int, int | None], Event] = {}
     for event in run.of_kind("exit"):
         if event.fields["exitcode"] != 0:
-            key = (event.attempt, event.fields["pid"])
-            if key not in by_pid or by_pid[key].rank is None:
-                by_pid[key] = event
-    return list(by_pid.values())
+            ends.setdefault((event.attempt, event.fields["pid"], event.rank), event)
+    rows = {(attempt, pid) for attempt, pid, rank in ends if rank is not None}
+    return [event for (attempt, pid, rank), event in ends.items() if rank is not None or (attempt, pid) not in rows]
