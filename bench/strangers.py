@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paramedic.knowledge import Knowledge, load
-from paramedic.model import Verdict
+from paramedic.model import Finding
 from paramedic.pipeline import Options, compile_prefilter, examine, read
 from paramedic.prefilter import Prefilter
 
@@ -41,7 +41,7 @@ class Case:
 @dataclass(frozen=True, slots=True)
 class Judged:
     case: Case
-    said: Verdict | None
+    said: Finding | None
 
     @property
     def symptom(self) -> bool:

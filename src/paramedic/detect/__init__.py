@@ -124,6 +124,7 @@ RUN_DETECTORS: dict[str, Detector] = {
     "placement.each_alone": placement.each_alone,
     "placement.each_does_all": placement.each_does_all,
     "placement.on_other_device": placement.on_other_device,
+    "placement.gpus_left_out": placement.gpus_left_out,
     "placement.slow_backend": placement.slow_backend,
     "resumes.elsewhere": resumes.elsewhere,
     "training.blow_up": training.blow_up,

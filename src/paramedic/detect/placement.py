@@ -13,6 +13,7 @@ from paramedic.knowledge import Rule
 from paramedic.model import Finding, Run
 
 _STEPS, _SAID_OFTEN = 6, 3
+_LEFT_OUT = "Skipping registering GPU devices"
 _NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,9})?")
 
 
@@ -90,6 +91,14 @@ def on_other_device(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[
     there, used = every(run, "gpu_there"), every(run, "on_gpu")
     if there and _numbers(used) == {0}:
         yield on_events(rule, [*there[0].shown(LAST), *(e for one in used[:3] for e in one.shown(LAST))], ())
+
+
+def gpus_left_out(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """TensorFlow goes on without the GPUs; where it only reads the data of others, it need not have them."""
+    if "tensorflow" in run.frameworks and not {"pytorch", "jax"} & set(run.frameworks):
+        said = [event for event in run.of_kind("line") if _LEFT_OUT in event.text]
+        if said:
+            yield on_events(rule, said, {event.rank for event in said if event.rank is not None})
 
 
 def slow_backend(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
