@@ -175,3 +175,55 @@ def test_steps_that_every_epoch_counts_anew_do_not_say_what_was_before_a_resume(
 
     assert parted(100, 200, 300, 100, 200, 300, 100, 200) == ([], [])
     assert parted(100, 200, 150, 300) == ([100, 200, 150], [300])  # a resume goes back once
+
+
+def test_a_job_that_a_later_log_takes_to_its_end_was_not_lost(judged: Judged) -> None:
+    later = steps("2026-04-01", "06:50:00", "06:51:00", "06:52:00") + "training complete\n"
+    first = steps("2026-04-01", "01:10:00", "01:20:00") + PREEMPTED
+    assert judged(**{"run0_log": first, "run1_log": later}) is None
+
+
+def test_a_later_log_that_does_not_tell_of_its_end_makes_up_for_nothing(judged: Judged) -> None:
+    later = steps("2026-04-01", "06:50:00", "06:51:00")
+    found = judged(**{"run0_log": steps("2026-04-01", "01:10:00") + PREEMPTED, "run1_log": later})
+    assert found is not None and found.symptom == "worker-or-node-loss"
+
+
+MOUNT = '  Warning  FailedMount  9h  kubelet  MountVolume.SetUp failed for volume "corpus" : rpc error: code = DeadlineExceeded\n'
+BEGUN = "  Normal   Started      9h  kubelet  Started container pytorch\n"
+
+
+def test_what_kept_a_pod_from_starting_is_over_once_it_started(judged: Judged) -> None:
+    found = judged(describe_txt="Events:\n" + BEGUN + MOUNT)
+    assert found is not None and found.rule == "ENV013"
+    assert judged(describe_txt="Events:\n" + MOUNT + BEGUN) is None
+
+
+def test_another_pods_start_says_nothing_of_this_one(judged: Judged) -> None:
+    lists = [line.replace("kubelet", f"pod/{pod}") for line, pod in ((MOUNT, "w-1"), (BEGUN, "w-0"))]
+    assert judged(events_txt="".join(lists)) is not None
+    assert judged(events_txt=lists[0] + BEGUN.replace("kubelet", "pod/w-1")) is None
+
+
+BROKEN = 'Traceback (most recent call last):\n  File "/code/data.py", line 61, in __getitem__\n    img = Image.open(p)\nPIL.UnidentifiedImageError: cannot identify image file 3.jpg\n'
+
+
+def test_what_a_rank_wrote_as_an_error_did_not_end_it_where_its_output_tells_of_a_good_end(judged: Judged) -> None:
+    output = "".join(f"{n}00 loss 1.{n}\n" for n in range(8))
+    assert judged(stderr_log=BROKEN, stdout_log=output + "clean exit\n") is None
+    assert judged(stderr_log=BROKEN, stdout_log=output) is not None
+
+
+def test_what_the_launcher_could_not_reach_at_first_was_reached_where_ranks_then_train(judged: Judged) -> None:
+    ssh = "ssh: Could not resolve hostname w-1.job: Name or service not known\n"
+    rates = "".join(f"[1,0]<stdout>:{n}\timages/sec: 2717.2 +/- 1.6 (jitter = 8.4)\t4.6\n" for n in range(20))
+    assert judged(launcher_log=ssh + rates) is None
+    found = judged(launcher_log=ssh)
+    assert found is not None and found.rule == "NET004"
+
+
+def test_an_exit_before_the_good_end_was_made_up_for(judged: Judged) -> None:
+    ended = "E0511 10:44:07.821000 140199 torch/distributed/elastic/multiprocessing/api.py:826] failed (exitcode: 1) local_rank: 3 (pid: 81221) of binary: /usr/bin/python3\n"
+    train = "".join(f"step {n} loss 1.{n}\n" for n in range(8)) + "Training completed\n"
+    assert judged(console_log=BROKEN + ended + train) is None
+    assert judged(console_log=train + BROKEN + ended) is not None

@@ -18,6 +18,14 @@ _STAYS = frozenset(["low-throughput", "straggler-or-imbalance", "unexpected-tran
 _NO_FAILURE = (0, -15, 143)
 _PREVIOUS = re.compile(r"[._-]prev(?:ious)?(?=\.(?:log|txt|out)\b|$)")
 """Exit codes of processes that ended well, or were asked to end."""
+_ERRORS = re.compile(r"\bstderr\b|\berr$")
+_OUTPUT = {"stderr": "stdout", "err": "out"}
+_STARTED = "Started container"
+_NOT_STARTED = re.compile(
+    r"\b(?:FailedMount|FailedAttachVolume|FailedScheduling|FailedCreatePodSandBox|ErrImagePull|ImagePullBackOff)\b"
+    r"|MountVolume|Failed to pull image|nodes are available"
+)
+_POD = re.compile(r"\bpod/([\w.-]{1,253})")
 _OF_THE_END = frozenset(["communication-runtime-error", "native-crash", "worker-or-node-loss"])
 _OF_AN_INTERRUPT = (*_NO_FAILURE, 1, -2, 130)
 _HOUR_NS = 3_600_000_000_000
@@ -44,17 +52,18 @@ SILENT = frozenset(
 def outlived(run: Run, found: Sequence[Finding]) -> tuple[list[Finding], list[Suppressed]]:
     """Sets aside what a rank survived: it went on training after it, and nobody saw it die."""
     progress = _progress(run)
-    dead = {e.rank for e in run.of_kind("exit") if e.fields.get("exitcode") not in (0, -15)}
-    somebody_died = bool(dead) or any(f.consequence == "always" for f in found)
     tests = _tests(run)
     by_hand = since(run)
     again, ends, trained_on = _started_again(run), _ended_well(run, tests), _Elsewhere(run)
-    earlier = _earlier(run)
+    failed = [e for e in run.of_kind("exit") if e.fields.get("exitcode") not in (0, -15)]
+    dead = {e.rank for e in failed if e.seq > ends.get(e.source, -1)}
+    somebody_died = bool(dead) or any(f.consequence == "always" for f in found)
+    started_again = _StartedAgain(run, ends)
     alive, survived = [], []
     for one in found:
         event = one.evidence[0].event
-        if one.severity == "error" and event.source in earlier:
-            survived.append(Suppressed(one.rule, f"started again: {earlier[event.source]} trains", one.ranks))
+        if one.severity == "error" and (why := started_again(one)):
+            survived.append(Suppressed(one.rule, why, one.ranks))
             continue
         if one.severity == "error" and event.seq <= again.get(event.source, -1):
             survived.append(Suppressed(one.rule, "the job was started again afterwards, and finished", one.ranks))
@@ -87,18 +96,50 @@ def _of_the_end(one: Finding) -> bool:
     return one.symptom in _OF_THE_END and all(code in _OF_AN_INTERRUPT for code in codes)
 
 
-def _earlier(run: Run) -> dict[str, str]:
-    """What `kubectl logs --previous` gave of a container, and the log of its next start, which trains."""
-    failed = {e.source for e in run.of_kind("exit") if e.fields.get("exitcode") not in _NO_FAILURE}
-    trains = {e.source for e in run.of_kind("progress") if not e.fields.get("stepless")} - failed
-    return {s.id: later for s in run.sources if (later := _PREVIOUS.sub("", s.id)) != s.id and later in trains}
+class _StartedAgain:
+    """Whether what failed was started again: a container's earlier log and that of its next start, a job's log and a
+    later one that tells of its good end, what kept a pod from starting before it started."""
+
+    def __init__(self, run: Run, ends: Mapping[str, int]) -> None:
+        failed = {e.source for e in run.of_kind("exit") if e.fields.get("exitcode") not in _NO_FAILURE}
+        trains = {e.source for e in run.of_kind("progress") if not e.fields.get("stepless")} - failed
+        names = {source.id: _PREVIOUS.sub("", source.id) for source in run.sources}
+        self.next = {name: later for name, later in names.items() if later != name and later in trains}
+        first: dict[str, Event] = {}
+        for event in run.events if ends else ():
+            if event.source in ends and event.utc_ns is not None:
+                known = first.setdefault(event.source, event)
+                first[event.source] = min(known, event, key=lambda e: e.utc_ns or 0)
+        self.last = max(first.values(), key=lambda e: e.utc_ns or 0, default=None)
+        self.pods = {(e.source, _pod(e)): e.seq for e in run.of_kind("line") if _STARTED in e.text}
+
+    def __call__(self, one: Finding) -> str:
+        event = one.evidence[0].event
+        if event.source in self.next:
+            return f"started again: {self.next[event.source]} trains"
+        if event.seq < self.pods.get((event.source, _pod(event)), -1) and _NOT_STARTED.search(event.text):
+            return "the container was started afterwards"
+        if one.symptom in SILENT or self.last is None or not _long_after(self.last, event):
+            return ""
+        return f"started again: {self.last.source} goes on to its end"
+
+
+def _pod(event: Event) -> str:
+    """Whose event it is in a list of all; what describes one pod names it elsewhere."""
+    found = _POD.search(event.text)
+    return found[1] if found else ""
 
 
 def _ended_well(run: Run, tests: set[str]) -> dict[str, int]:
-    """Sources in which training ended as it should, and where: after it nobody left with an error code of its own."""
+    """Sources in which training ended as it should, and where: after it nobody left with an error code of its own. A
+    launcher tells of those who did when all are gone: whoever ends well after it was started again."""
     ends = {e.source: e.fields["ended"] for e in run.of_kind("progress") if e.fields.get("ended")}
-    failed = {e.source for e in run.of_kind("exit") if e.fields.get("exitcode") not in _NO_FAILURE}
-    return {source: end for source, end in ends.items() if source not in failed - tests}
+    for event in run.of_kind("progress"):
+        if event.fields.get("closes") and event.source not in ends:
+            ends[event.source] = event.seq
+    failed = [e for e in run.of_kind("exit") if e.fields.get("exitcode") not in _NO_FAILURE]
+    after = {e.source for e in failed if e.seq > ends.get(e.source, e.seq) or e.source not in ends}
+    return {source: end for source, end in ends.items() if source not in after - tests}
 
 
 def _tests(run: Run) -> set[str]:
@@ -111,12 +152,20 @@ def _after_the_end(one: Finding, ends: Mapping[str, int], tests: set[str]) -> st
     event = one.evidence[0].event
     end = ends.get(event.source)
     silent = one.symptom in SILENT and event.source not in tests
-    if end is None or silent or event.kind not in ("line", "traceback", "complaint"):
+    if silent or event.kind not in ("line", "traceback", "complaint"):
         return ""
+    if end is None:
+        output = _output_beside(event.source)
+        return f"training went on to its end in {output}" if output in ends else ""
     if event.seq > end:
         harmless = one.symptom == "worker-or-node-loss" or _in_a_thread(event)
         return f"training had ended at line {end}" if harmless else ""
     return f"training went on to its end at line {end}"
+
+
+def _output_beside(source: str) -> str:
+    """Where a process writes what it does, by the name of the file that has its errors."""
+    return _ERRORS.sub(lambda found: _OUTPUT[found[0]], source)
 
 
 def _in_a_thread(event: Event) -> bool:
@@ -126,12 +175,12 @@ def _in_a_thread(event: Event) -> bool:
 
 def _beside_no_better(sources: set[str]) -> set[str]:
     """Without what a job writes as errors, where it writes its progress to the file beside."""
-    return {s for s in sources if not (s.endswith(".err") and s.removesuffix(".err") + ".out" in sources)}
+    return {s for s in sources if (output := _output_beside(s)) == s or output not in sources}
 
 
 class _Elsewhere:
     """Whether training, as all logs that show any tell it, was done or went on regardless of what a scheduler, a kernel
-    or an older log has seen. A clock may be in another zone, which is whole hours: then it says nothing."""
+    or an older log has seen."""
 
     def __init__(self, run: Run) -> None:
         progress = [e for e in run.of_kind("progress") if not e.fields.get("stepless")]
@@ -150,11 +199,16 @@ class _Elsewhere:
             return ""
         if self.done:
             return "every log that shows training tells of its good end"
-        if self.last is None or event.utc_ns is None or event.uncertainty_ns != self.last.uncertainty_ns:
-            return ""
-        later = (self.last.utc_ns or 0) - event.utc_ns
-        zones = min(later % _HOUR_NS, -later % _HOUR_NS) < _NEAR_NS
-        return f"training went on in {self.last.source} long after it" if later > _LONG_NS and not zones else ""
+        after = self.last is not None and _long_after(self.last, event)
+        return f"training went on in {self.last.source} long after it" if self.last and after else ""
+
+
+def _long_after(later: Event, event: Event) -> bool:
+    """By clocks that are known alike. One may be in another zone, which is whole hours: then it says nothing."""
+    if later.utc_ns is None or event.utc_ns is None or event.uncertainty_ns != later.uncertainty_ns:
+        return False
+    gap = later.utc_ns - event.utc_ns
+    return gap > _LONG_NS and min(gap % _HOUR_NS, -gap % _HOUR_NS) >= _NEAR_NS
 
 
 def _whose_progress(run: Run, one: Finding, somebody_died: bool) -> list[int | None]:
@@ -167,7 +221,7 @@ def _whose_progress(run: Run, one: Finding, somebody_died: bool) -> list[int | N
     if one.symptom == "collective-hang" and not somebody_died:
         ranks += run.ranks_seen
     if event.rank is None and not somebody_died:
-        ranks.append(_SOMEBODY)
+        ranks += [_SOMEBODY, *run.ranks_seen]
     return ranks
 
 
@@ -180,7 +234,7 @@ def _started_again(run: Run) -> dict[str, int]:
     went_on = {
         event.source
         for event in run.of_kind("progress")
-        if event.fields.get("finished")
+        if (event.fields.get("finished") or event.fields.get("closes"))
         and sum(line > ends.get(event.source, event.seq) for line in event.fields.get("at", ())) >= _LINES_AFTER
     }
     return {source: end for source, end in ends.items() if source in went_on}
@@ -215,7 +269,7 @@ def _went_on(event: Event, later: Event) -> bool:
         return False  # torch's excepthook had the last word; what follows was still in a buffer
     after = sum(line > event.seq for line in later.fields.get("at", ()))
     needed = 3 if event.rank is None else 2 if event.rank == later.rank else _OF_OTHERS
-    if later.fields.get("prefixed") and later.rank is None:
+    if later.fields.get("prefixed") and (later.rank is None or event.rank is None):
         return bool(after >= 2 * _OF_OTHERS)
     done = later.fields.get("finished") or later.fields.get("closes")
     return after >= needed or (after >= 1 and bool(done))

@@ -7,25 +7,30 @@ import re
 from paramedic.collect.guarded import Guarded
 
 _STEP = Guarded(
-    ("step", "iter", "epoch", "batch", "loss", "/"),
+    ("step", "iter", "epoch", "batch", "loss", "/", "nll", "ppl", "ce="),
     re.compile(
-        r"(?:\b|_)(?:step|iter|iteration|epoch|batch)s?\b[^\w\n]{0,12}\d|(?:\b|_)loss\b[^\w\n]{0,6}(?:-?\d|nan\b|inf\b)"
-        r"|(?<!\d\] )\[\d+/\d+\]",  # not the number that torch's compiler gives to a frame
+        r"(?:\b|_)(?:step|iter|iteration|epoch|batch)s?\b[^\w\n]{0,12}\d"
+        r"|(?:\b|_)(?:loss|nll|ppl|ce(?==))\b[^\w\n]{0,6}(?:-?\d|nan\b|inf\b)"
+        r"|(?<!\d\] )\[ {0,6}\d+/\d+\]"  # not the number that torch's compiler gives to a frame
+        r"|\b(?:images?|imgs?|samples?|seqs?|sequences|tok(?:en)?s?|frames|examples|sents?|words)/s(?:ec)?\b[^\w\n]{0,6}\d"
+        r"|\d ?(?:images?|imgs?|samples?|seqs?|sequences|tok(?:en)?s?|frames|examples)/s(?:ec)?\b",
         re.I,
     ),
 )
 _FINISHED = Guarded(
-    ("finished", "complete", "training ", "stopped"),
+    ("finished", "complete", "training ", "stopped", "success"),
     re.compile(
-        r"\b(?:finished|completed|training (?:is )?(?:complete|done))\b(?!:)|^`Trainer\.fit` stopped: \S{1,60} reached",
+        r"\b(?:finished|completed|training (?:is )?(?:complete|done))\b(?!:)|^`Trainer\.fit` stopped: \S{1,60} reached"
+        r"|\bis a success\b",
         re.I,
     ),
 )
 _ENDED = Guarded(
-    ("training ", "train_runtime", "stopped", "job completed"),
+    ("training ", "train_runtime", "stopped", "job completed", "reached", "succe"),
     re.compile(
         r"\btraining (?:is |has |was )?(?:completed?|done|finished)\b(?! (?:epoch|step|iter))|'train_runtime': \d"
-        r"|^`Trainer\.fit` stopped: \S{1,60} reached|\bjob completed successfully\b",
+        r"|^`Trainer\.fit` stopped: \S{1,60} reached|\bjob completed successfully\b"
+        r"|\bmax_(?:steps|epochs|iters)(?:[= ]\d{1,12})? reached\b|\bworker group SUCCEEDED\b|\bis a success\b",
         re.I,
     ),
 )
@@ -35,7 +40,7 @@ _TESTED = re.compile(
 """pytest's and unittest's last line, when nothing failed but what was to."""
 _CLOSING = re.compile(
     r"(?:^|[;:,.\]] )(?:all )?(?:done|ok)(?:[.! ]|$)|\bdone \d+/\d"
-    r"|\bexit(?:ed)?(?: with)?(?: code| status)?[ :=]{1,3}0(?::0)?\s*$",
+    r"|\b(?:exit(?:ed)?(?: with)?(?: code| status)?|rc|return code)[ :=]{1,3}0(?::0)?\s*$|\bclean exit$",
     re.I,
 )
 _PAIR = re.compile(r"[A-Za-z_][\w/@.-]{0,60}(?P<sign>[=:] {0,2}| {1,3})(?:[-+]?\d[\w.%/+-]{0,30}|nan\b|inf\b)")
