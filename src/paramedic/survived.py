@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import PurePath
 
 from paramedic.detect.interrupted import since
 from paramedic.model import Event, Finding, Run, Suppressed
@@ -111,17 +112,23 @@ class _StartedAgain:
                 known = first.setdefault(event.source, event)
                 first[event.source] = min(known, event, key=lambda e: e.utc_ns or 0)
         self.last = max(first.values(), key=lambda e: e.utc_ns or 0, default=None)
+        self.logs = tuple(PurePath(e.source).name for e in run.of_kind("progress", "traceback", "exit"))
         self.pods = {(e.source, _pod(e)): e.seq for e in run.of_kind("line") if _STARTED in e.text}
 
     def __call__(self, one: Finding) -> str:
         event = one.evidence[0].event
         if event.source in self.next:
             return f"started again: {self.next[event.source]} trains"
-        if event.seq < self.pods.get((event.source, _pod(event)), -1) and _NOT_STARTED.search(event.text):
-            return "the container was started afterwards"
+        if _NOT_STARTED.search(event.text):
+            pod = _pod(event)
+            if event.seq < self.pods.get((event.source, pod), -1) or (pod and self._log_of(pod)):
+                return "the container was started afterwards"
         if one.symptom in SILENT or self.last is None or not _long_after(self.last, event):
             return ""
         return f"started again: {self.last.source} goes on to its end"
+
+    def _log_of(self, pod: str) -> bool:
+        return any(name == pod or name.startswith((f"{pod}.", f"{pod}_")) for name in self.logs)
 
 
 def _pod(event: Event) -> str:

@@ -13,6 +13,7 @@ _GROUP_FAILED = "will restart worker group"
 _GROUP_STARTS = "Attempting to start training worker group"
 _GROUP_AGAIN = "Restarting all workers and"
 _REQUEUED = "Requeued SLURM job"
+_GIVEN_UP = "multiprocessing.errors.ChildFailedError"
 _BEGINS, _ENDS = "---Begin global rank ", "---End global rank "
 LITERALS = (
     "Root Cause (first observed failure)",
@@ -32,6 +33,7 @@ LITERALS = (
     _GROUP_STARTS,
     _GROUP_AGAIN,
     _REQUEUED,
+    _GIVEN_UP,
 )
 MAX_ROWS = 4_096
 _NOTHING_NEW = 3  # so few lines are no attempt: the others' last words, or the end of what was copied
@@ -228,6 +230,7 @@ class Restarts:
     _groups: list[int] = field(default_factory=list)
     _again: list[int] = field(default_factory=list)
     _tables: list[int] = field(default_factory=list)
+    _given_up: int = 0
     _born: dict[str, int] = field(default_factory=dict)
     _ends: list[int] | None = None
     lines: int = 0
@@ -247,6 +250,8 @@ class Restarts:
             self._again.append(line)
         elif text.strip().startswith(_ROOT):
             self._tables.append(line)
+        elif _GIVEN_UP in text:
+            self._given_up = line
         elif "world_rank=" in text and (found := _BORN.search(text)) and len(self._born) < MAX_ROWS * 16:
             self._born[found[1]] = line
 
@@ -267,7 +272,7 @@ class Restarts:
 
     def _is_final(self, end: int) -> bool:
         nothing_new = self.progress < end and self.lines - end < _NOTHING_NEW
-        return nothing_new or any(table > end for table in self._tables)
+        return nothing_new or self._given_up > end or any(table > end for table in self._tables)
 
 
 def _rounds(said: list[tuple[int, str]]) -> list[int]:

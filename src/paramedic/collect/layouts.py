@@ -171,7 +171,7 @@ _NCCL_SENDS = re.compile(
 _NCCL_RANK = re.compile(r"\brank (\d{1,6}) nranks (\d{1,6})\b")
 _SAID = re.compile(
     r"^[\d:.,TZ+/ -]{0,40}(?:\[[^\]\n]{1,80}\][ :]{0,2}|[A-Z]{4,8}[ :]{1,2}){0,4}"
-    r"\[(?:[Rr]ank|RANK|process|proc|R|r)[ :=#]{0,2}(\d{1,6})\]"
+    r"\[(?:[Rr]ank|RANK|process|proc|R|r)[ :=#-]{0,2}(\d{1,6})\]"
 )
 _TAGS = ("[r", "[R", "[proc")
 _IN_GROUP = re.compile(
@@ -346,6 +346,8 @@ class Prefixes:
             self._know(stream, int(own[1]), found[3] or "", int(found[2] or 0))
             self._seen(int(own[1]), "torch", stream)
             return Peeled(int(own[1]), "torch", text[own.end() :], stream)
+        if stream not in self._processes and (said := _said(text[:_BURIED])) is not None:
+            self._know(stream, said, found[3] or "", int(found[2] or 0))
         return Peeled(self._snippet.get(stream), "process", text, stream)
 
     def _of_process(self, line: str, rank: int | None, by: By, stream: str) -> tuple[int | None, By, str]:

@@ -25,6 +25,7 @@ _FROM_OUTSIDE = {
     signal.SIGXFSZ,
 }
 _CLOSED = re.compile(r"Sending process (\d{1,10}) closing signal |\bKilling subprocess (\d{1,10})\b")
+_LOADER_KILLED = re.compile(r"DataLoader worker \(pid (\d{1,10})\) is killed by signal: Killed")
 _FORCED = re.compile(r"Unable to shutdown process (\d{1,10}) via")
 _STEP_ENDED = re.compile(r"slurmstepd: error: \*\*\* (?:STEP|JOB) \S{1,40} ON \S{1,120} CANCELLED AT")
 _SCHEDULER = re.compile(
@@ -114,6 +115,15 @@ def killed_while_full(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterato
     for one in killed(run, rule, found):
         fields = {**one.fields, "used": used[1]}
         yield replace(one, evidence=(Evidence(event), *one.evidence), fields=fields)
+
+
+def loader_killed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """A loader's worker got SIGKILL: where somebody tells of memory that ran out, it follows from that."""
+    told = any(one.symptom == "host-out-of-memory" and one.consequence == "never" for one in found)
+    for event in run.of_kind("line", "traceback"):
+        if "is killed by signal: Killed" in event.text and (worker := _LOADER_KILLED.search(event.text)):
+            one = on_event(rule, event, {"pid": worker[1]})
+            yield replace(one, consequence="always") if told else one
 
 
 def terminated(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

@@ -211,13 +211,17 @@ def odd_among_accused(accusations: Sequence[Finding]) -> frozenset[int]:
 
 
 def undecided(found: Sequence[Finding]) -> Iterator[list[Finding]]:
-    """By attempt; none where somebody has said what went wrong, or whom he waited for: nobody needs to be suspected."""
+    """By attempt; none where somebody has said what went wrong, or whom he waited for: nobody needs to be suspected.
+    Whom the launcher ended is named as killed, too, and that says nothing."""
     by_attempt: dict[int, list[Finding]] = defaultdict(list)
+    ended = {rank for one in found if one.consequence == "always" and "ending" in one.fields for rank in one.ranks}
     for one in found:
         if one.severity == "error":
             by_attempt[one.attempt].append(one)
     for _, errors in sorted(by_attempt.items()):
-        if not any(one.consequence == "never" or "accused" in one.fields for one in errors):
+        accused = (one for one in errors if "accused" in one.fields)
+        said = any(one.consequence == "never" for one in errors)
+        if not said and all(one.ranks and ended.issuperset(one.ranks) for one in accused):
             yield errors
 
 
@@ -264,7 +268,8 @@ def _elsewhere(waits: Sequence[_Wait]) -> set[int]:
     if len(places) < 2:
         return set()
     (usual, votes), *_ = places.most_common(1)
-    if votes > sum(places.values()) / 2:
+    others = sum(places.values()) - votes
+    if votes > others and (others == 1 or 2 * others < votes):
         return {one.rank for one in waits if one.place and one.place != usual}
     camps = ({one.rank for one in waits if one.aside}, {one.rank for one in waits if one.at_the_end})
     return next((camp for camp in camps if camp and len(camp) <= len(waits) / 2), set())

@@ -1,11 +1,11 @@
-"""Names in a state dict that are not those of the model: what they have in common tells why."""
+"""Names and shapes in a saved state that are not those of the model: what they have in common tells why."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
 
-from paramedic.detect.match import finding
+from paramedic.detect.match import finding, on_event
 from paramedic.detect.where import places
 from paramedic.knowledge import Rule
 from paramedic.model import Finding, Run
@@ -15,6 +15,8 @@ _MISSING = re.compile(r"Missing key\(s\) in state_dict: ([^\n]{1,16000})")
 _UNEXPECTED = re.compile(r"Unexpected key\(s\) in state_dict: ([^\n]{1,16000})")
 _KEY = re.compile(r'"([^"\n]{1,200})"')
 _SHOWN = 3
+_SIZES = re.compile(r"The size of tensor a \((\d{1,18})\) must match the size of tensor b \((\d{1,18})\)")
+_IN_OPTIMIZER = re.compile(r"torch/optim/\w{1,40}\.py:\d{1,6} in (?:_single_tensor|_multi_tensor|_fused)_\w{1,40}$")
 
 
 def prefixed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -31,6 +33,14 @@ def only_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
         if not unexpected:
             more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
             yield _told(run, rule, one, {"keys": ", ".join(missing[:_SHOWN]) + more})
+
+
+def state_of_another_shape(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Within an optimizer's own step its state is of another size than the gradient: it was made for other shards."""
+    for event in run.of_kind("traceback"):
+        frames = event.fields.get("frames", ())
+        if (sizes := _SIZES.search(event.text)) and frames and _IN_OPTIMIZER.search(frames[-1]):
+            yield on_event(rule, event, {"state": sizes[1], "gradient": sizes[2]})
 
 
 def _unfit(found: Sequence[Finding]) -> list[tuple[Finding, list[str], list[str]]]:

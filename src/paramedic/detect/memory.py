@@ -41,6 +41,10 @@ _CLAUSES = {
 _OTHERS = re.compile(rf"Process \d+ has {_SIZE} memory in use")
 
 
+_CONTEXT = 2 << 30
+"""So much of a device may be taken by CUDA itself and by libraries with memory of their own."""
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceOom:
     """Sizes in bytes; None where the message does not say."""
@@ -76,6 +80,8 @@ def parse(text: str) -> DeviceOom | None:
     total, own = sizes.get("total", 0), sizes.get("used", sizes.get("allocated", 0))
     if others + own > total * 1.02:  # cannot both fit: in a container a process does not know its own number
         others = 0
+    if not others and "free" in sizes and (held := sizes.get("used", reserved)) is not None:
+        others = max(total - sizes["free"] - held - _CONTEXT, 0)  # what is neither free nor held by this process
     return DeviceOom(**sizes, others=others) if sizes or _RAISED.search(text) else None
 
 

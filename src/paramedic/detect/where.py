@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from paramedic.detect.once import once
@@ -22,6 +22,11 @@ _HEAD = 80  # so far into a line of progress a program names its host
 _NOT_THE_ONE = re.compile(r"\bON \S{1,120} CANCELLED")
 """Slurm names the first node of a job that it cancels, whichever it lost."""
 _ONE_HOST = {"cross-node-environment-skew": 0.03}
+_ODD_HOST = {"cross-node-environment-skew": 30.0}
+_LACKING = frozenset(
+    ["build-or-install-failure", "import-or-missing-symbol", "path-or-permission-error", "unsupported-api-or-attribute"]
+)
+"""What depends on what is installed on a host, or mounted there."""
 _LOADER_WORKER = re.compile(r"DataLoader worker \(pid (\d{1,10})\) ")
 _OWN_END = re.compile(r"death signal|\bSIGTERM\b")
 """An agent that is told to end speaks of itself."""
@@ -348,12 +353,26 @@ def _parts_of_name(source: str) -> set[str]:
 
 
 def within_one_host(run: Run, found: Sequence[Finding]) -> list[Finding]:
-    """Where all ranks are known to be on one host, a file that some do not find is missing on no node in particular."""
+    """Where all ranks are known to be on one host, a file that some do not find is missing on no node in particular;
+    where all ranks of a host lack what all others have, it is the host that differs."""
     here = places(run).ranks_on
-    ranks = set().union(*here.values())
-    if len(here) != 1 or not ranks >= run.expected_ranks:
-        return list(found)
-    return [replace(one, weights={**one.weights, **_ONE_HOST}) if _is_missing_file(one) else one for one in found]
+    if len(here) == 1 and set().union(*here.values()) >= run.expected_ranks:
+        return [replace(one, weights={**one.weights, **_ONE_HOST}) if _is_missing_file(one) else one for one in found]
+    lacking: dict[tuple[str, int], set[int]] = defaultdict(set)
+    for one in found:
+        if one.symptom in _LACKING and one.severity == "error":
+            lacking[one.rule, one.attempt].update(one.ranks)
+    odd = {key for key, ranks in lacking.items() if _are_some_hosts(ranks, here.values())}
+    return [
+        replace(one, weights={**_ODD_HOST, **one.weights}) if (one.rule, one.attempt) in odd else one for one in found
+    ]
+
+
+def _are_some_hosts(ranks: Set[int], hosts: Collection[frozenset[int]]) -> bool:
+    """All ranks of fewer than half of the hosts, or of one of two; one rank alone may have a reason of its own."""
+    struck = [host for host in hosts if host & ranks]
+    whole = len(ranks) > 1 and ranks == set().union(*struck)
+    return whole and 0 < 2 * len(struck) <= len(hosts) and all(len(host) > 1 for host in hosts)
 
 
 def _is_missing_file(one: Finding) -> bool:
