@@ -201,7 +201,7 @@ def test_four_ranks_of_the_real_shape_name_the_one_that_never_came(
 
 def test_numbers_in_a_strangers_recording_may_be_anything(tmp_path: Path) -> None:
     run = run_of(written(job(3), tmp_path / "traces"))
-    for field in ("seqs", "calls", "members", "open", "peers_open", "table"):
+    for field in ("seqs", "calls", "members", "open", "peers_open", "peers_done", "table"):
         for odd in (
             "9" * 5000,
             "x",

@@ -637,3 +637,174 @@ def test_of_several_groups_the_one_that_hangs_is_named(tmp_path: Path) -> None:
     verdict = judged(written(ranks, tmp_path)).verdict
     assert verdict is not None
     assert "collective number 1 of group 2" in verdict.summary
+
+
+# -- records of a job that goes on ----------------------------------------------------------------------------------------
+
+_TIMED_OUT = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=13, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600081 milliseconds before timing out."  # fmt: skip
+
+
+def _with_timeout(folder: Path) -> Path:
+    (folder / "job.log").write_text(f"[rank0]:[E ProcessGroupNCCL.cpp:629] [Rank 0] {_TIMED_OUT}\n")
+    return folder
+
+
+def test_a_rank_that_has_just_finished_something_is_not_missing(tmp_path: Path) -> None:
+    """The watchdog retires what is finished ten times a second: what it has not yet seen is younger than that."""
+    ranks = _missing(1)
+    ranks[1].entries[-1]["retired"] = False
+    folder = written(ranks, tmp_path)
+    assert judged(folder).verdict is None
+    hung = judged(_with_timeout(folder)).verdict
+    assert hung is not None
+    assert (hung.rule, hung.ranks) == ("COL031", (1,))
+
+
+def test_who_waits_for_the_missing_rank_but_has_just_finished_something_moves(tmp_path: Path) -> None:
+    ranks = _missing(1)
+    ranks[3].entries[-2]["retired"] = False
+    assert judged(written(ranks, tmp_path)).verdict is None
+
+
+@pytest.mark.parametrize("retired", [None, 600])
+def test_a_watchdog_that_never_retires_or_stands_still_says_nothing_of_the_moment(
+    tmp_path: Path, retired: int | None
+) -> None:
+    ranks = _missing(1)
+    for entry in ranks[1].entries if retired is None else ranks[1].entries[-1:]:
+        ended = 10**18 + (retired or 0) * 10**9
+        entry |= {"retired": False, "time_created_ns": 10**18, "time_discovered_completed_ns": ended}
+    verdict = judged(written(ranks, tmp_path)).verdict
+    assert verdict is not None
+    assert verdict.ranks == (1,)
+
+
+@pytest.mark.parametrize(("age", "named"), [(4, False), (120, True)])
+def test_a_rank_that_is_late_for_seconds_is_not_missing(tmp_path: Path, age: float, named: bool) -> None:
+    folder = written(_timed(_missing(2), {0, 1, 3}, age), tmp_path)
+    verdict = judged(folder).verdict
+    assert (verdict.ranks if verdict else ()) == ((2,) if named else ())
+    hung = judged(_with_timeout(folder)).verdict
+    assert hung is not None
+    assert (hung.rule, hung.ranks) == ("COL031", (2,))
+
+
+def test_a_straggler_that_has_not_called_yet_is_not_missing(tmp_path: Path) -> None:
+    ranks = _durations(_training(), lambda rank, seq, group: rank == 2)
+    for one in ranks:
+        if one.rank != 2:
+            one.call("all_reduce", (8,), line=20, done=False)
+            now = one.entries[-2]["time_created_ns"] + 10**9
+            one.entries[-1] |= {"state": "started", "time_created_ns": now, "time_discovered_started_ns": now + 10**8}
+    verdict = judged(written(ranks, tmp_path)).verdict
+    assert verdict is not None
+    assert (verdict.rule, verdict.ranks) == ("COL063", (2,))
+
+
+def test_one_record_of_an_earlier_moment_is_set_aside(tmp_path: Path) -> None:
+    ranks = _training(8)
+    for one in ranks:
+        if one.rank != 4:
+            one.call("all_reduce", (8,), line=20, done=False)
+    ranks[7].entries = ranks[7].entries[:6]
+    folder = written(ranks, tmp_path)
+    assert judged(folder).verdict is None
+    hung = judged(_with_timeout(folder)).verdict
+    assert hung is not None
+    assert (hung.rule, hung.ranks) == ("COL031", (4,))
+
+
+def test_records_that_begin_between_sends_and_their_mark_show_no_other_calls(tmp_path: Path) -> None:
+    """A ring buffer may have lost what a mark ends: it is no collective of its number."""
+    ranks = _training(3)
+    for one in ranks:
+        _batch(one, 1, f"send {one.rank}->{(one.rank + 1) % 3}", f"recv {one.rank}<-{(one.rank - 1) % 3}")
+        one.entries[-1] |= {"collective_seq_id": 12, "is_p2p": one.rank != 2}
+        one.call("all_reduce", (8,), line=20)
+        one.entries[-1]["collective_seq_id"] = 13
+    for one in ranks[1:]:
+        one.entries = one.entries[-2:]
+    assert differences(run_of(written(ranks, tmp_path))) == []
+
+
+# -- who turned round, who stopped, who is gone ------------------------------------------------------------------------------
+
+
+def test_a_rank_that_turns_a_ring_round_is_named(tmp_path: Path) -> None:
+    """It sends where it has always received; what it posts next is right again, so that nobody is asked in vain."""
+    ranks = job(4)
+    for one in ranks:
+        forth = f"send {one.rank}->{(one.rank + 1) % 4}", f"recv {one.rank}<-{(one.rank - 1) % 4}"
+        back = "send 2->1", "recv 2<-3"
+        for number in range(1, 4):
+            _batch(one, number, *forth)
+        _batch(one, 4, *(back if one.rank == 2 else forth), done=False)
+        _batch(one, 5, *forth, done=False)
+        for entry in one.entries:
+            entry["collective_seq_id"] = 0
+    (found,) = differences(run_of(written(ranks, tmp_path)))
+    assert (found.kind, found.ranks) == ("p2p", (2,))
+
+
+def test_a_stage_that_receives_from_the_wrong_side_is_named(tmp_path: Path) -> None:
+    """Both receive from each other; the one whose line has always received from the other side began it."""
+    ranks = job(3)
+    for _ in range(3):
+        for rank, op, line in [(0, "send 0->1", 5), (1, "recv 1<-0", 4), (1, "send 1->2", 5), (2, "recv 2<-1", 4)]:
+            ranks[rank].call(op, line=line)
+        for rank, op, line in [(2, "send 2->1", 7), (1, "recv 1<-2", 6), (1, "send 1->0", 7), (0, "recv 0<-1", 6)]:
+            ranks[rank].call(op, line=line)
+    for rank, op, line in [(1, "recv 1<-2", 4), (1, "send 1->2", 5), (2, "recv 2<-1", 4), (2, "send 2->1", 7)]:
+        ranks[rank].call(op, line=line, done=False)
+    ranks[0].call("send 0->1", line=5, done=False)
+    (found,) = differences(run_of(written(ranks, tmp_path)))
+    assert (found.kind, found.ranks, found.waiting) == ("p2p", (1,), (0, 2))
+
+
+def test_of_two_halves_those_that_stopped_are_named_if_the_others_go_on_as_before(tmp_path: Path) -> None:
+    ranks = _training()
+    for one in ranks[:2]:
+        one.call("all_reduce", (8,), line=20, done=False)
+    verdict = judged(written(ranks, tmp_path / "step")).verdict
+    assert verdict is not None
+    assert (verdict.rule, verdict.ranks) == ("COL031", (2, 3))
+    assert verdict.causes[0].id == "uneven-work-across-ranks"
+    for one in ranks[:2]:
+        one.entries[-1]["input_sizes"] = [[1]]
+    other = judged(written(ranks, tmp_path / "new")).verdict
+    assert other is not None
+    assert other.ranks == ()
+
+
+def test_a_rank_that_never_calls_anything_while_others_make_their_first_call_is_a_set_up_that_hangs(
+    tmp_path: Path,
+) -> None:
+    ranks = job(4)
+    for one in ranks[:3]:
+        one.call("all_reduce", (1,), done=False)
+    verdict = judged(written(ranks, tmp_path)).verdict
+    assert verdict is not None
+    assert (verdict.symptom, verdict.ranks) == ("rendezvous-setup-hang", (3,))
+
+
+def test_a_group_that_stalls_while_most_wait_for_its_members_is_named(tmp_path: Path) -> None:
+    ranks = _training(8, {"1": [0, 1, 2, 3], "2": [4, 5, 6, 7], "3": [3, 7]})
+    for one in ranks:
+        if one.rank in (3, 7):
+            one.call("all_reduce", (2,), group="3", done=False)
+        else:
+            one.call("all_reduce", (2,), group="1" if one.rank < 4 else "2", done=False)
+    for rank in (3, 7):
+        ranks[rank].call("all_reduce", (2,), group="1" if rank < 4 else "2", done=False)
+    verdict = judged(_with_timeout(written(ranks, tmp_path))).verdict
+    assert verdict is not None
+    assert (verdict.rule, verdict.ranks) == ("COL062", (3, 7))
+
+
+@pytest.mark.parametrize(("gone", "symptom"), [(range(4, 8), "worker-or-node-loss"), (range(5, 9), "collective-hang")])
+def test_a_whole_node_without_records_after_a_timeout_is_lost(tmp_path: Path, gone: range, symptom: str) -> None:
+    folder = written([one for one in _all_waiting(16) if one.rank not in gone], tmp_path)
+    assert judged(folder).verdict.symptom == "collective-hang"  # type: ignore[union-attr]
+    verdict = judged(_with_timeout(folder)).verdict
+    assert verdict is not None
+    assert (verdict.rule, verdict.ranks, verdict.symptom) == ("COL060", (*gone,), symptom)

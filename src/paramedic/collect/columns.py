@@ -19,6 +19,7 @@ _MOST_WEIGHT = 1 << 25
 """Items in all of a column's lists together: shared ones can be few bytes and yet endless to go through."""
 _MOST_FRAMES = 64
 _TIMES = ("time_created_ns", "time_discovered_started_ns", "time_discovered_completed_ns")
+_LONG_AGO = 30 * 10**9
 _flat = chain.from_iterable
 _lengths = partial(map, len)
 _identities = partial(map, id)
@@ -55,6 +56,8 @@ class Group:
     """Place among all entries of the rank of the first that is not finished; -1 if there is none."""
     last_at: int
     peers: tuple[int, ...]
+    peers_done: str
+    """Places in `peers` of what has been finished at least once."""
     peers_open: str
     """`row@place` of sends and receives that are not finished; those that were batched have one place."""
     posted: str
@@ -102,6 +105,8 @@ class Columns:
     """Place of a batched call → place of the first of its batch."""
     timed: bool
     """The recorder was told to note when calls begin."""
+    moves: bool
+    """Something was finished so shortly before that the watchdog, which looks ten times a second, had not seen it."""
 
     def row(self, number: int) -> Row:
         name, ins, in_lengths, in_types, *rest = self.keys[number]
@@ -139,6 +144,7 @@ class Columns:
         peers = dict.fromkeys(rows[place] for place in between)
         peer_number = {row: number for number, row in enumerate(peers)}
         waiting = [place for place in between if not done[place]]
+        ended = {peer_number[rows[place]] for place in between if done[place]}
         first_open = [places[unfinished[0]]] if unfinished else []
         open_at = min([*first_open, *waiting[:1]], default=-1)
         begun = [place for place in unfinished if self.entries[places[place]].get("state") == "started"]
@@ -154,6 +160,7 @@ class Columns:
             open_at=self.batches.get(open_at, open_at),
             last_at=max([*places[-1:], *between[-1:]], default=-1),
             peers=tuple(peers),
+            peers_done=ranges(sorted(ended)),
             peers_open=" ".join(
                 f"{peer_number[rows[place]]}@{self.batches.get(place, place)}" for place in waiting[:1000]
             ),
@@ -196,15 +203,15 @@ class Columns:
         return (max(times) - min(times)) // 1_000_000 if times else 0
 
     def _time(self, place: int, name: str) -> int:
-        said = self.entries[place].get(name) if place >= 0 else None
-        return said if type(said) is int and 0 < said < 1 << 63 else 0
+        return _time_of(self.entries[place], name) if place >= 0 else 0
 
     def _number(self, place: int) -> str:
         said = self.entries[place].get("pg_id") if place >= 0 else None
         return str(said)[:20] if isinstance(said, int) else ""
 
     def _collectives(self, places: list[int]) -> list[int]:
-        """Without sends and receives, and without the mark at the end of coalesced calls: its number is theirs."""
+        """Without sends and receives, and without the mark at the end of coalesced calls: its number is theirs. Where
+        the record begins in the middle, the calls before the first mark may be lost, and what they were with them."""
         kept: list[int] = []
         after_peer = False
         seen: set[int] = set()
@@ -212,11 +219,14 @@ class Columns:
             row = self.rows[place]
             if row in self.peers:
                 after_peer = True
-            elif row not in self.hollow or (not after_peer and self.seqs[place] not in seen):
+            elif row not in self.hollow or not (after_peer or self.seqs[place] in seen or self._is_cut(place, places)):
                 kept.append(place)
                 seen.add(self.seqs[place])
                 after_peer = False
         return kept
+
+    def _is_cut(self, place: int, places: Sequence[int]) -> bool:
+        return self.entries[place].get("is_p2p") is True or (self.wrapped and place == places[0])
 
 
 def columns(entries: Sequence[Any]) -> Columns:
@@ -261,7 +271,21 @@ def _columns(entries: Sequence[Any]) -> Columns:
         wrapped=isinstance(first, int) and first > 0,
         batches=batches,
         timed="started" in states or any("duration_ms" in entry for entry in newer),
+        moves=True in retired and _moves(newer),
     )
+
+
+def _moves(entries: Sequence[Mapping[str, Any]]) -> bool:
+    """A watchdog that stands still itself retires nothing either: then what was called last is long ago."""
+    unseen = [entry for entry in entries if entry.get("state") == "completed" and entry.get("retired") is False]
+    ended = max((_time_of(entry, _TIMES[2]) for entry in unseen), default=0)
+    called = max((_time_of(entry, _TIMES[0]) for entry in entries), default=0)
+    return bool(unseen) and ended - called < _LONG_AGO
+
+
+def _time_of(entry: Mapping[str, Any], name: str) -> int:
+    said = entry.get(name)
+    return said if type(said) is int and 0 < said < 1 << 63 else 0
 
 
 def _batches(

@@ -103,11 +103,15 @@ class Part:
     peers: tuple[tuple[int, str, Call], ...]
     """(place, `1->2` within the group, call) of sends and receives that are not finished; a batch has one place."""
     known_peers: frozenset[str]
+    done_peers: frozenset[tuple[str, str]]
+    """(`send 1->2`, site) of what has been finished at least once."""
     posted: Mapping[str, int]
     """How many sends and receives of each kind there are, finished or not."""
     started: tuple[int, ...]
     """Sequence numbers that are not finished, but that the GPU has begun; nothing where beginnings are not noted."""
     timed: bool
+    moves: bool
+    """Something was finished just before the record was written."""
     usual: bool
     """The first that is not finished came after the same call before."""
     age_ms: int
@@ -210,15 +214,21 @@ def _part(event: Event, decoded: dict[tuple[str, ...], Any]) -> Part:
         wrapped=bool(event.fields.get("wrapped")),
         peers=tuple(_open_peers(_text(event, "peers_open"), peers)),
         known_peers=frozenset(f"{one.op} {one.ins or one.outs}" for one in peers),
+        done_peers=frozenset((one.op, one.site) for one in _at_places(peers, _text(event, "peers_done"))),
         posted=dict(_posted(_text(event, "posted"))),
         started=tuple(seqs[place] for place in _numbers_in(_text(event, "started")) if place < len(seqs)),
         timed=bool(event.fields.get("timed")),
+        moves=bool(event.fields.get("moves")) and event.fields.get("backend") != "gloo",
         usual=event.fields.get("usual") is not False,
         age_ms=_whole(event, "age_ms"),
         timeout_ms=_whole(event, "timeout_ms"),
         durations=_durations(_text(event, "durations"), seqs),
         span_ms=_whole(event, "span_ms"),
     )
+
+
+def _at_places(calls: list[Call], text: str) -> Iterator[Call]:
+    yield from (calls[place] for place in _numbers_in(text) if place < len(calls))
 
 
 def _posted(text: str) -> Iterator[tuple[str, int]]:

@@ -25,27 +25,39 @@ _SURE = 0.85
 _HANGS = ("collective-hang", "rendezvous-setup-hang")
 _ALL = "(default_pg)"
 """The group of all ranks need not be named."""
+_LEAST_ON_NODE = 4
+"""Fewer ranks that are silent need not be all of a node."""
 _OTHER_CALLS: Mapping[str, float] = {"collective-order-divergence": 6.0}
 """Tensors differ because the calls do."""
+_FEWER_STEPS: Mapping[str, float] = {"uneven-work-across-ranks": 3.0}
 
 
 def missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """A rank that never came to the collective in which the others wait; not if it says itself what befell it."""
-    for one in _of(run, "missing"):
+    for one in _of(run, found, "missing"):
         if not _told_why(found, one):
-            yield _with_place(run, _finding(run, rule, one))
+            yield _in_set_up(_with_place(run, _finding(run, rule, one)), one)
 
 
 def silent(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Ranks that left no record at all, while all others have one and wait; not if they say what befell them."""
-    for one in _of(run, "unheard"):
+    for one in _of(run, found, "unheard"):
         if not _told_why(found, one):
-            yield _in_set_up(_finding(run, rule, one), one)
+            said = _in_set_up(_finding(run, rule, one), one)
+            lost = not one.first and _timed_out(found) and _is_node(run, one.ranks)
+            yield replace(said, symptom=load_taxonomy().symptom("worker-or-node-loss")) if lost else said
+
+
+def _is_node(run: Run, ranks: Sequence[int]) -> bool:
+    """Whole nodes are silent: ranks are numbered node by node. A timeout makes every watchdog that lives write."""
+    size, world = len(ranks), len(run.expected_ranks)
+    whole = size >= _LEAST_ON_NODE and world % size == 0 and ranks[0] % size == 0
+    return whole and tuple(ranks) == tuple(range(ranks[0], ranks[0] + size))
 
 
 def unstarted(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Ranks that have called the collective in which the others wait, but whose GPU has not begun it."""
-    for one in _of(run, "unstarted"):
+    for one in _of(run, found, "unstarted"):
         slow = always_last(run)
         if not _told_why(found, one) and (slow is None or slow.rank not in one.ranks or one.confidence >= _SURE):
             yield _finding(run, rule, one)
@@ -54,7 +66,7 @@ def unstarted(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
 def last(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """A rank to which the others come back to wait in step after step of a job that goes on."""
     slow = always_last(run) if run.of_kind("trace") else None
-    if slow and not [one for one in differences(run) if one.kind != "unstarted"]:
+    if slow and not [one for one in differences(run) if one.kind != "unstarted" and not one.doubtful]:
         fields = {
             "accused": str(slow.rank),
             "group": slow.group.told,
@@ -68,9 +80,8 @@ def last(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
 def stalled(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """The same collective on all ranks, which none finishes: by the record's own times, or since logs tell of a
     timeout. One that is the first of all is a set-up that hangs."""
-    timed_out = any(one.severity == "error" and one.symptom in _HANGS for one in found)
     one = standstill(run) if run.of_kind("trace") else None
-    if one and (one.age_ms or timed_out) and not _told_why(found, one):
+    if one and (one.age_ms or _timed_out(found)) and not _told_why(found, one):
         yield _in_set_up(_finding(run, rule, one), one)
 
 
@@ -86,28 +97,28 @@ def _told_why(found: Sequence[Finding], one: Difference) -> bool:
 
 def order(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Ranks that call another collective than the others at the same point, or the same in another order."""
-    for one in _of(run, "order", "type", "groups"):
+    for one in _of(run, found, "order", "type", "groups"):
         yield saving_is_a_hang(run, _finding(run, rule, one))
 
 
 def sizes(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Ranks whose tensor has another size or type than the others'."""
-    yield from (_finding(run, rule, one) for one in _of(run, "shape", "dtype"))
+    yield from (_finding(run, rule, one) for one in _of(run, found, "shape", "dtype"))
 
 
 def roots(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Ranks that take another rank for the root of a gather or scatter."""
-    yield from (_finding(run, rule, one) for one in _of(run, "root"))
+    yield from (_finding(run, rule, one) for one in _of(run, found, "root"))
 
 
 def peers(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Sends and receives without their other half."""
-    yield from (_finding(run, rule, one) for one in _of(run, "p2p", "p2p-size"))
+    yield from (_finding(run, rule, one) for one in _of(run, found, "p2p", "p2p-size"))
 
 
 def ahead(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """A rank that waits in a collective to which nobody else has come."""
-    yield from (_finding(run, rule, one) for one in _of(run, "ahead"))
+    yield from (_finding(run, rule, one) for one in _of(run, found, "ahead"))
 
 
 def saving_is_a_hang(run: Run, one: Finding) -> Finding:
@@ -133,10 +144,14 @@ def _is_peer(op: str) -> bool:
     return op.startswith(("send ", "recv "))
 
 
-def _of(run: Run, *kinds: str) -> list[Difference]:
+def _of(run: Run, found: Sequence[Finding], *kinds: str) -> list[Difference]:
     if not run.of_kind("trace"):
         return []
-    return [one for one in differences(run) if one.kind in kinds]
+    return [one for one in differences(run) if one.kind in kinds and (not one.doubtful or _timed_out(found))]
+
+
+def _timed_out(found: Sequence[Finding]) -> bool:
+    return any(one.severity == "error" and one.symptom in _HANGS for one in found)
 
 
 def _finding(run: Run, rule: Rule, one: Difference) -> Finding:
@@ -161,5 +176,5 @@ def _finding(run: Run, rule: Rule, one: Difference) -> Finding:
         fields["accused"] = listed(one.ranks)
     found = on_events(rule, events, one.ranks, fields)
     last = max((event.attempt for event in run.events), default=0)
-    weights = _OTHER_CALLS if one.elsewhere else _WEIGHTS.get(one.kind, {})
+    weights = _OTHER_CALLS if one.elsewhere else _FEWER_STEPS if one.fewer else _WEIGHTS.get(one.kind, {})
     return replace(found, confidence=one.confidence, attempt=last, weights=weights)

@@ -22,9 +22,17 @@ _ALONE = 3
 """A rank is ahead if so many times more ranks stand together before the collective that it waits in."""
 _FEW = 2
 """Ranks without a record are named if so many times more ranks have one: else the files were not all brought here."""
+_MANY = 4
+"""So many times more ranks than those whose record is of another moment are of one moment."""
+_SHORT_MS = 30_000
+"""So long a healthy job may wait for a rank that saves or evaluates alone; never longer than its timeout."""
+_LATE = ("missing", "ahead", "unheard", "unstarted")
+"""Kinds that only time tells from ranks which are a moment apart."""
 _LONG_MS = 300_000
 """No collective of a healthy job takes so long; nor longer than its timeout."""
 
+_CALLED_BY = " ← "
+"""In a site, between a line and the one that calls it."""
 _OF_ALL = ("all", "reduce_scatter")
 """Calls that end nowhere before everybody has come; the root of others may be done alone."""
 
@@ -51,6 +59,10 @@ class Difference:
     """The tensors differ because the calls do: another place in the program, or what the others call soon after."""
     age_ms: int = 0
     """For how long it has been waited, as far as the record tells, if that is too long."""
+    doubtful: bool = False
+    """A job that goes on may look like this at the moment of its record; a timeout in a log outweighs that."""
+    fewer: bool = False
+    """Several stopped at one call, and the others go on as in the steps before: they had no more of them."""
     first: bool = False
     """Nobody has ever finished a call: the job hangs in its set-up."""
 
@@ -62,7 +74,7 @@ def differences(run: Run) -> list[Difference]:
     unlike = sorted((one for group in waiting.groups for one in _unlike(group)), key=lambda one: one[0])
     if unlike:
         return [one for _, one in unlike[:1]]
-    return [*_sizes_of_peers(waiting)] or [*_held_up(waiting)]
+    return [*_sizes_of_peers(waiting)] or [*_of_one_moment(waiting)]
 
 
 def standstill(run: Run) -> Difference | None:
@@ -271,13 +283,39 @@ def _unequal_halves(group: Group, at: int, one: tuple[int, Call], other: tuple[i
 # -- who is waited for ---------------------------------------------------------------------------------------------
 
 
+def _of_one_moment(found: Waits) -> Iterator[Difference]:
+    """Nobody, where the records show the job at different moments: then it moves. A few that are older than all others
+    were written before it stopped, if it has."""
+    older = frozenset(rank for group in found.groups for rank in _older(group))
+    if older:
+        ranks = {rank for group in found.groups for rank in group.parts}
+        if len(older) * _MANY > len(ranks) - len(older):
+            return
+        found = waits(found.groups, older)
+    for one in _held_up(found):
+        yield replace(one, doubtful=bool(older) or _goes_on(found, one))
+
+
+def _goes_on(found: Waits, one: Difference) -> bool:
+    """Somebody whom this is about has just finished something; or it is known to have lasted for a moment only."""
+    concerned = {*one.ranks, *one.waiting}
+    if any(group.parts[rank].moves for group in found.groups for rank in concerned.intersection(group.parts)):
+        return True
+    begun = [_part_at(found, rank) for rank in concerned.intersection(found.at) if _has_begun(found, rank)]
+    short = all(0 < part.age_ms < min(part.timeout_ms or _SHORT_MS, _SHORT_MS) for part in begun)
+    return one.kind in _LATE and not one.first and bool(begun) and short
+
+
+def _has_begun(found: Waits, rank: int) -> bool:
+    """The recorder finds out that a call has begun when it is written, so that it tells for how long it waits."""
+    return found.at[rank][1] in _part_at(found, rank).started
+
+
 def _held_up(found: Waits) -> Iterator[Difference]:
     """Ranks that never came; else ranks that wait for each other; else those that nobody has a record of; else those
-    whose GPU has not come. Nobody, where the records show the job at different moments: then it moves."""
-    if any(_moves(group) for group in found.groups):
-        return
-    if crossed := _crossed(found):
-        yield crossed
+    whose GPU has not come."""
+    if turned := _turned(found) or _crossed(found):
+        yield turned
     elif idle := found.idle:
         yield _missing(found, idle)
     elif ring := found.ring:
@@ -291,17 +329,21 @@ def _held_up(found: Waits) -> Iterator[Difference]:
             yield _from(found, "unheard", unheard, frozenset(found.at), sure=0.7)
 
 
-def _moves(group: Group) -> bool:
-    """Somebody has finished what needs all members, and another one has not even called it: his record is older.
+def _older(group: Group) -> Iterator[int]:
+    """Somebody has finished what needs all members, and these have not even called it: their record is older.
     Gloo calls finished what has failed."""
     entered = min((part.last for part in group.parts.values()), default=0)
-    return any(
-        part.signatures[part.calls[seq]].op.lstrip("_").startswith(_OF_ALL)
-        for part in group.parts.values()
-        if part.event.fields.get("backend") != "gloo"
-        for seq in part.calls.keys() - {*part.open}
-        if seq > entered
+    ended = max(
+        (
+            seq
+            for part in group.parts.values()
+            if part.event.fields.get("backend") != "gloo"
+            for seq in part.calls.keys() - {*part.open}
+            if seq > entered and part.signatures[part.calls[seq]].op.lstrip("_").startswith(_OF_ALL)
+        ),
+        default=entered,
     )
+    yield from (rank for rank, part in group.parts.items() if part.last < ended)
 
 
 def _unstarted(found: Waits) -> Iterator[Difference]:
@@ -321,12 +363,15 @@ def _unstarted(found: Waits) -> Iterator[Difference]:
 
 
 def _stalled(found: Waits) -> Iterator[Difference]:
-    """All have called the same, and none is done. That alone is what any moment of a healthy job looks like."""
+    """All have called the same, and none is done. That alone is what any moment of a healthy job looks like. If it is
+    a group for which most others wait, it is between its members that data do not arrive."""
     for number, seq in found.ends:
         group = found.groups[number]
         parts = [group.parts[rank] for rank in found.standing((number, seq))]
         if seq >= 0 and len(parts) == len(group.members) > 1 and not _may_differ(found, (number, seq)):
-            one = _from(found, "stalled", frozenset(), frozenset(found.at), sure=0.8, op=(number, seq))
+            members = frozenset(group.members)
+            between = members if len(members) <= len(found.held_by(members)) else frozenset[int]()
+            one = _from(found, "stalled", between, frozenset(found.at) - between, sure=0.8, op=(number, seq))
             yield replace(one, age_ms=_too_long(parts))
             return
 
@@ -344,6 +389,36 @@ def _may_differ(found: Waits, op: Op) -> bool:
         return True
     call = _call(found.groups[op[0]], min(found.standing(op)), op[1])
     return call.has_root_side is not None
+
+
+def _turned(found: Waits) -> Difference | None:
+    """Of ranks whose halves do not meet, one alone posts what it has never finished from that line, which has always
+    served other peers."""
+    apart = {*found.ring, *found.unanswered, *(peer for _, peer in found.unanswered.values())}
+    new = {rank: call for rank in sorted(apart) if (call := _new_from_there(found, rank)) is not None}
+    if len(new) != 1:
+        return None
+    ((odd, call),) = new.items()
+    rank = next((rank for rank, (_, peer) in sorted(found.unanswered.items()) if peer == odd), odd)
+    one = _from(found, "p2p", frozenset([odd]), found.held_by(frozenset([odd])), sure=0.85, op=found.at[rank])
+    return replace(one, odd=call.told, odd_site=call.site)
+
+
+def _new_from_there(found: Waits, rank: int) -> Call | None:
+    """The send or receive in which it stands, if its line has until now made such calls to others only."""
+    number, place = found.at.get(rank, (0, 0))
+    part = found.groups[number].parts.get(rank)
+    for at, told, call in part.peers if part and place < 0 else ():
+        line = _line(call.site)
+        there = [op for op, site in part.done_peers if _line(site) == line] if part else []
+        if at == -1 - place and line and told not in there and any(op[:4] == told[:4] for op in there):
+            return call
+    return None
+
+
+def _line(site: str) -> str:
+    """Without the line that calls it."""
+    return site.partition(_CALLED_BY)[0]
 
 
 def _crossed(found: Waits) -> Difference | None:
@@ -404,9 +479,11 @@ def _missing(found: Waits, idle: frozenset[int]) -> Difference:
     unanswered = [rank for rank, (_, peer) in found.unanswered.items() if peer in idle]
     direct = Counter(found.at[rank] for rank in held if idle.intersection(found.behind.get(rank, ())))
     op = min(direct, key=lambda one: (-direct[one], one[1] < 0, one))
-    if len(idle) < len(held) or len(idle) == len(held) == 1:
+    goes_on = len(idle) == len(held) and op[1] >= 0 and _as_before(found, op)
+    if len(idle) < len(held) or goes_on or len(idle) == len(held) == 1:
         kind = "p2p" if unanswered and op[1] < 0 and len(held) == 1 else "missing"
-        return _from(found, kind, idle, held, sure=0.9 if len(idle) < len(held) else 0.8, op=op)
+        one = _from(found, kind, idle, held, sure=0.9 if len(idle) < len(held) else 0.8, op=op)
+        return replace(one, fewer=goes_on and len(idle) > 1 and _stopped_together(found, idle, op))
     if op[1] >= 0 and len(held) * _ALONE <= len(idle):
         group = found.groups[op[0]]
         stood = {group.parts[rank].last if rank in group.parts else -1 for rank in idle.intersection(group.members)}
@@ -415,6 +492,17 @@ def _missing(found: Waits, idle: frozenset[int]) -> Difference:
             known = any(call.site == site for rank in idle if rank in group.parts for call in _calls(group.parts[rank]))
             return _from(found, "ahead", held, idle, sure=0.65 if known or not site else 0.85, op=op)
     return _from(found, "missing", frozenset(), held, sure=0.6, op=op)
+
+
+def _as_before(found: Waits, op: Op) -> bool:
+    """Who waits has called what came next in the steps before: they go on, and the others have stopped."""
+    part = found.groups[op[0]].parts[min(found.standing(op))]
+    return _expected(part, op[1]) == part.signatures[part.calls[op[1]]]
+
+
+def _stopped_together(found: Waits, idle: frozenset[int], op: Op) -> bool:
+    parts = found.groups[op[0]].parts
+    return all(rank in parts and parts[rank].last == op[1] - 1 for rank in idle)
 
 
 def _calls(part: Part) -> Iterator[Call]:

@@ -28,6 +28,8 @@ class Waits:
     """For whom each may wait: members without a dump."""
     unanswered: dict[int, tuple[Call, int]] = field(default_factory=dict)
     """The send or receive, and the peer that has not posted the other half."""
+    aside: frozenset[int] = frozenset()
+    """Ranks whose record is of another moment: what they do now is not known."""
 
     @property
     def idle(self) -> frozenset[int]:
@@ -66,9 +68,9 @@ class Waits:
         return frozenset(rank for rank, where in self.at.items() if where == op)
 
 
-def waits(groups: Sequence[Group]) -> Waits:
-    found = Waits(groups)
-    parts = _parts(groups)
+def waits(groups: Sequence[Group], aside: frozenset[int] = frozenset()) -> Waits:
+    found = Waits(groups, aside=aside)
+    parts = {rank: theirs for rank, theirs in _parts(groups).items() if rank not in aside}
     for rank, theirs in parts.items():
         if (op := _first_open(theirs)) is not None:
             found.at[rank] = op
@@ -132,9 +134,10 @@ def _wait_for_all(found: Waits, parts: _Parts, rank: int, number: int, seq: int)
         found.behind[rank], found.unheard[rank] = found.behind[beside], found.unheard[beside]
         return
     absent = [m for m in group.members if m in parts and not _entered(group, parts, m, seq)]
-    held = [m for m in group.parts if seq in group.parts[m].open and found.at.get(m) != (number, seq)]
+    there = [m for m in group.parts if m in parts and seq in group.parts[m].open]
+    held = [m for m in there if found.at.get(m) != (number, seq)]
     found.behind[rank] = tuple(absent or held)
-    found.unheard[rank] = tuple(m for m in group.members if m not in parts)
+    found.unheard[rank] = tuple(m for m in group.members if m not in parts and m not in found.aside)
 
 
 def _wait_for_peers(found: Waits, parts: _Parts, rank: int, number: int, place: int) -> None:
@@ -144,9 +147,9 @@ def _wait_for_peers(found: Waits, parts: _Parts, rank: int, number: int, place: 
     unheard: list[int] = []
     for told, call in [(told, call) for at, told, call in group.parts[rank].peers if at == place]:
         ends = ends_of(told, group)
-        if ends is None:
+        peer = (ends[1] if ends[0] == rank else ends[0]) if ends else None
+        if peer is None or peer in found.aside:
             continue
-        peer = ends[1] if ends[0] == rank else ends[0]
         half = counterpart(group, rank, place, told)
         if peer not in parts:
             unheard.append(peer)
