@@ -290,6 +290,7 @@ def work_by_rank(flow: Flow) -> Iterator[Hit]:
         if (
             op.name == "time.sleep"
             and any(op.within(loop) for loop in loops)
+            and not _now_and_then(op)
             and (op.label or (op.args and op.args[0].has("rank") and "op" in op.args[0].attrs))
         ):
             yield hit(op, what="A pause")
@@ -298,6 +299,11 @@ def work_by_rank(flow: Flow) -> Iterator[Hit]:
             first = op.args[0].items[0] if op.args[0].items else op.args[0]
             if _grows(first) and averages(flow):
                 yield hit(op, what="The batch")
+
+
+def _now_and_then(op: Op) -> bool:
+    """Only in every so many steps, as one saves or logs: the others wait for it then, and that is meant."""
+    return any(guard.node is not None and "%" in text_of(guard.node) for guard in op.guards)
 
 
 def _grows(value: Value, depth: int = 0) -> bool:
