@@ -14,10 +14,11 @@ from typing import Any
 import jsonschema
 import pytest
 
-from paramedic import pipeline
+from consoles import Said
+from paramedic import diagnose, pipeline
 from paramedic.collect.logs import LITERALS, LogRead, read_log
 from paramedic.knowledge import Knowledge, load
-from paramedic.model import Event, Report, Source
+from paramedic.model import Event, Finding, Report, Source
 from paramedic.pipeline import compile_prefilter
 from paramedic.prefilter import Prefilter
 from paramedic.report import json as report_json
@@ -112,3 +113,17 @@ def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder to work in."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def said(tmp_path: Path) -> Said:
+    """The verdict on a console, or on several files by their names."""
+
+    def verdict(console: str = "", **files: str) -> Finding:
+        for name, text in ({"console.log": console} if console else files).items():
+            (tmp_path / name.replace("__", "-")).write_text(text, "utf-8")
+        found = diagnose(tmp_path).verdict
+        assert found is not None
+        return found
+
+    return verdict

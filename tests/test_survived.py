@@ -180,12 +180,12 @@ def test_steps_that_every_epoch_counts_anew_do_not_say_what_was_before_a_resume(
 def test_a_job_that_a_later_log_takes_to_its_end_was_not_lost(judged: Judged) -> None:
     later = steps("2026-04-01", "06:50:00", "06:51:00", "06:52:00") + "training complete\n"
     first = steps("2026-04-01", "01:10:00", "01:20:00") + PREEMPTED
-    assert judged(**{"run0_log": first, "run1_log": later}) is None
+    assert judged(run0_log=first, run1_log=later) is None
 
 
 def test_a_later_log_that_does_not_tell_of_its_end_makes_up_for_nothing(judged: Judged) -> None:
     later = steps("2026-04-01", "06:50:00", "06:51:00")
-    found = judged(**{"run0_log": steps("2026-04-01", "01:10:00") + PREEMPTED, "run1_log": later})
+    found = judged(run0_log=steps("2026-04-01", "01:10:00") + PREEMPTED, run1_log=later)
     assert found is not None and found.symptom == "worker-or-node-loss"
 
 

@@ -37,6 +37,18 @@ CASES = {
         ["/srv/train/rows.py:14 in read_rows"],
         "acme.errors.RowError: malformed row 17",
     ),
+    "replicas that a program finds unlike": (
+        "replica-divergence",
+        None,
+        ["/srv/train/checks.py:41 in check_consistency"],
+        "RuntimeError: replicas are out of sync",
+    ),
+    "a tokenizer's file that is not there": (
+        "path-or-permission-error",
+        None,
+        ["/srv/train/tok.py:12 in load_tokenizer"],
+        'OSError: Not found: "/models/m4/tokenizer.model": No such file or directory Error #2',
+    ),
     "ranks that disagree": (
         "collective-desync",
         None,

@@ -1,0 +1,572 @@
+"""Which file, host, process or GPU is which rank: told by whatever says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from consoles import CLOSED, MISSING, OOM, WATCHDOG, Said, nccl, of, steps, table, trace
+from paramedic import diagnose
+
+# -- which file, host or process is which rank ---------------------------------------------------------------------
+
+
+def test_files_that_count_are_ranks_where_some_say_who_they_are(said: Said) -> None:
+    others = {f"mae_{n}.log": f"| distributed init (rank {n}): env://, gpu {n}\n" for n in (1, 2, 3)}
+    assert said(**others, **{"mae_0.log": trace(OOM), "free.txt": "total used\n"}).ranks == (0,)
+
+
+def test_files_that_merely_count_are_not_ranks(said: Said) -> None:
+    assert said(**{"try_0.log": steps(0), "try_1.log": trace(OOM)}).ranks == ()
+
+
+def test_one_file_that_says_its_rank_joins_those_that_are_named_after_theirs(said: Said) -> None:
+    full = trace("OSError: [Errno 28] No space left on device", (9, "save_checkpoint", "torch.save(state, path)"))
+    others = {f"rank{n}.log": WATCHDOG.format(r=n) for n in (1, 2, 3)}
+    verdict = said(**others, **{"nohup.out": "Initializing distributed: GLOBAL_RANK: 0, MEMBER: 1/4\n" + full})
+    assert (verdict.symptom, verdict.ranks) == ("checkpoint-save-failure", (0,))
+
+
+def test_what_tail_prints_of_several_files_is_read_as_those_files(said: Said) -> None:
+    parts = [f"==> logs/rank_{n}.log <==\n{trace(OOM) if n == 2 else steps(n)}\n" for n in range(3)]
+    verdict = said("$ tail -n 20 logs/*\n" + "".join(parts))
+    assert verdict.ranks == (2,)
+    assert verdict.evidence[0].event.source.endswith("console.log/logs/rank_2.log")
+    assert verdict.evidence[0].event.line == 1 + 6 + 6 + 5, "as counted in the file that was given"
+
+
+def test_determineds_lines_are_of_the_rank_that_they_name(said: Said) -> None:
+    own = "".join(f"[2026-05-17T08:12:01.160350Z] b8d0e2c1 || [rank=5] {line}\n" for line in trace(OOM).splitlines())
+    verdict = said("".join(f"[2026-05-17T08:12:00Z] 3f7c10aa || [rank={n}] step 1 loss 2\n" for n in range(4)) + own)
+    assert verdict.ranks == (5,)
+
+
+def test_deepspeeds_list_of_hosts_tells_whose_ranks_failed(said: Said) -> None:
+    world = "[2026-11-20 14:03:17,479] [INFO] [launch.py:145:main] WORLD INFO DICT: {'w-1': [0, 1], 'w-2': [0, 1]}\n"
+    failed = "".join(f"w-2: {line}\n" for line in trace(MISSING).splitlines())
+    assert said(f"w-1: {world}w-2: {world}w-1: ready\n{failed}{failed}w-1: step 1\n").ranks == (2, 3)
+
+
+def test_a_node_that_slurm_lost_has_the_ranks_of_its_place_in_the_list(said: Said) -> None:
+    lost = "srun: error: Node failure on nid003\n"
+    ended = "".join(f"srun: error: nid00{n + 1}: tasks {4 * n}-{4 * n + 3}: Terminated\n" for n in (0, 1, 3))
+    assert said(f"job 77 on nid[001-004], 16 GPUs\nstep 1 loss 2.0\n{lost}{ended}").ranks == (8, 9, 10, 11)
+
+
+def test_a_worker_that_ray_killed_is_the_rank_that_its_name_says(said: Said) -> None:
+    why = (
+        "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.\n"
+        "Memory on the node (IP: 10.4.3.7, ID: 51c9) where the task (actor ID: d9cc, name=Zap0WorkerDict_1:3, pid=423,"
+        " memory used=121.46GB) was running was 957.11GB / 1007.40GB (0.95), which exceeds the memory usage threshold of 0.95.\n"
+    )
+    assert said(f"trainer.n_gpus_per_node=8\nstep:31 - actor/pg_loss:0.004\n{why}").ranks == (11,)
+
+
+def test_rays_files_are_of_the_rank_whose_process_wrote_them(said: Said) -> None:
+    driver = "".join(
+        f"(TorchTrainer pid=50, ip=10.2.0.5) - (node_id=9c{n}, ip=10.2.0.5, pid={2100 + n}) world_rank={n}, local_rank={n}, node_rank=0\n"
+        for n in range(3)
+    )
+    assert said(**{"driver.txt": driver, "worker-5d1b-01000000-2102.err": trace("ValueError: odd batch")}).ranks == (2,)
+
+
+def test_sagemakers_prefix_names_the_rank(said: Said) -> None:
+    own = "".join(f"[1,mpirank:8,algo-2]<stderr>:{line}\n" for line in trace(OOM).splitlines())
+    assert said(f"[1,mpirank:0,algo-1]<stdout>:step 1 loss 2.0\n{own}").ranks == (8,)
+
+
+def test_of_several_that_say_the_same_nobody_is_named_where_the_rest_is_not_heard(said: Said) -> None:
+    failed = "torch._dynamo.exc.BackendCompilerFailed: backend='inductor' raised:\nAssertionError: bad graph"
+    assert said("world_size: 8\n" + of(2, trace(failed)) + of(5, trace(failed))).ranks == ()
+
+
+def test_a_few_lines_after_the_agents_word_are_no_new_attempt(said: Said) -> None:
+    agent = (
+        "E0515 06:22:10.981000 7021 torch/distributed/elastic/multiprocessing/api.py:882] failed (exitcode: 1) "
+        "local_rank: 0 (pid: 7103) of binary: /opt/venv/bin/python\n"
+    )
+    verdict = said(of(8, trace("IndexError: list index out of range")) + agent + WATCHDOG.format(r=0))
+    assert verdict.ranks == (8,)
+
+
+def test_a_pod_in_which_a_launcher_starts_several_ranks_is_no_rank(said: Said) -> None:
+    start = "+ exec torchrun --nnodes=2 --nproc_per_node=2 --rdzv_backend=c10d train.py\n"
+    lost = "3m12s   Warning   NodeNotReady   pod/moe-worker-1   Node is not ready\n"
+    logs = {f"moe-worker-{n}.log": start + "step 1 loss 2.0\n" for n in (0, 1)}
+    assert said(**logs, **{"events.txt": "LAST SEEN   TYPE   REASON   OBJECT   MESSAGE\n" + lost}).ranks == (2, 3)
+
+
+def test_a_rank_that_became_slow_in_the_middle_is_named(said: Said) -> None:
+    def line(rank: int, step: int) -> str:
+        slow = rank == 2 and step >= 8
+        return (
+            f"step {step} | step_time 1.7s | fwd_bwd {1.6 if slow else 0.7}s | allreduce_wait {0.1 if slow else 1.0}s\n"
+        )
+
+    verdict = said(**{f"rank{r}.log": "".join(line(r, step) for step in range(16)) for r in range(4)})
+    assert (verdict.symptom, verdict.ranks) == ("straggler-or-imbalance", (2,))
+
+
+def test_a_gpu_that_the_kernel_names_is_of_the_rank_that_nccl_says(said: Said) -> None:
+    buses = ("18000", "2a000", "7000", "ab000")
+    started = "".join(
+        f"gpu-0{1 + n // 2}:{900 + n}:{950 + n} [{n % 2}] NCCL INFO ncclCommInitRankConfig comm 0x55d{n} rank {n} nranks 4"
+        f" cudaDev {n % 2} nvmlDev {n % 2} busId {bus} commId 0x7f1 - Init START\n"
+        for n, bus in enumerate(buses)
+    )
+    kernel = "[81234.5] NVRM: Xid (PCI:0000:ab:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n"
+    verdict = said(**{"job.log": started + steps(0), "dmesg-gpu-02.txt": kernel})
+    assert (verdict.symptom, verdict.ranks) == ("accelerator-fault", (3,))
+
+
+def test_a_gpu_that_the_kernel_names_is_of_the_rank_in_its_place_on_the_node(said: Said) -> None:
+    table = "".join(
+        f"|   {n}  NVIDIA A100-SXM4-80GB          On  | 00000000:{bus}:00.0 Off |                    0 |\n"
+        for n, bus in enumerate(("0F", "47"))
+    )
+    hosts = "".join(f"rank {n} on host n{1 + n // 2}\n" for n in range(4))
+    kernel = "[81234.5] NVRM: Xid (PCI:0000:47:00): 95, pid=71, Uncontained ECC error\n"
+    files = {"job.log": hosts + steps(0), "nvidia-smi-n2.txt": table, "dmesg-n2.txt": kernel}
+    assert said(**files).ranks == (3,)
+
+
+def test_the_tables_of_torchrun_tell_which_rank_a_local_prefix_means(said: Said) -> None:
+    own = "".join(f"[default1]:{line}\n" for line in trace(OOM).splitlines())
+    rows = "".join(
+        f"[{n}]:\n  time      : 2026-02-20_19:31:58\n  host      : pluto-2\n  rank      : {12 + n} (local_rank: {n})\n"
+        f"  exitcode  : 1 (pid: {2123 + n})\n  error_file: <N/A>\n  traceback : To enable traceback see: https://pytorch.org\n"
+        for n in (0, 1)
+    )
+    bar = "=" * 60 + "\n"
+    table = f"torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n{bar}run.py FAILED\nFailures:\n{rows}{bar}"
+    assert said("using world size: 16, data-parallel size: 16\n" + own + table).ranks == (13,)
+
+
+def test_a_node_that_is_told_to_end_has_the_ranks_that_its_agent_was_given(said: Said) -> None:
+    met = "".join(
+        f"[pod/llm-worker-{n}/pytorch] [default] Rendezvous complete for workers. Result: restart_count=0 group_rank={n}"
+        f" group_world_size=3 global_ranks=[{2 * n}, {2 * n + 1}] global_world_sizes=[6, 6]\n"
+        for n in range(3)
+    )
+    gone = "[pod/llm-worker-1/pytorch] W0909 14:41:10.2 1 torch/distributed/elastic/agent/server/api.py:719] Received Signals.SIGTERM death signal, shutting down workers\n"
+    assert said(met + gone + "[pod/llm-worker-0/pytorch] [rank0]: waiting\n").ranks == (2, 3)
+
+
+def test_who_did_not_join_is_named_where_the_others_said_where_they_are(said: Said) -> None:
+    here = "".join(f"rank {n}: init_process_group(nccl, env://) world_size=4 host=gx3{n}\n" for n in range(3))
+    why = "torch.distributed.DistStoreError: Timed out initializing process group in store based barrier on rank {}, for key: store_based_barrier_key:1 (world_size=4, num_workers_joined=3, timeout=0:30:00)"
+    assert said(here + trace(why.format(0)) + trace(why.format(2))).ranks == (3,)
+
+
+def test_who_says_that_its_own_communicator_was_aborted_leaves_the_first_traceback_to_the_rank_that_ended(
+    said: Said,
+) -> None:
+    aborted = "RuntimeError: NCCL communicator was aborted on rank {}.  Original reason for failure was: NCCL error: unhandled system error, NCCL version 2.10.3"
+    first = trace("ValueError: image 3 has no mask")
+    said_before = "INFO:root:rank 2 caught ValueError, exiting\n"
+    ended = "".join(
+        f"WARNING:torch.distributed.elastic.multiprocessing.api:Sending process {210 + n} closing signal SIGTERM\n"
+        for n in (0, 1, 3)
+    )
+    agent = "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: 1) local_rank: 2 (pid: 212) of binary: /usr/bin/python3\n"
+    others = "".join(trace(aborted.format(n)) for n in (0, 3, 1))
+    assert said("8 workers, 4 ranks\n" + first + said_before + others + ended + agent).ranks == (2,)
+
+
+def test_a_program_may_tag_its_lines_with_a_bare_R(said: Said) -> None:
+    text = "".join(
+        f"11/05 10:0{step}:10 [R{n}] Epoch [3][{step}00/12811] loss 4.9{n} data_time {0.67 if n == 2 else 0.005} total 1.281\n"
+        for step in range(1, 9)
+        for n in range(4)
+    )
+    verdict = said(text)
+    assert (verdict.symptom, verdict.ranks) == ("straggler-or-imbalance", (2,))
+
+
+def test_what_composers_launcher_prints_of_a_rank_is_that_ranks(said: Said) -> None:
+    def printed(rank: int, code: int, text: str) -> str:
+        head = f"Global rank {rank} (PID {310 + rank}) exited with code {code}\n"
+        return f"{head}----------Begin global rank {rank} STDERR----------\n{text}----------End global rank {rank} STDERR----------\n"
+
+    ended = trace("RuntimeError: DataLoader worker (pid 402) is killed by signal: Terminated. ")
+    text = "".join(printed(n, -15, ended) for n in range(3)) + printed(3, 1, trace("ValueError: image 7 is empty"))
+    assert said("[batch=1/4800]:\n" + text).ranks == (3,)
+
+
+def test_who_is_killed_when_slurm_ends_the_step_was_not_lost(said: Said) -> None:
+    out = "torch.distributed.DistBackendError: Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600009 milliseconds before timing out."
+    waits = "".join(f"{n}: [rank{n}]: {line}\n" for n in range(3) for line in trace(out).splitlines())
+    ends = "srun: error: n1: tasks 0-2: Aborted (core dumped)\n"
+    step = "slurmstepd: error: *** STEP 771204.0 ON n1 CANCELLED AT 2026-10-03T02:01:50 ***\n"
+    killed = "srun: error: n2: task 3: Killed\n"
+    assert said(f"0: step 1 loss 2\n{waits}{ends}{step}{killed}").symptom == "collective-hang"
+    assert said(f"0: step 1 loss 2\n{killed}{waits}{ends}{step}").symptom == "worker-or-node-loss"
+
+
+def test_ranks_that_lost_a_peer_did_not_stay_away_from_the_collective(said: Said) -> None:
+    out = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600009 milliseconds before timing out."
+    waits = "".join(f"[rank{n}]:[E ProcessGroupNCCL.cpp:616] [Rank {n}] {out}\n" for n in range(6))
+    others = "".join(f"[rank{n}]: NCCL WARN Connection closed by remote peer 10.0.0.1<5012>\n" for n in (6, 7))
+    begun = "world size: 8\nstep 1 loss 2.0\nstep 2 loss 1.9\n"
+    assert said(begun + waits).ranks == (6, 7)
+    assert said(begun + waits + others).ranks == ()
+
+
+def test_processes_of_two_pods_may_have_the_same_number(said: Said) -> None:
+    lost = of(0, trace(CLOSED)) + table((0, 1, 14))
+    verdict = said(**{"bert-master-0.log": steps(0) + lost, "bert-worker-0.log": steps(1) + table((1, -9, 14))})
+    assert (verdict.rule, verdict.ranks) == ("JOB002", (1,))
+
+
+def test_a_pod_in_which_nobody_says_his_rank_has_as_many_as_the_pods_beside_it(said: Said) -> None:
+    lost = "torch.distributed.DistBackendError: NCCL error in: ../torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:1275, remote process exited or there was a network error, NCCL version 2.20.5"
+    pods = {f"bert-worker-{n}.log": steps(0) + "".join(of(2 * n + k, trace(lost)) for k in (0, 1)) for n in (0, 1)}
+    events = "9m   Normal   Preempted   pod/bert-worker-2   Preempted by pod 1f0d9f2e-11c0 on node np-4\n"
+    verdict = said(**pods, **{"bert-worker-2.log": "fetching\n", "kubectl_events.txt": events})
+    assert (verdict.symptom, verdict.ranks) == ("worker-or-node-loss", (4, 5))
+
+
+def test_the_rank_that_still_tries_to_read_is_the_one_that_the_others_wait_for(said: Said) -> None:
+    out = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9, OpType=_ALLGATHER_BASE, NumelIn=1, NumelOut=8, Timeout(ms)=600000) ran for 600009 milliseconds before timing out."
+    tries = "".join(
+        f"[rank5]:2026-08-05 12:22:5{n} WARNING - Got disconnected from remote data host. Retrying in 5sec [{n}/1000]\n"
+        for n in range(6)
+    )
+    waits = "".join(f"[rank{n}]:[E0805 12:33:00.6 ProcessGroupNCCL.cpp:616] [Rank {n}] {out}\n" for n in (0, 2, 7))
+    verdict = said("64 ranks\nstep 1 loss 2.0\n" + tries + waits)
+    assert (verdict.symptom, verdict.ranks) == ("collective-hang", (5,))
+    assert verdict.causes[0].id == "storage-or-external-service-fault"
+
+
+def test_torchtitans_role_makes_tees_prefix_look_like_torchs(said: Said) -> None:
+    command = "+ torchrun --nnodes 2 --nproc_per_node 2 --role rank --tee 3 -m torchtitan.train\n"
+    table = (
+        "============================================================\ntorchtitan.train FAILED\n"
+        "------------------------------------------------------------\nRoot Cause (first observed failure):\n[0]:\n"
+        "  time      : 2025-03-11_22:10:22\n  host      : n1\n  rank      : 2 (local_rank: 0)\n  exitcode  : 1 (pid: 798)\n"
+        "  error_file: <N/A>\n  traceback : To enable traceback see: https://pytorch.org\n"
+        "============================================================\n"
+    )
+    going = "".join(f"[rank{local}]:[titan] step: {n} loss: 2.{n}\n" for n in range(6) for local in range(2))
+    raised = "".join(f"[rank0]:{line}\n" for line in trace(OOM).splitlines())
+    assert said(command + going + raised + table).ranks == (2,)
+
+
+def test_deepspeeds_launcher_says_which_process_is_which_rank(said: Said) -> None:
+    spawned = "".join(
+        f"n{node}: [2024-06-09 00:44:22,000] [INFO] [launch.py:152:main] nnodes=2, num_local_procs=2, node_rank={node}\n"
+        + "".join(
+            f"n{node}: [2024-06-09 00:44:22,000] [INFO] [launch.py:256:main] process {900 + 10 * node + local} spawned with "
+            f"command: ['/opt/python', '-u', 'sft.py', '--local_rank={local}', '--zero', '3']\n"
+            for local in range(2)
+        )
+        for node in range(2)
+    )
+    killed = "[1839211.482500] Out of memory: Killed process 911 (python) total-vm:254002108kB, anon-rss:155011108kB\n"
+    assert said(**{"console.log": spawned + steps(0), "dmesg_n1.txt": killed}).ranks == (3,)
+
+
+def test_tensorflows_own_setting_says_whose_log_it_is(said: Said) -> None:
+    cluster = '{"cluster": {"worker": ["a:1", "b:1", "c:1"]}, "task": {"type": "worker", "index": %d}}'
+    files = {f"worker_{name}.log": f"TF_CONFIG={cluster % n}\n" for n, name in enumerate("abc")}
+    files["worker_c.log"] += trace(MISSING)
+    assert said(**files).ranks == (2,)
+
+
+def test_tasks_of_a_node_lead_from_its_place_in_slurms_list_to_ranks(said: Said) -> None:
+    told = "JOB 12 nodelist gpu-[0101-0102,0140-0141] ntasks-per-node=4\nsrun: error: Node failure on gpu-0140\n"
+    assert said(told).ranks == (8, 9, 10, 11)
+
+
+def test_an_abort_among_aborts_of_ranks_that_timed_out_is_one_of_them(said: Said) -> None:
+    waited = "".join(WATCHDOG.format(r=rank) for rank in (1, 2, 3, 5))
+    rows = "".join(
+        f"[{n}]:\n  time      : 2025-06-02_19:32:17\n  host      : p4\n  rank      : {rank} (local_rank: {rank})\n"
+        f"  exitcode  : -6 (pid: {990 + rank})\n  error_file: <N/A>\n  traceback : Signal 6 (SIGABRT) received by PID {990 + rank}\n"
+        for n, rank in enumerate((1, 2, 3, 4, 5))
+    )
+    line, rule = "-" * 60, "=" * 60
+    table = f"{rule}\ntrain.py FAILED\n{line}\nFailures:\n{rows}{line}\nRoot Cause (first observed failure):\n[0]:\n{rule}\n"
+    assert said("world_size=6\n" + steps(*range(6)) + waited + table).symptom == "collective-hang"
+
+
+def test_one_voice_without_a_name_is_that_of_the_rank_whom_all_others_miss(said: Said) -> None:
+    waited = "".join(WATCHDOG.format(r=rank) for rank in (0, 1, 3))
+    assert said("world_size=4\n" + steps(*range(4)) + trace(MISSING) + waited).ranks == (2,)
+
+
+def test_a_bus_error_is_that_of_the_rank_whose_gpu_it_was(said: Said) -> None:
+    nccl = "".join(
+        f"n{n}:23:25 [0] NCCL INFO ncclCommInitRank comm 0x5 rank {n} nranks 3 cudaDev 0 nvmlDev 4 busId 9b000 commId 0x8\n"
+        for n in range(3)
+    )
+    broken = "[1.000001] pcieport 0000:98:01.0: AER: Uncorrected (Fatal) error received: 0000:9b:00.0\n"
+    assert said(**{"console.log": nccl + steps(0, 1, 2), "dmesg-n2.txt": broken}).ranks == (2,)
+
+
+def test_a_killed_loader_worker_is_only_out_of_memory_where_the_kernel_says_so(said: Said) -> None:
+    killed = of(1, trace("RuntimeError: DataLoader worker (pid 402) is killed by signal: Killed. "))
+    lost = of(0, trace(CLOSED))
+    verdict = said(**{"job.log": steps(0, 1) + killed + lost})
+    assert (verdict.symptom, verdict.ranks) == ("data-pipeline-failure", (1,))
+    assert "dmesg" in verdict.fixes[0].action["run"] and "402" in verdict.fixes[0].action["run"]
+    verdict = said(**{"dmesg.txt": "[812345.671] Out of memory: Killed process 402 (pt_data_worker) total-vm:9kB\n"})
+    assert (verdict.symptom, verdict.ranks) == ("host-out-of-memory", (1,))
+
+
+INTERRUPT = "W1117 02:36:46.438000 93 torch/distributed/elastic/agent/server/api.py:753] Received 2 death signal, shutting down workers\n"
+BACKWARD = """Traceback (most recent call last):
+  File "/opt/venv/lib/python3.11/site-packages/torch/autograd/graph.py", line 979, in _engine_run_backward
+    return Variable._execution_engine.run_backward(
+"""
+
+
+def interrupted(rank: int, line: int, code: str, *below: str) -> str:
+    frames = "".join(f'  File "/opt/venv/lib/python3.11/site-packages/{frame}\n    call()\n' for frame in below)
+    return of(
+        rank,
+        'Traceback (most recent call last):\n  File "/srv/run.py", line 59, in <module>\n    main()\n'
+        f'  File "/srv/run.py", line {line}, in main\n    {code}\n{frames}KeyboardInterrupt\n',
+    )
+
+
+def in_backward(rank: int) -> str:
+    frame = 'torch/autograd/graph.py", line 989, in _engine_run_backward'
+    lost = of(rank, BACKWARD + CLOSED + "\n") + "\n"
+    chained = of(rank, "During handling of the above exception, another exception occurred:") + "\n"
+    return lost + chained + interrupted(rank, 53, "loss.backward()", frame)
+
+
+def test_the_tracebacks_of_an_interrupted_job_show_whom_the_others_waited_for(said: Said) -> None:
+    sleeps = interrupted(1, 45, "time.sleep(600)")
+    verdict = said(steps(0, 1, 2) + INTERRUPT + sleeps + in_backward(0) + in_backward(2))
+    assert (verdict.symptom, verdict.ranks) == ("collective-hang", (1,))
+    assert verdict.summary.startswith("Rank 1 sleeps at /srv/run.py:45") and "interrupted" in verdict.summary
+    loads = interrupted(1, 41, "for x, y in loader:", 'torch/utils/data/dataloader.py", line 725, in __next__')
+    verdict = said(steps(0, 1, 2) + INTERRUPT + loads + in_backward(0) + in_backward(2))
+    assert (verdict.symptom, verdict.ranks) == ("collective-hang", (1,))
+
+
+def test_who_stops_a_job_that_trains_has_not_seen_it_fail(tmp_path: Path) -> None:
+    forward = 'torch/nn/modules/linear.py", line 134, in forward'
+    works = "".join(interrupted(n, 41, "loss = model(x)", forward) for n in (0, 1))
+    lost = of(2, trace(CLOSED))
+    ends = "torch.distributed.elastic.multiprocessing.api.SignalException: Process 93 got signal: 2\n"
+    (tmp_path / "job.log").write_text(steps(0, 1, 2) + INTERRUPT + works + lost + ends, "utf-8")
+    report = diagnose(tmp_path)
+    assert report.verdict is None
+    assert [one.rule for one in report.findings] == ["JOB055"]
+    assert any("interrupted by hand" in one.why for one in report.suppressed)
+
+
+def test_what_failed_before_somebody_interrupted_the_job_is_its_failure(said: Said) -> None:
+    works = interrupted(0, 41, "loss = model(x)")
+    verdict = said(steps(0, 1) + of(1, trace(OOM)) + INTERRUPT + works)
+    assert (verdict.symptom, verdict.ranks) == ("device-out-of-memory", (1,))
+
+
+def test_a_file_that_is_missing_on_the_only_host_is_no_difference_between_nodes(said: Said) -> None:
+    missing = of(1, trace("FileNotFoundError: [Errno 2] No such file or directory: '/data/train-1.bin'"))
+    verdict = said("world size: 2\n" + missing + of(0, trace(CLOSED)) + table((1, 1, 401), (0, -15, 400)))
+    assert (verdict.symptom, verdict.ranks) == ("path-or-permission-error", (1,))
+    assert verdict.causes[0].id == "launcher-or-rank-misconfiguration"
+
+
+def test_no_scheduler_is_asked_where_there_is_none(said: Said) -> None:
+    asked = [fix.action.get("run", "") for fix in said(steps(0, 1) + table((1, -9, 401))).fixes]
+    assert "dmesg" in asked[0] and not any("sacct" in one for one in asked)
+    asked = [
+        fix.action.get("run", "")
+        for fix in said("SLURM_JOB_ID=7\n" + steps(0, 1) + table((1, -9, 401)) + "slurmstepd: error: x\n").fixes
+    ]
+    assert "sacct" in asked[0]
+
+
+OLD_WATCHDOG = (
+    "[E ProcessGroupNCCL.cpp:475] [Rank {r}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1208, "
+    "OpType={op}, NumelIn=1, NumelOut=1, Timeout(ms)=1800000) ran for 1800202 milliseconds before timing out.\n"
+)
+OLD_END = "  what():  [Rank {r}] NCCL watchdog thread terminated with exception: " + OLD_WATCHDOG.partition("] ")[2]
+
+
+def test_the_old_watchdogs_second_line_about_a_call_does_not_make_it_two_groups(said: Said) -> None:
+    timeouts = "".join(OLD_WATCHDOG.format(r=r, op="ALLREDUCE") for r in range(1, 8))
+    ends = "".join(OLD_END.format(r=r, op="ALLREDUCE") for r in range(1, 8))
+    found = said(timeouts + ends)
+    assert (found.rule, found.ranks) == ("COL013", (0,))
+
+
+def test_data_that_one_rank_still_prepares_is_uneven_work(said: Said) -> None:
+    bars = "".join(
+        f"Map (num_proc=1):  {p}%|█   | {p}000/100000 [01:{p}<02:00, 13.1 examples/s]\n" for p in (10, 20, 30)
+    )
+    timeouts = "".join(OLD_WATCHDOG.format(r=r, op="ALLREDUCE") for r in range(1, 8))
+    assert said(bars + timeouts).causes[0].id == "uneven-work-across-ranks"
+
+
+def test_the_rank_in_another_call_of_the_same_number_is_the_odd_one(said: Said) -> None:
+    """It has been told of the others' timeout before it has one itself."""
+    told = "[rank3]:[E1115 03:24:03.104 ProcessGroupNCCL.cpp:1785] [PG ID 0 PG GUID 0(default_pg) Rank 3] Observed flight recorder dump signal from another rank via TCPStore.\n"
+    others = "".join(WATCHDOG.format(r=r) for r in (0, 1, 2))
+    found = said(others + told + WATCHDOG.format(r=3).replace("ALLREDUCE", "ALLGATHER"))
+    assert (found.rule, found.ranks) == ("COL013", (3,))
+
+
+@pytest.mark.parametrize(
+    "day, cause", [("15", "storage-or-external-service-fault"), ("02", "collective-order-divergence")]
+)
+def test_what_the_kernel_complains_of_the_same_day_is_the_likely_cause_of_a_hang(
+    said: Said, day: str, cause: str
+) -> None:
+    stamped = "2026-11-15 03:24:03 "
+    logs = {f"rank_{r}.log": stamped + WATCHDOG.format(r=r) for r in (0, 1, 2)}
+    idle = {"rank_3.log": stamped + "step 24 loss 1.9\n"}
+    kernel = {
+        "dmesg__n1.txt": f"2026-11-{day}T03:20:01,000000+00:00 nfs: server nas3 not responding, still trying\n" * 3
+    }
+    found = said(**logs, **idle, **kernel)
+    assert (found.symptom, found.ranks, found.causes[0].id) == ("collective-hang", (3,), cause)
+
+
+def info(host: str, rank: int, device: int, said: str) -> str:
+    return f"{host}:41{rank}:42{rank} [{device}] NCCL INFO {said}\n"
+
+
+def begun(host: str, rank: int, device: int, size: int, bus: str) -> str:
+    said = f"ncclCommInitRank comm 0x5{rank} rank {rank} nranks {size} cudaDev {device} nvmlDev {device} busId {bus}"
+    return info(host, rank, device, said + " commId 0x7c - Init START")
+
+
+def test_an_address_that_only_its_own_host_can_reach_is_the_fault_of_who_gave_it_out(said: Said) -> None:
+    log = "".join(begun(f"gpu{31 + r // 2}", r, r % 2, 4, f"{r + 1}1000") for r in range(4))
+    log += "".join(info("gpu31", r, r, "Bootstrap : Using eno1:10.1.4.31<0>") for r in (0, 1))
+    log += "".join(info("gpu32", r, r - 2, "Bootstrap : Using docker0:172.17.0.1<0>") for r in (2, 3))
+    refused = (
+        "misc/socket.cc:484 NCCL WARN socketStartConnect: Connect to 172.17.0.1<51007> failed : Connection refused"
+    )
+    found = said(log + f"gpu31:410:420 [0] {refused}\n")
+    assert (found.ranks, found.hosts) == ((2, 3), ("gpu32",))
+    assert found.causes[0].id == "network-interface-or-firewall-misconfiguration"
+    assert found.summary.startswith(
+        "The others, to whom gpu32 gave an address inside its own host, could not connect to 172.17.0.1"
+    )
+
+
+@pytest.mark.parametrize("devices, named", [((0, 1, 2, 2), (3,)), ((0, 0, 0, 0), ())])
+def test_of_two_ranks_on_one_gpu_the_one_is_named_that_has_not_the_gpu_of_its_place(
+    said: Said, devices: tuple[int, ...], named: tuple[int, ...]
+) -> None:
+    buses = [f"{device + 1}b000" for device in devices]
+    log = "".join(begun("box", r, devices[r], 4, buses[r]) for r in range(4))
+    pairs = [(a, b) for a in range(4) for b in range(4) if a != b and devices[a] == devices[b]]
+    warned = (
+        "box:41{}:42 [0] init.cc:943 NCCL WARN Duplicate GPU detected : rank {} and rank {} both on CUDA device {}\n"
+    )
+    assert said(log + "".join(warned.format(a, a, b, buses[a]) for a, b in pairs)).ranks == named
+
+
+def test_a_checkpoint_quotes_those_that_could_not_write_on_all(said: Said) -> None:
+    torch = "/lib/python3.11/site-packages/torch/distributed/checkpoint/"
+    full = trace("OSError: [Errno 28] No space left on device", (419, "_write_files_from_queue", "os.fsync(stream)"))
+    quote = full.replace("last):", "last): (RANK {})").replace("/srv/job/run.py", torch + "filesystem.py")
+    told = "torch.distributed.checkpoint.api.CheckpointException: CheckpointException ranks:dict_keys([2, 3])"
+    raised = trace(told, (360, "_save_state_dict", "return distW.all_reduce()"))
+    raised = raised.replace("/srv/job/run.py", torch + "state_dict_saver.py")
+    found = said("".join(of(rank, raised + quote.format(2) + quote.format(3)) for rank in range(4)))
+    assert (found.symptom, found.ranks) == ("checkpoint-save-failure", (2, 3))
+
+
+def test_only_the_first_rank_listens_for_the_others(said: Said) -> None:
+    message = "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. The server socket has failed to bind to [::]:29500 (errno: 98 - Address already in use)."
+    text = trace(message).replace("/srv/job/run.py", "/lib/python3.11/site-packages/torch/distributed/rendezvous.py")
+    assert said(text).ranks == (0,)
+    assert said(text.replace("distributed/", "distributed/elastic/")).ranks == ()
+
+
+def test_a_lost_pod_has_the_ranks_that_its_launcher_was_asked_for(said: Said) -> None:
+    pods = {
+        f"job__workers__0__{n}.log": f"+ torchrun --nnodes=3 --nproc-per-node=4 --node-rank={n} train.py\n"
+        + ("" if n == 2 else "".join(WATCHDOG.format(r=4 * n + i) for i in range(3)))
+        for n in range(3)
+    }
+    events = """8m1s  Warning  NodeShutdown      pod/job-workers-0-2   Pod was terminated in response to imminent node shutdown.
+6m50s Warning  FailedScheduling  pod/job-workers-0-2   0/9 nodes are available: 9 Insufficient nvidia.com/gpu.
+"""
+    found = said(**pods, **{"events.txt": events})
+    assert (found.rule, found.ranks) == ("JOB011", (8, 9, 10, 11))
+
+
+def test_colossalais_launcher_says_which_node_failed() -> None:
+    from paramedic.collect.rosters import roster
+    from paramedic.model import Source
+
+    line = "Error: failed to run torchrun --nproc_per_node=4 --nnodes=3 --node_rank=1 train.py on gn12, is localhost: False"
+    (fact,) = roster([line], Source("console.log", "log"))
+    assert (fact.name, fact.value) == ("node", "gn12 1 4")
+
+
+def test_a_pod_of_which_nothing_is_left_has_its_place_among_its_fellows(said: Said) -> None:
+    """Its number is not its rank where its fellows have several each."""
+    pods = {
+        f"ft__spot__{n}.log": "".join(begun(f"ft-spot-{n}", 8 * n + i, i, 24, f"{i}1000") for i in (0, 3, 7))
+        for n in (0, 2)
+    }
+    event = "2m57s  Warning  NodeNotReady  pod/ft-spot-1   Node is not ready\n"
+    found = said(**pods, **{"events.txt": event})
+    assert (found.rule, found.ranks) == ("JOB011", tuple(range(8, 16)))
+
+
+def test_what_one_rank_prints_for_all_is_nobodys_in_particular(said: Said) -> None:
+    lines = "".join(
+        f"[2024-06-30 19:02:0{s},000] [INFO] [Rank 0] step={s} loss={1.0 if s < 4 else 'nan'}\n" for s in range(9)
+    )
+    others = "".join(f"[2024-06-30 19:01:00,000] [INFO] [Rank {r}] up, world_size=4\n" for r in range(4))
+    found = said(others + lines)
+    assert (found.symptom, found.ranks) == ("numerical-instability", ())
+
+
+def test_of_a_pod_in_which_memory_ran_out_the_killed_rank_is_named(said: Said) -> None:
+    table = "[0]:\n  time      : 2025-01-22_23:17:44\n  host      : w1\n  rank      : 5 (local_rank: 1)\n  exitcode  : -9 (pid: 212)\n"
+    head = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n====\ntrain.py FAILED\n----\nRoot Cause (first observed failure):\n"
+    peers = "".join(of(r, trace(CLOSED)) for r in (0, 1, 2, 3, 8, 9, 10, 11))
+    kernel = "Jan 22 23:17:43 n7 kernel: Memory cgroup out of memory: Killed process 88801 (python3) total-vm:164841552kB, anon-rss:114018240kB, file-rss:0kB\n"
+    other = table.replace("w1", "w0").replace(": 5 (", ": 1 (").replace("-9", "-6")  # in its pod it has the same number
+    files = {"console.log": peers, "w0.log": head + other, "w1.log": head + table, "kern__n7.log": kernel}
+    found = said(**files)
+    assert (found.symptom, found.ranks) == ("host-out-of-memory", (5,))
+
+
+def test_skypilots_label_is_of_a_node_and_hides_no_traceback(said: Said) -> None:
+    label = "(worker1, rank=1, pid=8108, ip=10.42.2.17) "
+    text = "".join(
+        label + line + "\n" for line in trace("ModuleNotFoundError: No module named 'flash_attn'").splitlines()
+    )
+    waited = "".join("(head, rank=0, pid=77, ip=10.42.2.16) " + WATCHDOG.format(r=rank) for rank in range(4))
+    found = said(text + waited)
+    assert (found.symptom, found.ranks) == ("import-or-missing-symbol", ())
+
+
+def test_a_rank_may_stand_in_an_actors_own_tag(said: Said) -> None:
+    saves = "".join(
+        f"(WorkerDict pid={900 + r}, ip=10.0.0.{1 + r // 2}) [rank-{r}]: Saving to /ckpt/{r}.pt\n" for r in range(4)
+    )
+    full = trace("OSError: [Errno 28] No space left on device", (9, "save_checkpoint", "torch.save(state, path)"))
+    verdict = said(saves + "".join(f"(WorkerDict pid=902, ip=10.0.0.2) {line}\n" for line in full.splitlines()))
+    assert (verdict.symptom, verdict.ranks) == ("checkpoint-save-failure", (2,))
+
+
+def test_what_all_ranks_of_one_host_lack_is_the_hosts_difference(said: Said) -> None:
+    lacks = trace("ImportError: /opt/lib/libtorch_cuda.so: undefined symbol: ncclCommRegister")
+    files = {
+        f"r{n}.log": nccl(f"n{n // 2}", 40 + n, n, 6) + of(n, lacks if n in (2, 3) else trace(CLOSED)) for n in range(6)
+    }
+    verdict = said(**files)
+    assert (verdict.ranks, verdict.causes[0].id) == ((2, 3), "cross-node-environment-skew")
+
+
+def test_a_pods_log_shows_that_its_volume_came_in_the_end(said: Said) -> None:
+    mount = '52m   Warning   FailedMount   pod/job-node-1   MountVolume.SetUp failed for volume "api" : timed out\n'
+    shm = of(1, trace("RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error."))
+    verdict = said(**{"events.txt": mount, "job-node-1.log": steps(1) + shm, "job-node-0.log": steps(0)})
+    assert (verdict.symptom, verdict.ranks) == ("host-out-of-memory", (1,))
