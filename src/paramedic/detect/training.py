@@ -122,7 +122,7 @@ def flat(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
 
 
 _FEW_POINTS, _SURE = 24, 0.7
-_NEAR, _GUESS, _UNSURE, _GAIN = 1.5, 0.55, 0.6, 0.93
+_NEAR, _GUESS, _UNSURE, _GAIN, _ABSURD = 1.5, 0.55, 0.6, 0.93, 100.0
 ZERO_RATE = re.compile(
     r"(?:\blrs?|learning[_ ]rates?)['\"]?[ :=\[]{1,5}['\"]?0(?:(?:\.0)?(?![\d.e])|(?:\.0{1,12})?e[-+]?\d)", re.I
 )
@@ -139,7 +139,7 @@ def _by_guessing(run: Run, one: Series, values: Sequence[float]) -> Iterator[Eve
         if score.event.source != one.event.source or len(rights) < _HALF or kendall(rights) >= 0.35:
             continue
         right = median(rights) / (100 if max(score.finite) > 1 else 1)
-        if 0 < right <= _GUESS and 0.3 <= right / math.exp(-loss) <= _NEAR:
+        if 0 < right <= _GUESS and loss < _ABSURD and 0.3 <= right * math.exp(loss) <= _NEAR:
             yield from (*one.shown(FIRST, LAST), *score.shown(LAST))
             return
 
@@ -204,6 +204,7 @@ _STEPS, _MOVES = 40, 1e-3
 
 
 _PASSES, _GAINED, _FALLS = 3, 0.015, 0.4
+_DIGITS = 10
 _PLAYS = re.compile(r"\b(?:d|g|gen\w*|disc\w*|critic|actor|policy|adv\w*|reward|kl)[ _]?loss|\bgan\b", re.I)
 """Players that learn against each other, and policies, have losses that need not fall."""
 
@@ -213,7 +214,7 @@ def _by_epoch(one: Series) -> list[float]:
     of: dict[int, list[float]] = {}
     for step, value in zip(one.steps, one.values, strict=True):
         words = step.split()
-        if value is not None and len(words) >= 2 and words[0] == "epoch" and words[1].isdecimal():
+        if value is not None and len(words) >= 2 and words[0] == "epoch" and words[1].isdecimal() and len(words[1]) < _DIGITS:
             of.setdefault(int(words[1]), []).append(value)
     if not of or min(of) > 1 or (len(of) <= _PASSES and min(map(len, of.values())) < _PASSES):
         return []
