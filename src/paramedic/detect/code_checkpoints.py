@@ -280,3 +280,38 @@ def _has_state(flow: Flow, optimizer: Value, load: Op) -> bool:
         if op.kind == "setitem" and re.search(r"\.state\[", op.target):
             return True
     return optimizer.name == "parameter"
+
+
+_CHANCE = frozenset(("get_rng_state", "getstate", "get_state", "get_rng_state_all", "bit_generator"))
+_CHANCE_BACK = ("set_rng_state", "setstate", "set_state", "set_rng_state_all")
+
+
+@every_distributed_program(*_CHANCE_BACK)
+def chance_of_first_rank(flow: Flow) -> Iterator[Hit]:
+    """The first rank's state of chance is saved and set on all: from then on they draw alike."""
+    saves = [op for op, saved in _saves(flow) if op.label == "first" and any(map(_is_chance, saved.values()))]
+    if not saves or not _draw_apart(flow):
+        return
+    for op in flow.calls(*_CHANCE_BACK):
+        given = op.args[0] if op.args else None
+        if given is None or op.label or not given.has("loaded") or given.has("rank"):
+            continue
+        if not any(seed.index > op.index and _by_rank(seed) for seed in flow.seeds):
+            yield hit(op, saves[0])
+            return
+
+
+def _is_chance(value: Value, depth: int = 0) -> bool:
+    if value.made is not None and value.made.last in _CHANCE:
+        return True
+    inner = [*(value.items or ()), *(value.attrs.values() if value.kind == "dict" else ())]
+    return depth < 3 and any(_is_chance(one, depth + 1) for one in inner)
+
+
+def _by_rank(seed: Op) -> bool:
+    return any(one.has("rank") for one in (*seed.args, *seed.keywords.values()))
+
+
+def _draw_apart(flow: Flow) -> bool:
+    """Seeds differ between ranks; with one seed for all, or none that is seen, nothing is lost."""
+    return any(map(_by_rank, flow.seeds))
