@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 from paramedic.detect.every import every_distributed_program, every_program
 from paramedic.detect.flow import Flow
 from paramedic.detect.loops import backwards, hit, optimizers
 from paramedic.detect.program import text_of
 from paramedic.detect.setup import Hit
-from paramedic.detect.values import Op, Value
+from paramedic.detect.values import Loop, Op, Value
 
 _STATEFUL = {"optimizer": "optimizer", "scheduler": "scheduler", "scaler": "scaler"}
 
@@ -315,3 +317,98 @@ def _by_rank(seed: Op) -> bool:
 def _draw_apart(flow: Flow) -> bool:
     """Seeds differ between ranks; with one seed for all, or none that is seen, nothing is lost."""
     return any(map(_by_rank, flow.seeds))
+
+
+_GOES_ON = re.compile(r"=\s*[\w.]+(?:\[|\.get\()['\"](?:\w+_)?(?:steps?|epochs?|iter\w*|updates?)['\"]")
+_BY_ITSELF = frozenset(("ExponentialLR", "MultiplicativeLR", "ConstantLR", "ReduceLROnPlateau"))
+"""Schedules that go on from the rate that the optimizer holds, or by the loss."""
+_BROUGHT_FORWARD = (
+    r"last_epoch|_step_count|sched\w*\.(?:load_)?state_dict|warm_?restart|load_state\(|\.load_checkpoint\("
+)
+
+
+@every_program("load_state_dict")
+def schedule_begins_anew(flow: Flow) -> Iterator[Hit]:
+    """Weights and counters are taken back, and the schedule of the rate is neither saved nor brought forward."""
+    trained = backwards(flow)
+    stepped = [op for op in flow.calls("step") if op.of is not None and op.of.kind == "scheduler"]
+    if not trained or not stepped or flow.mentions(_BROUGHT_FORWARD):
+        return
+    back = [op for op in _restored(flow) if op.of is not None and op.args and op.index < trained[-1].op.index]
+    models = [op for op in back if op.of and op.of.kind == "model" and op.args[0].has("loaded")]
+    states = [op for op in back if op.of and op.of.kind == "optimizer"]
+    if not models or not states or any(op.of is None or op.of.kind in ("", "scheduler", "instance") for op in back):
+        return
+    load = models[0]
+    made = next((op.of.made for op in stepped if op.of is not None and op.of.made is not None), None)
+    if made is None or made.last in _BY_ITSELF or not _GOES_ON.search(load.module.text):
+        return
+    forward = [op for op in stepped if op.args or not any(op.within(loop) for one in trained for loop in one.op.loops)]
+    told = any(value.has("loaded") for value in (*made.args, *made.keywords.values()))
+    saved = [op for op, held in _saves(flow) if any(_state_of(one, "model") for one in held.values())]
+    if saved and not forward and not told:
+        yield hit(load, made, what=made.last)
+
+
+def _state_of(value: Value, kind: str) -> bool:
+    return value.kind == "state" and value.attrs.get("of", Value()).kind == kind
+
+
+_PLACE_IN_EPOCH = re.compile(
+    r"(?i)batch(?!_?size)|pos|offset|ind(?:ex|ices)|idx|consumed|seen|sampler|loader|iter|data|skip|samples"
+)
+_PASSES_BY = (
+    r"islice|skip_first_batches|StatefulDataLoader|skip\w*batch|start_(?:batch|iter|index|idx)|resume_(?:step|iter|batch)"
+    r"|consumed|fast_?forward|steps_in_epoch|set_start|batches_done|batch_offset|% len\(|// len\(|SaveState"
+)
+
+
+@every_distributed_program("save")
+def epoch_begins_again(flow: Flow) -> Iterator[Hit]:
+    """Saved in the middle of an epoch with the epoch's number alone: a resume goes through its first part again."""
+    if flow.mentions(_PASSES_BY):
+        return
+    saves = list(_saves(flow))
+    loads = [op for op in flow.calls("load") if op.name == "torch.load"]
+    holding = [(op, saved) for op, saved in saves if any("epoch" in key.lower() for key in _keys(saved))]
+    holding = [one for one in holding if len(saves) == 1 or _same_file(one[0], loads)]
+    last = max((one.op.index for one in backwards(flow)), default=0)
+    for backward in backwards(flow):
+        for outer, inner in pairwise(backward.op.loops):
+            start = outer.over.attrs.get("start", Value()) if outer.over.kind == "range" else Value()
+            over = inner.over.attrs.get("over", inner.over)
+            if not start.has("loaded") or "op" in start.attrs or over.kind != "loader" or _passes_over(inner):
+                continue
+            for op, saved in holding:
+                midway = op.within(inner) or (_left_early(inner) and not op.loops and op.index < last)
+                if midway and not _tells_place(saved):
+                    yield hit(op, backward.op)
+                    return
+
+
+def _keys(saved: dict[str, Value], depth: int = 0) -> Iterator[str]:
+    for key, value in saved.items():
+        yield key
+        if value.kind == "dict" and depth < 2:
+            yield from _keys(value.attrs, depth + 1)
+
+
+def _tells_place(saved: dict[str, Value]) -> bool:
+    """Something beside the epoch says how far it was, or it is the next epoch's number."""
+    counted = [value for key, value in saved.items() if "epoch" in key.lower()]
+    return any(_PLACE_IN_EPOCH.search(key) for key in _keys(saved)) or any("op" in one.attrs for one in counted)
+
+
+def _passes_over(loop: Loop) -> bool:
+    """Rounds of the loop that do nothing: what was done before the checkpoint."""
+    return any(isinstance(node, ast.Continue) for node in ast.walk(loop.node))
+
+
+def _left_early(loop: Loop) -> bool:
+    """After so many steps, wherever in the epoch that is."""
+    for node in ast.walk(loop.node):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Compare) and "step" in text_of(node.test):
+            reached = isinstance(node.test.ops[0], ast.GtE | ast.Gt | ast.Eq)
+            if reached and isinstance(node.body[-1], ast.Return | ast.Break):
+                return True
+    return False

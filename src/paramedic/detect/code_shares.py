@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from paramedic.detect.every import every_distributed_program
 from paramedic.detect.flow import Flow
 from paramedic.detect.loops import (
+    at,
     averages,
     function_around,
     gradient_reductions,
@@ -351,3 +352,82 @@ def _passes_sparse(node: ast.If) -> bool:
     if negated:
         return not node.orelse
     return len(node.body) == 1 and isinstance(node.body[0], ast.Continue | ast.Pass)
+
+
+# -- averages that go on while training --------------------------------------------------------------------------------
+
+_TOGETHER = re.compile(r"all_reduce|all_?gather|broadcast|\breduce|sync|distributed|allreduce|mpi", re.I)
+
+
+@every_distributed_program()
+def running_statistics_apart(flow: Flow) -> Iterator[Hit]:
+    """A mean that each rank keeps of what it alone has met, and takes off what the common model gets."""
+    if not _one_model(flow):
+        return
+    for op in flow.ops:
+        if op.kind not in ("setattr", "augassign") or not op.target.startswith("self.") or _alone(op):
+            continue
+        holder = _class_around(op)
+        if holder is None or not trains(flow, op) or not own_part(op.args[0]) or op.args[0].has("graph", "grad"):
+            continue
+        name = op.target.removeprefix("self.")
+        goes_on = op.kind == "augassign" or op.target in text_of(op.node).partition("=")[2]
+        text = text_of(holder)
+        taken_off = re.search(rf"- self\.{re.escape(name)}\b[^\n]{{0,20}}\)\s*/", text)
+        module = any(base.rsplit(".", 1)[-1] == "Module" for base in map(text_of, holder.bases))
+        if goes_on and taken_off and not module and not _TOGETHER.search(text) and not _sent_by_name(flow, name):
+            yield hit(op)
+            return
+
+
+def _class_around(op: Op) -> ast.ClassDef | None:
+    for node in op.module.classes.values():
+        if node.lineno <= op.line <= (node.end_lineno or 0):
+            return node
+    return None
+
+
+def _sent_by_name(flow: Flow, name: str) -> bool:
+    """`dist.all_reduce(norm.mean)`, or all that an object holds."""
+    sent = [text_of(op.node) for op in flow.ops if op.kind == "call" and _TOGETHER.search(op.last)]
+    return any(re.search(rf"\.{re.escape(name)}\b|__dict__|vars\(|state_dict|norm", text) for text in sent)
+
+
+_BUFFERS = re.compile(r"self\.register_buffer\(\s*['\"](\w+)|self\.(\w+) = (?:torch\.)?nn\.(?:Parameter|Embedding)\(")
+_NEAREST = re.compile(r"argmin\(|argmax\(|\.min\(|topk\(")
+_SLOWLY = re.compile(r"(?i)decay|\bema|_ema|momentum|\.lerp_?\(|gamma")
+
+
+@every_distributed_program()
+def codebook_of_own_rows(flow: Flow) -> Iterator[Hit]:
+    """Codes that follow the rows which chose them, each rank's own only: the rest of the batch has no say."""
+    if not averages(flow) or model_parallel(flow):
+        return
+    made = {op.of.node for op in flow.ops if op.kind == "call" and op.of is not None and op.of.kind == "class"}
+    for module in flow.nodes:
+        for node in module.classes.values():
+            text = text_of(node) if node in made else ""
+            if not _NEAREST.search(text) or not _SLOWLY.search(text) or _TOGETHER.search(text):
+                continue
+            names = {one or other for one, other in _BUFFERS.findall(text)}
+            place = next((found for name in sorted(names) if (found := _follows(node, name, text))), None)
+            if place is not None:
+                yield at(module, place, name=text_of(place)[:60])
+                return
+
+
+def _follows(node: ast.ClassDef, name: str, text: str) -> ast.AST | None:
+    """Where a table that rows are taken from by their nearest entry is written, behind the class's beginning."""
+    table = rf"self\.{re.escape(name)}(?:\.weight)?(?:\.data)?"
+    looked_up = (
+        rf"{table}\[\w+\]|embedding\([^()\n]*{table}|(?:@|matmul\([^()\n]*,) ?{table}|self\.{re.escape(name)}\(\w+\)"
+    )
+    if not re.search(looked_up, text):
+        return None
+    written = re.compile(rf"{table}(?:\.(?:copy_|mul_|lerp_|add_)\(| = )")
+    for method in node.body:
+        if isinstance(method, Function) and method.name != "__init__" and "init" not in method.name:
+            for part in ast.walk(method):
+                if isinstance(part, ast.Expr | ast.Assign) and written.match(text_of(part)):
+                    return part
+    return None
