@@ -431,3 +431,43 @@ def _follows(node: ast.ClassDef, name: str, text: str) -> ast.AST | None:
                 if isinstance(part, ast.Expr | ast.Assign) and written.match(text_of(part)):
                     return part
     return None
+
+
+# -- parts of unlike size ----------------------------------------------------------------------------------------------
+
+_FILES = frozenset(("listdir", "glob", "iglob", "iterdir", "rglob", "scandir", "walk"))
+_OPENS = frozenset(("open", "load", "loads", "read_csv", "read_parquet", "read_json", "loadtxt", "memmap", "read_text"))
+_MIXES = r"shuffle|randperm|permutation|RandomSampler|randint|random\.|multinomial"
+
+
+@every_distributed_program("all_reduce")
+def rest_never_read(flow: Flow) -> Iterator[Hit]:
+    """Whole files are dealt out, all stop at the smallest part, and each epoch begins at the front: the rest is never
+    seen."""
+    if flow.mentions(_MIXES) or not _one_model(flow):
+        return
+    for op in flow.calls("all_reduce"):
+        kind = op.argument("op", 1)
+        if kind is None or not kind.name.endswith("MIN") or not op.args or op.index > first_backward(flow):
+            continue
+        counted = [one.attrs["of"] for one in inner(op.args[0]) if one.has("len") and "of" in one.attrs]
+        if any(own_part(one) and _by_files(one) for one in counted):
+            yield hit(op)
+            return
+
+
+def _by_files(value: Value) -> bool:
+    """Each rank has files of its own, as many rows as they happen to hold."""
+    for one in inner(value):
+        by, made = one.attrs.get("by"), one.made
+        if by is not None and by.has("rank") and "sliced" in one.attrs:
+            names = {part.made.last for part in inner(one.attrs["sliced"]) if part.made is not None}
+            return bool(names & _FILES) and not names & _OPENS
+        if made is not None and made.last in _OPENS and any(map(_of_its_number, made.args)):
+            return True
+    return False
+
+
+def _of_its_number(path: Value) -> bool:
+    """`f"part-{rank}"`, and not one of a list that was dealt out."""
+    return path.has("rank") and not any("by" in part.attrs for part in inner(path))
