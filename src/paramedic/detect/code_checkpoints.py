@@ -339,6 +339,8 @@ def schedule_begins_anew(flow: Flow) -> Iterator[Hit]:
     states = [op for op in back if op.of and op.of.kind == "optimizer"]
     if not models or not states or any(op.of is None or op.of.kind in ("", "scheduler", "instance") for op in back):
         return
+    if any(_one_of_several(op) for op in back):
+        return
     load = models[0]
     made = next((op.of.made for op in stepped if op.of is not None and op.of.made is not None), None)
     if made is None or made.last in _BY_ITSELF or not _GOES_ON.search(load.module.text):
@@ -348,6 +350,13 @@ def schedule_begins_anew(flow: Flow) -> Iterator[Hit]:
     saved = [op for op, held in _saves(flow) if any(_state_of(one, "model") for one in held.values())]
     if saved and not forward and not told:
         yield hit(load, made, what=made.last)
+
+
+def _one_of_several(op: Op) -> bool:
+    """`for one in (optimizer, scheduler): one.load_state_dict(...)`."""
+    func = getattr(op.node, "func", None)
+    name = text_of(func.value) if isinstance(func, ast.Attribute) else ""
+    return any(re.search(rf"\b{re.escape(name)}\b", loop.target) for loop in op.loops if name)
 
 
 def _state_of(value: Value, kind: str) -> bool:

@@ -32,9 +32,15 @@ def ratios_averaged(flow: Flow) -> Iterator[Hit]:
         for one in _told(given):
             ratio = _is_ratio(one) and own_part(one)
             library = one.made is not None and one.made.last in _OF_ALL and any(map(own_part, one.made.args))
-            if (ratio or library) and not reduced(flow, one, op.index):
+            if (ratio or library) and not _of_a_batch(op, one) and not reduced(flow, one, op.index):
                 yield hit(op, what="a ratio of counts" if ratio or one.made is None else one.made.last)
                 return
+
+
+def _of_a_batch(op: Op, value: Value) -> bool:
+    """Of the step's batch, as it is shown while training goes on; or of each batch by itself."""
+    said = [one.made for one in inner(value) if one.made is not None and one.made.last == "forward"]
+    return any(not one.no_grad or (one.loops and op.within(one.loops[-1])) for one in said)
 
 
 def _told(value: Value) -> list[Value]:
@@ -87,6 +93,8 @@ def _by_content(value: Value, depth: int = 0) -> bool:
 @every_distributed_program("load_state_dict")
 def best_of_each_rank(flow: Flow) -> Iterator[Hit]:
     """Each rank keeps the weights that were best on its own part, and takes them back: they are of unlike epochs."""
+    if flow.mentions(r"torchmetrics|\bMetric\b|evaluate\.load"):
+        return
     for op in flow.calls("load_state_dict"):
         state = op.args[0] if op.args else None
         kept = state.made if state is not None and state.kind == "state" else None

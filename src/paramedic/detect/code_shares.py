@@ -262,7 +262,10 @@ def _centre(value: Value) -> Value | None:
 
 def _is_statistic(op: Op | None) -> bool:
     """Over the rows, or over all there is; over each row it is no matter of the ranks."""
-    if op is None or op.kind != "call" or op.last not in _STATISTICS:
+    if op is None or op.kind != "call" or op.last not in _STATISTICS or op.loops or "__getitem__" in op.stack:
+        return False
+    of = op.of if op.name.startswith(".") else next(iter(op.args), None)
+    if of is not None and _is_element(of):
         return False
     number = 0 if op.name.startswith(".") else 1
     dim = op.argument("dim", number) or op.argument("axis")
@@ -270,6 +273,12 @@ def _is_statistic(op: Op | None) -> bool:
         return True
     first = dim.items[0] if dim.items else dim
     return first.number() == 0
+
+
+def _is_element(value: Value) -> bool:
+    """One row of many."""
+    by = value.attrs.get("by")
+    return by is not None and by.kind != "slice" and not isinstance(by.const, str) and not by.has("rank")
 
 
 def _of_own_rows(flow: Flow, mean: Value, begins: int) -> bool:
@@ -356,7 +365,7 @@ def _passes_sparse(node: ast.If) -> bool:
 
 # -- averages that go on while training --------------------------------------------------------------------------------
 
-_TOGETHER = re.compile(r"all_reduce|all_?gather|broadcast|\breduce|sync|distributed|allreduce|mpi", re.I)
+_TOGETHER = re.compile(r"all_reduce|all_?gather|broadcast|\breduce|sync|distributed|allreduce|\bmpi", re.I)
 
 
 @every_distributed_program()

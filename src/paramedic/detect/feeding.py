@@ -348,7 +348,7 @@ def ran_out_apart(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
     epochs = {len(steps) for steps in begun.values()}
     if len(begun) < len(ranks) or epochs in ({0}, {1}) or len(epochs) != 1:
         return
-    seconds = {rank: steps[1] for rank, steps in begun.items()}
+    seconds = {rank: steps[1] - steps[0] for rank, steps in begun.items()}
     used = [items(one.raw.get("optimizers")) for one in ranks.values()]
     moments = all(len(each) == 1 and str(each[0].get("type")).startswith(_WITH_MOMENTS) for each in used)
     most, least = max(seconds.values()), min(seconds.values())
