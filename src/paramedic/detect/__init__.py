@@ -224,6 +224,8 @@ RUN_DETECTORS: dict[str, Detector] = {
     "feeding.workers_begin_anew": feeding.workers_begin_anew,
     "feeding.mostly_padding": feeding.mostly_padding,
     "feeding.never_combined": feeding.never_combined,
+    "feeding.ran_out_apart": feeding.ran_out_apart,
+    "feeding.padded_rows_counted": feeding.padded_rows_counted,
     "feeding.trained_on_held_out": feeding.trained_on_held_out,
     "feeding.order_repeats": feeding.order_repeats,
     "feeding.sampler_counts_wrongly": feeding.sampler_counts_wrongly,

@@ -15,6 +15,8 @@ from paramedic.detect import (
     code_memory,
     code_parts,
     code_replicas,
+    code_scores,
+    code_shares,
     code_speed,
     code_upkeep,
     configs,
@@ -53,6 +55,8 @@ _ROOMS: tuple[ModuleType, ...] = (
     code_parts,
     code_checkpoints,
     code_frameworks,
+    code_shares,
+    code_scores,
 )
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 from paramedic.detect.every import every_distributed_program, every_program
 from paramedic.detect.flow import Flow
 from paramedic.detect.loops import backwards, hit, optimizers
 from paramedic.detect.program import text_of
 from paramedic.detect.setup import Hit
-from paramedic.detect.values import Op, Value
+from paramedic.detect.values import Loop, Op, Value
 
 _STATEFUL = {"optimizer": "optimizer", "scheduler": "scheduler", "scaler": "scaler"}
 
@@ -280,3 +282,142 @@ def _has_state(flow: Flow, optimizer: Value, load: Op) -> bool:
         if op.kind == "setitem" and re.search(r"\.state\[", op.target):
             return True
     return optimizer.name == "parameter"
+
+
+_CHANCE = frozenset(("get_rng_state", "getstate", "get_state", "get_rng_state_all", "bit_generator"))
+_CHANCE_BACK = ("set_rng_state", "setstate", "set_state", "set_rng_state_all")
+
+
+@every_distributed_program(*_CHANCE_BACK)
+def chance_of_first_rank(flow: Flow) -> Iterator[Hit]:
+    """The first rank's state of chance is saved and set on all: from then on they draw alike."""
+    saves = [op for op, saved in _saves(flow) if op.label == "first" and any(map(_is_chance, saved.values()))]
+    if not saves or not _draw_apart(flow):
+        return
+    for op in flow.calls(*_CHANCE_BACK):
+        given = op.args[0] if op.args else None
+        if given is None or op.label or not given.has("loaded") or given.has("rank"):
+            continue
+        if not any(seed.index > op.index and _by_rank(seed) for seed in flow.seeds):
+            yield hit(op, saves[0])
+            return
+
+
+def _is_chance(value: Value, depth: int = 0) -> bool:
+    if value.made is not None and value.made.last in _CHANCE:
+        return True
+    inner = [*(value.items or ()), *(value.attrs.values() if value.kind == "dict" else ())]
+    return depth < 3 and any(_is_chance(one, depth + 1) for one in inner)
+
+
+def _by_rank(seed: Op) -> bool:
+    return any(one.has("rank") for one in (*seed.args, *seed.keywords.values()))
+
+
+def _draw_apart(flow: Flow) -> bool:
+    """Seeds differ between ranks; with one seed for all, or none that is seen, nothing is lost."""
+    return any(map(_by_rank, flow.seeds))
+
+
+_GOES_ON = re.compile(r"=\s*[\w.]+(?:\[|\.get\()['\"](?:\w+_)?(?:steps?|epochs?|iter\w*|updates?)['\"]")
+_BY_ITSELF = frozenset(("ExponentialLR", "MultiplicativeLR", "ConstantLR", "ReduceLROnPlateau"))
+"""Schedules that go on from the rate that the optimizer holds, or by the loss."""
+_BROUGHT_FORWARD = (
+    r"last_epoch|_step_count|sched\w*\.(?:load_)?state_dict|warm_?restart|load_state\(|\.load_checkpoint\("
+)
+
+
+@every_program("load_state_dict")
+def schedule_begins_anew(flow: Flow) -> Iterator[Hit]:
+    """Weights and counters are taken back, and the schedule of the rate is neither saved nor brought forward."""
+    trained = backwards(flow)
+    stepped = [op for op in flow.calls("step") if op.of is not None and op.of.kind == "scheduler"]
+    if not trained or not stepped or flow.mentions(_BROUGHT_FORWARD):
+        return
+    back = [op for op in _restored(flow) if op.of is not None and op.args and op.index < trained[-1].op.index]
+    models = [op for op in back if op.of and op.of.kind == "model" and op.args[0].has("loaded")]
+    states = [op for op in back if op.of and op.of.kind == "optimizer"]
+    if not models or not states or any(op.of is None or op.of.kind in ("", "scheduler", "instance") for op in back):
+        return
+    if any(_one_of_several(op) for op in back):
+        return
+    load = models[0]
+    made = next((op.of.made for op in stepped if op.of is not None and op.of.made is not None), None)
+    if made is None or made.last in _BY_ITSELF or not _GOES_ON.search(load.module.text):
+        return
+    forward = [op for op in stepped if op.args or not any(op.within(loop) for one in trained for loop in one.op.loops)]
+    told = any(value.has("loaded") for value in (*made.args, *made.keywords.values()))
+    saved = [op for op, held in _saves(flow) if any(_state_of(one, "model") for one in held.values())]
+    if saved and not forward and not told:
+        yield hit(load, made, what=made.last)
+
+
+def _one_of_several(op: Op) -> bool:
+    """`for one in (optimizer, scheduler): one.load_state_dict(...)`."""
+    func = getattr(op.node, "func", None)
+    name = text_of(func.value) if isinstance(func, ast.Attribute) else ""
+    return any(re.search(rf"\b{re.escape(name)}\b", loop.target) for loop in op.loops if name)
+
+
+def _state_of(value: Value, kind: str) -> bool:
+    return value.kind == "state" and value.attrs.get("of", Value()).kind == kind
+
+
+_PLACE_IN_EPOCH = re.compile(
+    r"(?i)batch(?!_?size)|pos|offset|ind(?:ex|ices)|idx|consumed|seen|sampler|loader|iter|data|skip|samples"
+)
+_PASSES_BY = (
+    r"islice|skip_first_batches|StatefulDataLoader|skip\w*batch|start_(?:batch|iter|index|idx)|resume_(?:step|iter|batch)"
+    r"|consumed|fast_?forward|steps_in_epoch|set_start|batches_done|batch_offset|% len\(|// len\(|SaveState"
+)
+
+
+@every_distributed_program("save")
+def epoch_begins_again(flow: Flow) -> Iterator[Hit]:
+    """Saved in the middle of an epoch with the epoch's number alone: a resume goes through its first part again."""
+    if flow.mentions(_PASSES_BY):
+        return
+    saves = list(_saves(flow))
+    loads = [op for op in flow.calls("load") if op.name == "torch.load"]
+    holding = [(op, saved) for op, saved in saves if any("epoch" in key.lower() for key in _keys(saved))]
+    holding = [one for one in holding if len(saves) == 1 or _same_file(one[0], loads)]
+    last = max((one.op.index for one in backwards(flow)), default=0)
+    for backward in backwards(flow):
+        for outer, inner in pairwise(backward.op.loops):
+            start = outer.over.attrs.get("start", Value()) if outer.over.kind == "range" else Value()
+            over = inner.over.attrs.get("over", inner.over)
+            if not start.has("loaded") or "op" in start.attrs or over.kind != "loader" or _passes_over(inner):
+                continue
+            for op, saved in holding:
+                midway = op.within(inner) or (_left_early(inner) and not op.loops and op.index < last)
+                if midway and not _tells_place(saved):
+                    yield hit(op, backward.op)
+                    return
+
+
+def _keys(saved: dict[str, Value], depth: int = 0) -> Iterator[str]:
+    for key, value in saved.items():
+        yield key
+        if value.kind == "dict" and depth < 2:
+            yield from _keys(value.attrs, depth + 1)
+
+
+def _tells_place(saved: dict[str, Value]) -> bool:
+    """Something beside the epoch says how far it was, or it is the next epoch's number."""
+    counted = [value for key, value in saved.items() if "epoch" in key.lower()]
+    return any(_PLACE_IN_EPOCH.search(key) for key in _keys(saved)) or any("op" in one.attrs for one in counted)
+
+
+def _passes_over(loop: Loop) -> bool:
+    """Rounds of the loop that do nothing: what was done before the checkpoint."""
+    return any(isinstance(node, ast.Continue) for node in ast.walk(loop.node))
+
+
+def _left_early(loop: Loop) -> bool:
+    """After so many steps, wherever in the epoch that is."""
+    for node in ast.walk(loop.node):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Compare) and "step" in text_of(node.test):
+            reached = isinstance(node.test.ops[0], ast.GtE | ast.Gt | ast.Eq)
+            if reached and isinstance(node.body[-1], ast.Return | ast.Break):
+                return True
+    return False

@@ -204,6 +204,12 @@ def _is_prediction(value: Value) -> bool:
     )
 
 
+_LEFT_OUT = (
+    r"len\(\w*sampler|\[: ?(?:len\(|self\.num|n\b|n_|num|total|size)|unique\(|dedup|drop_duplicates|gather_for_metrics"
+)
+"""Words of programs that cut off what was filled up, or count each row once."""
+
+
 @every_distributed_program("DistributedSampler")
 def padded_evaluation(flow: Flow) -> Iterator[Hit]:
     """DistributedSampler repeats samples so that all ranks have as many; sums over ranks count them twice."""
@@ -216,7 +222,7 @@ def padded_evaluation(flow: Flow) -> Iterator[Hit]:
             continue
         drop = sampler.made.argument("drop_last")
         after = [one for one in flow.calls("all_reduce", "all_gather", "all_gather_object") if one.index > op.index]
-        if after and (drop is None or drop.const is not True) and not flow.mentions(r"len\(\w*sampler|\[: ?len\("):
+        if after and (drop is None or drop.const is not True) and not flow.mentions(_LEFT_OUT):
             yield hit(sampler.made, after[0])
 
 

@@ -268,7 +268,7 @@ class Expressions(Libraries):
                 if is_rank(left):
                     label, equals = compared(node.ops[0], right, text)
                     return Value(tags=tags, label=label, equals=equals)
-        return Value(tags=tags)
+        return Value(tags=tags, attrs={"sides": Value("tuple", tags, items=values)})
 
     def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp, frame: Frame) -> Value:
         inner = Frame(frame.module, dict(frame.names), frame.returned, frame.yielded)
@@ -289,7 +289,8 @@ class Expressions(Libraries):
         self.loops = kept
         kind = "params" if value.kind == "params" and "grad" not in value.tags else "list"
         tags = value.tags | (union(overs) & {"rank", "world"})
-        return Value(kind, tags, root=value.root, element=value, node=node)
+        each = Value("tuple", items=overs)
+        return Value(kind, tags, root=value.root, element=value, node=node, attrs={"each of": each})
 
     # -- calls -----------------------------------------------------------------------------------------------------
 
@@ -365,6 +366,8 @@ class Expressions(Libraries):
         if of.kind == "file" and of.module is not None:
             found = self._started(of.module).get(func.attr)
             return found or Value("import", name=f"{of.name}.{func.attr}")
+        if of.kind == "model" and func.attr == "module" and of.wrap:
+            return Value("model", of.tags, root=of.base, attrs={"parent": of, "outer": of}, name="module")
         held = of.attrs.get(func.attr)
         if held is not None and of.kind not in ("function", "lambda") and (held.kind or held.node is not None):
             return held

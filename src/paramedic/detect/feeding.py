@@ -17,6 +17,7 @@ from paramedic.detect.conduct import (
     is_alone,
     items,
     numbers,
+    ran_out_of_data,
     world_size,
 )
 from paramedic.detect.recordings import WITHIN_A_MODEL
@@ -295,3 +296,62 @@ def mostly_padding(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[F
     if ranks and total >= _POSITIONS and filled < _FILLED * total:
         place = ranks[min(ranks)].loaders[0].place
         yield finding(rule, ranks, [], {"share": f"{1 - filled / total:.0%}", "place": place})
+
+
+_PADDED = 0.01
+"""Of all rows, at least: less changes no score."""
+
+
+def padded_rows_counted(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """An evaluation's last rows are its first ones again: DistributedSampler fills up, and what is added up over the
+    ranks counts them twice."""
+    ranks = conducts(run)
+    loaders = {rank: [one for one in conduct.loaders if one.only_evaluates] for rank, conduct in ranks.items()}
+    if len(ranks) < 2 or not all(loaders.values()):
+        return
+    for place in sorted(set.intersection(*({one.place for one in each} for each in loaders.values()))):
+        each = [next(one for one in loaders[rank] if one.place == place) for rank in sorted(loaders)]
+        again = _filled_up(each)
+        total = sum(len(one.rows) for one in each)
+        if again >= _PADDED * total and again and all(done.calls for one in each for done in one.evaluations[:-1]):
+            yield finding(rule, ranks, [], {"count": str(again), "of": str(total - again), "place": place}, _evaluated)
+            return
+
+
+def _filled_up(each: Sequence[Loader]) -> int:
+    """How many rows at the end are those at the front, in the order in which the sampler deals them out."""
+    sizes = {len(one.rows) for one in each}
+    whole = all(one.passed and one.passed[0] == len(one.rows) for one in each)
+    dealt = all(one.sampler == "DistributedSampler" and one.replicas == len(each) for one in each)
+    if len(sizes) != 1 or not whole or not dealt or sorted(one.rank or 0 for one in each) != list(range(len(each))):
+        return 0
+    by_rank = sorted(each, key=lambda one: one.rank or 0)
+    order = [one.rows[number] for number in range(min(sizes)) for one in by_rank]
+    for count in range(len(each) - 1, 0, -1):
+        if order[-count:] == order[:count] and len(set(order)) == len(order) - count:
+            return count
+    return 0
+
+
+_WITH_MOMENTS = ("Adam", "RMSprop", "Adagrad", "Adadelta", "Lion", "LAMB", "Rprop", "Muon", "Adafactor")
+
+
+def ran_out_apart(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """In each of several epochs some ranks stop stepping before the others, as `Join` allows: their weights are sent to
+    them at its end, and moments and schedule are not."""
+    ranks = conducts(run)
+    if len(ranks) < 2 or not all(one.models for one in ranks.values()):
+        return
+    if not ran_out_of_data(ranks) or any(one.sharded for one in ranks.values()):
+        return
+    begun = {rank: one.training[0].steps for rank, one in ranks.items() if len(one.training) == 1}
+    epochs = {len(steps) for steps in begun.values()}
+    if len(begun) < len(ranks) or epochs in ({0}, {1}) or len(epochs) != 1:
+        return
+    seconds = {rank: steps[1] - steps[0] for rank, steps in begun.items()}
+    used = [items(one.raw.get("optimizers")) for one in ranks.values()]
+    moments = all(len(each) == 1 and str(each[0].get("type")).startswith(_WITH_MOMENTS) for each in used)
+    most, least = max(seconds.values()), min(seconds.values())
+    if moments and least > 0 and most - least > 1:
+        fields = {"most": str(most), "least": str(least), "type": str(used[0][0].get("type"))}
+        yield finding(rule, ranks, [], fields)

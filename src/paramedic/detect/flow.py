@@ -360,6 +360,7 @@ class Flow(Expressions):
                         self._assign(one, value.element, frame, node)
                     else:
                         part = Value(tags=value.tags, name=UNPACKED, made=value.made, root=value.root)
+                        part.attrs["each of"] = value
                         self._assign(one, part, frame, node)
             case ast.Attribute():
                 of = self.value(target.value, frame)

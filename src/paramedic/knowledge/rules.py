@@ -46,6 +46,8 @@ BEFORE = frozenset(
         "code_parts",
         "code_checkpoints",
         "code_frameworks",
+        "code_shares",
+        "code_scores",
     )
 )
 """Rooms of `detect` that judge what a project would start with."""
