@@ -8,6 +8,7 @@ from paramedic.detect import (
     code,
     code_averages,
     code_checkpoints,
+    code_copies,
     code_data,
     code_evaluation,
     code_frameworks,
@@ -15,6 +16,7 @@ from paramedic.detect import (
     code_memory,
     code_parts,
     code_replicas,
+    code_sharding,
     code_speed,
     code_upkeep,
     configs,
@@ -53,6 +55,8 @@ _ROOMS: tuple[ModuleType, ...] = (
     code_parts,
     code_checkpoints,
     code_frameworks,
+    code_copies,
+    code_sharding,
 )
 
 
