@@ -69,7 +69,7 @@ def _loaded(flow: Flow, model: Value, copy: Op) -> bool:
 
 @every_distributed_program("all_reduce")
 def last_steps_not_averaged(flow: Flow) -> Iterator[Hit]:
-    """Weights are averaged every so many steps, the steps are no multiple of it, and nothing averages them at the end."""
+    """Weights are averaged every so many steps, of which the steps are no multiple, and not at the end."""
     if averages(flow) or gradient_reductions(flow) or model_parallel(flow):
         return
     averaged = [op for op in flow.calls("all_reduce") if any(_is_weights(value) for value in op.args)]
@@ -111,19 +111,22 @@ def _period(flow: Flow, op: Op) -> int:
     return 0
 
 
-def _setting(flow: Flow, node: ast.expr) -> float | None:
+def _setting(flow: Flow, node: ast.expr, depth: int = 0) -> float | None:
     """A number as it is written, or what the only setting of that name says; a name that was given one is looked up."""
     if isinstance(node, ast.Constant):
         return float(node.value) if isinstance(node.value, int | float) else None
     if isinstance(node, ast.Subscript):
         return setting(flow, str(getattr(node.slice, "value", "")))
     name = text_of(node).rsplit(".", 1)[-1]
-    for module in flow.nodes:
-        for one in module.statements:
-            if isinstance(one, ast.Assign) and [text_of(target) for target in one.targets] == [name]:
-                if not isinstance(one.value, ast.Name):
-                    return _setting(flow, one.value)
-    return setting(flow, name)
+    given = [
+        one.value
+        for module in flow.nodes
+        for one in module.statements
+        if isinstance(one, ast.Assign) and [text_of(target) for target in one.targets] == [name]
+    ]
+    if len(given) == 1 and isinstance(given[0], ast.Constant | ast.Subscript | ast.Attribute) and not depth:
+        return _setting(flow, given[0], depth + 1)
+    return setting(flow, name) if not given else None
 
 
 def settled(flow: Flow, value: Value | None) -> float | None:
@@ -172,7 +175,7 @@ def _used_after(flow: Flow, loop: Loop) -> Op | None:
 
 @every_program("DataLoader", "StatefulDataLoader")
 def changed_behind_the_workers(flow: Flow) -> Iterator[Hit]:
-    """Workers that live on read their own copy of the dataset: what the first process sets in it later they never see."""
+    """Workers that live on read their own copy of the dataset: what is set in it later they never see."""
     for loader in flow.calls("DataLoader", "StatefulDataLoader"):
         stays = loader.argument("persistent_workers")
         dataset = loader.argument("dataset", 0)
@@ -196,16 +199,14 @@ def _set(flow: Flow, dataset: Value) -> Iterator[tuple[Op, str]]:
 
 
 def _setters(node: ast.AST | None) -> dict[str, list[str]]:
-    """Methods that set an attribute to what they are given."""
+    """Methods that set attributes, and which."""
     found: dict[str, list[str]] = {}
     for method in node.body if isinstance(node, ast.ClassDef) else ():
-        if not isinstance(method, Function) or method.name.startswith("__"):
-            continue
-        for part in ast.walk(method):
-            if isinstance(part, ast.Assign):
-                names = [one.attr for one in part.targets if isinstance(one, ast.Attribute) and text_of(one.value) == "self"]
-                found.setdefault(method.name, []).extend(names)
-    return {name: names for name, names in found.items() if names}
+        if isinstance(method, Function) and not method.name.startswith("__"):
+            targets = [one for part in ast.walk(method) if isinstance(part, ast.Assign) for one in part.targets]
+            own = [one.attr for one in targets if isinstance(one, ast.Attribute) and text_of(one.value) == "self"]
+            found |= {method.name: own} if own else {}
+    return found
 
 
 def _between_passes(flow: Flow, op: Op, loader: Op) -> bool:
@@ -226,7 +227,7 @@ def _read_by_workers(dataset: Value, name: str) -> bool:
     methods = {one.name: one for one in node.body if isinstance(one, Function)}
     if _SHARED.search(text_of(node)):
         return False
-    asked = [one for one in ("__iter__", "__getitem__", "__getitems__") if one in methods]
+    asked: list[str] = [one for one in ("__iter__", "__getitem__", "__getitems__") if one in methods]
     for one in asked:
         for part in ast.walk(methods[one]):
             called = part.attr if isinstance(part, ast.Attribute) and text_of(part.value) == "self" else ""

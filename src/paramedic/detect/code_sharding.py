@@ -25,7 +25,7 @@ from paramedic.detect.loops import (
     steps,
     wrapped,
 )
-from paramedic.detect.program import Function, Module, dotted, text_of
+from paramedic.detect.program import Function, dotted, text_of
 from paramedic.detect.setup import Hit
 from paramedic.detect.values import NEVER, Context, Op, Value
 

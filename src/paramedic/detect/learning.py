@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from paramedic.detect.conduct import (
@@ -185,13 +185,14 @@ def rounded_away(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
         shares.append(share)
     if shares:
         said = finding(rule, ranks, [], {"share": f"{min(shares):.0%}"}, rates_shown)
-        plain = min(shares) >= _ALL_BUT or not any(_fell(one) for one in ranks.values())
+        plain = min(shares) >= _ALL_BUT or not _fell(ranks.values())
         yield said if plain else replace(said, severity="warning")
 
 
-def _fell(one: Conduct) -> bool:
-    """The loss, from the first to the second half of what was seen of it; also where too little was."""
-    values = [value for _, value in values_of(one.event, "loss") if isinstance(value, float)]
+def _fell(ranks: Iterable[Conduct]) -> bool:
+    """The loss, over all ranks, from the first to the second half of what was seen of it; or too little was."""
+    seen = [[value for _, value in values_of(one.event, "loss") if isinstance(value, float)] for one in ranks]
+    values = [fmean(each) for each in zip(*seen, strict=False)]
     half = len(values) // 2
     return not half or median(values[-half:]) < _HARDLY * median(values[:half])
 
