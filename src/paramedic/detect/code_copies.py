@@ -39,9 +39,14 @@ def copied_before_broadcast(flow: Flow) -> Iterator[Hit]:
         if model is None or wrap is None or wrap.index < copy.index or copy.label or id(copy.result.base) in wraps:
             continue
         how = _drawn_apart(flow, model, copy)
-        used = [op for op in forwards(flow, copy.result.base) if op.index > wrap.index and not op.label]
-        if how and used and not _loaded(flow, model, copy):
+        used = [op for op in forwards(flow, copy.result.base) if op.index > wrap.index and _by_all(op)]
+        if how and used and not _loaded(flow, model, copy) and not _set_anew(flow, copy, wrap):
             yield hit(copy, wrap, how=how)
+
+
+def _by_all(op: Op) -> bool:
+    """On every rank, and no other model in its place."""
+    return not op.label and op.of is not None and "or else" not in op.of.attrs
 
 
 def _drawn_apart(flow: Flow, model: Value, copy: Op) -> str:
@@ -55,6 +60,19 @@ def _drawn_apart(flow: Flow, model: Value, copy: Op) -> str:
         return "" if flow.seeds or flow.mentions(r"seed") else "no seed is set"
     drawn = any(value.has("rank") for value in (*seeds[-1].args, *seeds[-1].keywords.values()))
     return "the seed differs between ranks" if drawn else ""
+
+
+_IN_PLACE = ("copy_", "mul_", "lerp_", "add_", "set_", "data")
+
+
+def _set_anew(flow: Flow, copy: Op, wrap: Op) -> bool:
+    """Once the ranks are alike, and before they train, the copy's weights are set once more."""
+    first = min((one.op.index for one in backwards(flow)), default=len(flow.ops))
+    for op in flow.ops[wrap.index : first]:
+        if op.of is not None and op.of.kind == "params" and op.of.root is copy.result.base and op.last in _IN_PLACE:
+            if not any(op.within(loop) for loop in training_loops(flow)):
+                return True
+    return False
 
 
 def _loaded(flow: Flow, model: Value, copy: Op) -> bool:

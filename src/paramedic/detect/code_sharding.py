@@ -85,6 +85,7 @@ def _how(value: Value | None) -> str:
 
 
 _REPLICAS = re.compile(r"(?i)repl|^(?:dp|ddp|data|hsdp|outer|node|inter|hosts?)\w*$")
+_PARTS = re.compile(r"(?i)^(?:tp|tensor|model|mp|pp|pipe|cp|context|sp|seq|ep|expert)")
 
 
 @every_distributed_program("fully_shard", "FullyShardedDataParallel")
@@ -101,7 +102,9 @@ def replicas_left_out(flow: Flow) -> Iterator[Hit]:
         if given is None or whole is None or key is None or given.kind != "mesh" or not isinstance(key.const, str):
             continue
         others = [name for name in _dimensions(whole) if name != key.const]
-        if len(others) == 1 and _REPLICAS.search(others[0]) and not _used(flow, others[0]):
+        if len(others) != 1 or _PARTS.search(key.const):
+            continue
+        if _REPLICAS.search(others[0]) and not _used(flow, others[0]):
             yield hit(op, *([whole.made] if whole.made is not None else []), left=others[0], over=key.const)
             return
 
