@@ -38,6 +38,7 @@ BEFORE = frozenset(
         "code_data",
         "code_gradients",
         "code_replicas",
+        "code_sharding",
         "code_evaluation",
         "code_memory",
         "code_speed",
@@ -45,6 +46,7 @@ BEFORE = frozenset(
         "code_averages",
         "code_parts",
         "code_checkpoints",
+        "code_copies",
         "code_frameworks",
     )
 )
