@@ -266,15 +266,23 @@ def live_tensors_to_writer(flow: Flow) -> Iterator[Hit]:
     if flow.says("async_save"):
         return
     for op in flow.calls(*_THREADS):
-        if not op.loops or not _writes(flow) or _COPIES.search(_around(op)):
+        if not op.loops or not _writes(flow, op) or _COPIES.search(_around(op)):
             continue
         state = next((one for value in (*op.args, *op.keywords.values()) if (one := _live(value)) is not None), None)
         if state is not None and state.made is not None and not _waited(flow, op):
             yield hit(op, state.made)
 
 
-def _writes(flow: Flow) -> bool:
-    return any(op.name == "torch.save" for op in flow.calls("save")) or flow.mentions(r"\btorch\.save\b|save_file\(")
+_SAVES = re.compile(r"\bsave(?:_file|_pretrained)?\b|\bpickle\.dump\b")
+
+
+def _writes(flow: Flow, op: Op) -> bool:
+    """What is started writes files; of a queue, who takes from it."""
+    if op.last.startswith("put"):
+        functions = (one for module in flow.nodes for one in ast.walk(module.tree) if isinstance(one, Function))
+        return any(_SAVES.search(text) and ".get(" in text for text in map(text_of, functions))
+    given = op.argument("target") if op.last == "Thread" else op.argument("", int(op.last == "run_in_executor"))
+    return given is not None and bool(_SAVES.search(text_of(given.node) if given.node is not None else given.name))
 
 
 def _around(op: Op) -> str:
