@@ -214,6 +214,7 @@ RUN_DETECTORS: dict[str, Detector] = {
     "learning.accumulated_undivided": learning.accumulated_undivided,
     "learning.clipped_hard": learning.clipped_hard,
     "learning.rounded_away": learning.rounded_away,
+    "learning.compressed_to_nothing": learning.compressed_to_nothing,
     "learning.foreign_gradients": learning.foreign_gradients,
     "learning.debugging_aids": learning.debugging_aids,
     "learning.too_many_threads": learning.too_many_threads,

@@ -8,6 +8,7 @@ from paramedic.detect import (
     code,
     code_averages,
     code_checkpoints,
+    code_copies,
     code_data,
     code_evaluation,
     code_frameworks,
@@ -16,6 +17,7 @@ from paramedic.detect import (
     code_parts,
     code_replicas,
     code_scores,
+    code_sharding,
     code_shares,
     code_speed,
     code_upkeep,
@@ -55,8 +57,10 @@ _ROOMS: tuple[ModuleType, ...] = (
     code_parts,
     code_checkpoints,
     code_frameworks,
-    code_shares,
+    code_copies,
     code_scores,
+    code_sharding,
+    code_shares,
 )
 
 

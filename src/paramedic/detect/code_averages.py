@@ -197,6 +197,30 @@ def own_noise_alike(flow: Flow) -> Iterator[Hit]:
             break
 
 
+@every_distributed_program("randn_like", "randn", "normal")
+def own_generator_alike(flow: Flow) -> Iterator[Hit]:
+    """Noise for the samples of a batch, from a generator of its own that has the same seed on every rank."""
+    if model_parallel(flow) or not (wrapped(flow) or gradient_reductions(flow)):
+        return
+    if flow.mentions(r"\bset_state\(|\.jump\(|fast_forward|initial_seed"):
+        return
+    for op in flow.calls("randn_like", "randn", "normal"):
+        generator = op.keywords.get("generator")
+        loops = [one for one in training_loops(flow) if op.within(one)]
+        if generator is None or not loops or op.no_grad or not op.name.startswith("torch"):
+            continue
+        if generator.kind != "generator" or not generator.has("seeded") or generator.has("rank", "unseeded"):
+            continue
+        if _of_shard(op) and any(one.within(loops[0]) and one.index > op.index for one in forwards(flow)):
+            yield hit(op, *([generator.made] if generator.made is not None else []))
+            break
+
+
+def _of_shard(op: Op) -> bool:
+    """As much as there are samples in a batch of this rank's own."""
+    return any(value.has("shard") for value in op.args)
+
+
 def _of_data(op: Op) -> bool:
     """As much noise as there are samples in the batch."""
     return any(value.has("data", "shard") or value.kind == "batch" for value in op.args)

@@ -197,7 +197,8 @@ def accumulation_without_no_sync(flow: Flow) -> Iterator[Hit]:
         )
     ):
         for backward, step in found:
-            condition = next((text_of(g.node) for g in reversed(step.guards) if g.node is not None), "the loop ends")
+            inside = [text_of(guard.node) for guard in step.guards if guard.node is not None and guard.depth]
+            condition = inside[-1] if inside else "the loop ends"
             yield hit(step, backward.op, condition=condition)
 
 

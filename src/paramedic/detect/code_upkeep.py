@@ -276,12 +276,13 @@ def whole_average_beside_shards(flow: Flow) -> Iterator[Hit]:
 
 def _whole(module: Module, cls: ast.ClassDef) -> Iterator[Hit]:
     kept = {}
+    gathers = _gathers(module, cls)
     for node in ast.walk(cls):
         if (
             isinstance(node, ast.Assign)
             and isinstance(node.targets[0], ast.Attribute)
             and isinstance(node.value, ast.DictComp | ast.ListComp)
-            and re.search(r"\.full_tensor\(\)", text_of(node.value))
+            and gathers.search(text_of(node.value))
             and not re.search(r"\bcpu\b", text_of(node.value))
         ):
             kept[text_of(node.targets[0])] = node
@@ -291,6 +292,17 @@ def _whole(module: Module, cls: ast.ClassDef) -> Iterator[Hit]:
             rf"in (?:zip\()?{re.escape(name)}", text
         ):
             yield at(module, node)
+
+
+def _gathers(module: Module, cls: ast.ClassDef) -> re.Pattern[str]:
+    """`full_tensor()`, or a helper that does little else and leaves it where it is."""
+    helpers = [one for one in (*module.functions.values(), *cls.body) if isinstance(one, Function)]
+    names = [
+        re.escape(one.name)
+        for one in helpers
+        if re.search(r"return .*\.full_tensor\(\)", text := text_of(one)) and not re.search(r"\bcpu\b", text)
+    ]
+    return re.compile("|".join([r"\.full_tensor\(\)", *(rf"\b{name}\(" for name in names)]))
 
 
 _HOOKS = (

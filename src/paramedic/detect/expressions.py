@@ -124,6 +124,8 @@ class Expressions(Libraries):
                 other = self.value(node.orelse, frame)
                 self.guards = kept
                 result = joined(one, other)
+                if one.made is not None and other.made is not None and result is not one and result is not other:
+                    result.attrs["or else"] = other if result.made is one.made else one
                 return by_rank(result, test)
             case ast.Tuple() | ast.List() | ast.Set():
                 items = [self.value(one, frame) for one in node.elts]

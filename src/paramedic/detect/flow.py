@@ -335,12 +335,17 @@ class Flow(Expressions):
         found = [op for op in self.ops[count:] if op.kind == "call"]
         entered = [Context(op.last, op.of, sure and op.node is expression, value) for op in found]
         if not found:
-            name = value.name.rsplit(".", 1)[-1]
-            made = value.made
-            entered = [Context(made.last if made else name, made.of if made else None, made is not None, value)]
+            entered = [self._held(one) for one in (value, value.attrs.get("or else")) if one is not None]
         self.contexts = (*self.contexts, *entered)
         if item.optional_vars is not None:
             self._assign(item.optional_vars, value, frame, item.context_expr)
+
+    def _held(self, value: Value) -> Context:
+        """A context that was made before it is entered, perhaps under a condition that no longer holds."""
+        made = value.made
+        if made is None:
+            return Context(value.name.rsplit(".", 1)[-1], None, False, value)
+        return Context(made.last, made.of, set(made.guards) <= set(self.guards), value)
 
     def _assign(self, target: ast.expr, value: Value, frame: Frame, node: ast.AST) -> None:
         match target:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from paramedic.detect.conduct import (
@@ -38,11 +38,14 @@ _WARM, _RISES, _FINDER, _NEARLY = 40, 8, 1e3, 0.9
 """Steps; rates seen; a rate that grows by more is being looked for; of the planned rate."""
 _HARD = 100.0
 """Times the limit."""
-_CLEARLY_BELOW = 0.7
+_CLEARLY_BELOW, _HARDLY = 0.7, 0.97
 _PLAIN = ("SGD", "RMSprop", "Rprop", "ASGD")
 """Optimizers whose step grows with the gradient: Adam's does not."""
 _MOSTLY, _ALL_BUT, _ASKED = 0.8, 0.95, 256
 """Of the elements that have a gradient; so many must have been looked at."""
+_HALF_HOOK = re.compile(r"(?i)fp16|float16|half")
+_LEAST_HALF = 2**-23
+"""The smallest numbers of float16; below there is nothing."""
 _TURNING = ("CosineAnnealingLR",)
 
 
@@ -182,7 +185,16 @@ def rounded_away(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
         shares.append(share)
     if shares:
         said = finding(rule, ranks, [], {"share": f"{min(shares):.0%}"}, rates_shown)
-        yield said if min(shares) >= _ALL_BUT else replace(said, severity="warning")
+        plain = min(shares) >= _ALL_BUT or not _fell(ranks.values())
+        yield said if plain else replace(said, severity="warning")
+
+
+def _fell(ranks: Iterable[Conduct]) -> bool:
+    """The loss, over all ranks, from the first to the second half of what was seen of it; or too little was."""
+    seen = [[value for _, value in values_of(one.event, "loss") if isinstance(value, float)] for one in ranks]
+    values = [fmean(each) for each in zip(*seen, strict=False)]
+    half = len(values) // 2
+    return not half or median(values[-half:]) < _HARDLY * median(values[:half])
 
 
 def share_rounded_away(one: Conduct) -> float:
@@ -199,6 +211,30 @@ def _unmoved(optimizer: Mapping[str, Any]) -> list[float]:
         return []
     moved = [numbers(row) for row in as_list(optimizer.get("moved"))]
     return [1 - row[1] / row[2] for row in moved if len(row) == 3 and row[2] >= _ASKED]
+
+
+def compressed_to_nothing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """A hook sends gradients in half precision: there is something in a bucket before, and nothing behind it."""
+    ranks = conducts(run)
+    for one in ranks.values():
+        if not _HALF_HOOK.search(str(one.raw.get("hook"))) or not _emptied(one):
+            return
+        sums = [abs(row["at step"]) for row in items(one.raw.get("sums")) if isinstance(row.get("at step"), float)]
+        if len(sums) < _LOOKS or median(sums) > _LEAST_HALF:
+            return
+    if ranks:
+        hook = str(ranks[min(ranks)].raw.get("hook")).rsplit(".", 1)[-1]
+        yield finding(rule, ranks, [], {"hook": hook, "norm": _norm(ranks[min(ranks)])})
+
+
+def _emptied(one: Conduct) -> bool:
+    rows = [(row.get("before"), row.get("after")) for row in items(one.raw.get("buckets"))]
+    return any(isinstance(before, float) and before != 0 and after == 0 for before, after in rows)
+
+
+def _norm(one: Conduct) -> str:
+    norms = [value for _, value in values_of(one.event, "gradient_norm") if isinstance(value, float)]
+    return f", of a norm of {median(norms):.1g}" if norms else ""
 
 
 def debugging_aids(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from paramedic.detect.conduct import (
     ENOUGH_STEPS,
@@ -34,6 +35,7 @@ _WORDS = {
 _MANY_CALLS = 48
 _MANY_ELEMENTS = 1 << 20
 _UNITS = 4
+_FEW_ELEMENTS = 1 << 17
 _OFTEN_DIVIDED_BY = 2
 """Many a loss has a factor of one half."""
 _AS_MUCH = 0.9
@@ -109,7 +111,7 @@ def one_call_each(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
     """As many all_reduce calls between the backward pass and the step as there are tensors."""
     ranks, order = _usual(run)
     tensors = [look.tensors for one in ranks.values() for look in one.looks.values()]
-    calls = [count for one in ranks.values() for count in one.calls[1:]]
+    calls = [count - _sent_by_owners(one) for one in ranks.values() for count in one.calls[1:]]
     if not tensors or not calls or not re.search(r"br\+[a-z+]*s$", order):
         return
     if min(calls) >= max(_MANY_CALLS, min(tensors)) and min(calls) <= 2 * max(tensors) + 2:
@@ -117,6 +119,13 @@ def one_call_each(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
         fields = {"calls": str(min(calls)), "tensors": str(min(tensors)), "share": f"{share:.0%}"}
         one = finding(rule, ranks, [], {**fields, "place": ranks[min(ranks)].place("r")}, _order)
         yield one if share >= _COSTS else replace(one, severity="warning")
+
+
+def _sent_by_owners(one: Conduct) -> int:
+    """ZeroRedundancyOptimizer sends each tensor that its owner has stepped."""
+    if not as_dict(one.raw.get("spread")).get("ZeroRedundancyOptimizer"):
+        return 0
+    return max((look.tensors for look in one.looks.values()), default=0)
 
 
 def moved_again(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -239,10 +248,15 @@ def one_shard_unit(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[F
     for one in ranks.values():
         last = one.raw.get("sharded_last")
         blocks = natural(last.get("blocks")) if isinstance(last, Mapping) else 0
-        if natural(one.raw.get("sharded_units")) != 1 or blocks < _UNITS:
+        if natural(one.raw.get("sharded_units")) != 1 or blocks < _UNITS or _is_small(as_dict(last)):
             return
     if ranks:
         yield finding(rule, ranks, [], {"blocks": str(ranks[min(ranks)].raw["sharded_last"]["blocks"])})
+
+
+def _is_small(described: Mapping[str, Any]) -> bool:
+    """To gather it as a whole costs nothing."""
+    return 0 < natural(described.get("elements")) < _FEW_ELEMENTS
 
 
 def spread_over_one(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

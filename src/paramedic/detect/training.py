@@ -214,7 +214,13 @@ def _by_epoch(one: Series) -> list[float]:
     of: dict[int, list[float]] = {}
     for step, value in zip(one.steps, one.values, strict=True):
         words = step.split()
-        if value is not None and len(words) >= 2 and words[0] == "epoch" and words[1].isdecimal() and len(words[1]) < _DIGITS:
+        if (
+            value is not None
+            and len(words) >= 2
+            and words[0] == "epoch"
+            and words[1].isdecimal()
+            and len(words[1]) < _DIGITS
+        ):
             of.setdefault(int(words[1]), []).append(value)
     if not of or min(of) > 1 or (len(of) <= _PASSES and min(map(len, of.values())) < _PASSES):
         return []
