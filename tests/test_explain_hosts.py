@@ -8,6 +8,8 @@ import pytest
 
 from consoles import CLOSED, MISSING, OOM, WATCHDOG, Said, nccl, of, steps, table, trace
 from paramedic import diagnose
+from paramedic.collect.rosters import roster
+from paramedic.model import Source
 
 # -- which file, host or process is which rank ---------------------------------------------------------------------
 
@@ -570,3 +572,8 @@ def test_a_pods_log_shows_that_its_volume_came_in_the_end(said: Said) -> None:
     shm = of(1, trace("RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error."))
     verdict = said(**{"events.txt": mount, "job-node-1.log": steps(1) + shm, "job-node-0.log": steps(0)})
     assert (verdict.symptom, verdict.ranks) == ("host-out-of-memory", (1,))
+
+
+def test_ranks_that_agents_tell_are_bounded() -> None:
+    met = f"  group_rank=1 global_ranks=[0, {'9' * 30}, 1234567] global_world_sizes=[3, 3]"
+    assert {fact.rank for fact in roster([met], Source("n1.log", "log")) if fact.name == "host"} == {0}

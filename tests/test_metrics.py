@@ -258,12 +258,21 @@ def test_events_can_be_recorded(tmp_path: Path) -> None:
 
 def test_steps_of_a_strangers_recording_may_be_anything() -> None:
     said = {"name": "world", "steps": "#1", "values": "1"}
-    odd = {"name": "loss", "steps": "\n".join(["x", "step", "step 1e", "", "step 3", "#4", "epoch 1 step x"] * 2)}
+    odd = {
+        "name": "loss",
+        "steps": "\n".join(["x", "step", "step 1e", "", "step 3", "#4", f"epoch {'9' * 5_000} step x"] * 2),
+    }
     odd["values"] = " ".join(["1.0"] * 14)
     events = [Event("a", n, "metric", "loss", 1, fields=fields) for n, fields in enumerate((said, odd), 1)]
     knowledge = load()
     report = examine(Run("x", events=tuple(events)), knowledge, compile_prefilter(knowledge), Options())
     assert report.verdict is None
+
+
+def test_a_loss_beyond_all_measure_is_compared_with_no_guess(tmp_path: Path) -> None:
+    lines = "".join(f"step {n} loss {9000 + n % 3} accuracy {0.1 + n % 3 / 100}\n" for n in range(40))
+    (tmp_path / "job.log").write_text(lines, "utf-8")
+    diagnose(tmp_path / "job.log")
 
 
 def test_a_loss_that_is_no_number_is_shown_where_it_began(tmp_path: Path) -> None:

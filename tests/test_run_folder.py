@@ -275,6 +275,15 @@ def test_an_event_of_the_wrong_shape_is_left_out(tmp_path: Path, change: dict[st
     assert found.skipped[-1].why == "1 damaged lines left out, the first is line 1"
 
 
+def test_what_a_node_tells_of_itself_is_read_back_whole_and_without_secrets(tmp_path: Path) -> None:
+    port = {"up": True, "addresses": [{"address": "10.77.0.1", "prefix": 24}, {"token": "hf_" + "a1B2" * 9}]}
+    run = Run("x", facts=(Fact("interface data0", port, "job.net.json", host="n1"),))
+    run_folder.write(run, tmp_path / "run")
+    again = run_folder.read(str(tmp_path / "run"))
+    assert not again.skipped and again.facts[0].value["addresses"][0] == port["addresses"][0]  # type: ignore[index]
+    assert "a1B2a1B2" not in str(again.facts)
+
+
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),

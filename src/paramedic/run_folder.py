@@ -349,7 +349,7 @@ def _checked(kind: Callable[..., object], item: Any) -> dict[str, Any]:
         elif key == "fields":
             right = _are_fields(value)
         elif key == "value":
-            right = _is_plain(value)
+            right = _is_plain(value, _DEEPEST)
         else:
             right = isinstance(value, str)
         if not right and not (value is None and key in _OPTIONAL):
@@ -382,7 +382,7 @@ def _clipped(key: str, value: Any) -> Any:
     if key in _TEXT_LISTS and value:
         texts = clipped_lines(value, _MOST[key])
         return texts[: _MOST_ITEMS[key]] if key == "after" else texts[-_MOST_ITEMS[key] :]
-    return value[-_MOST_ITEMS.get(key, 64) :]
+    return [_clipped(key, item) for item in value[-_MOST_ITEMS.get(key, 64) :]]
 
 
 def _are_fields(fields: Any) -> bool:
@@ -399,8 +399,15 @@ def _is_field(key: str, value: Any) -> bool:
     return isinstance(value, str) if key in _TEXTS else _is_plain(value)
 
 
-def _is_plain(value: Any) -> bool:
-    """A text, or a number that can be counted with."""
+_DEEPEST = 6
+
+
+def _is_plain(value: Any, depth: int = 0) -> bool:
+    """A text, a number that can be counted with, or lists and tables of them as a node's facts have them."""
+    if isinstance(value, list) and depth:
+        return all(_is_plain(item, depth - 1) for item in value)
+    if isinstance(value, dict) and depth:
+        return all(_is_plain(item, depth - 1) for item in value.values())
     if isinstance(value, float):
         return math.isfinite(value)
     return value is None or isinstance(value, str) or (isinstance(value, int) and abs(value) <= _LARGEST)

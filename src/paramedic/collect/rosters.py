@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
+from paramedic.collect.layouts import ranks_in
 from paramedic.model import Fact, Source
 
 _MOST = 4_096
@@ -71,7 +72,7 @@ def _met(line: str, of_file: str) -> Iterator[tuple[str, str, int | None]]:
     if "global_ranks=[" in line and (found := _MET.search(line)) is not None:
         where = _BEFORE.match(line)
         host = (where[1] or where[2]) if where else of_file
-        yield from (("host", host, int(rank)) for rank in found[1].split(",")[:_MOST] if rank.strip())
+        yield from (("host", host, rank) for rank in ranks_in(found[1])[:_MOST])
 
 
 def _asked(line: str, of_file: str) -> Iterator[tuple[str, str, int | None]]:
