@@ -174,9 +174,15 @@ def _divides(backward: Backward, flow: Flow) -> bool:
 def accumulation_undivided(flow: Flow) -> Iterator[Hit]:
     for backward, step in _accumulations(flow):
         if (
-            not _divides(backward, flow) and not backward.op.keywords.get("gradient") and _one_loss(flow, backward)
+            not _divides(backward, flow) and not _given_a_gradient(backward) and _one_loss(flow, backward)
         ) and backward.loss.has("graph"):
             yield hit(backward.op, step)
+
+
+def _given_a_gradient(backward: Backward) -> bool:
+    """What `backward` starts from is no loss then: whoever computed the gradient has divided it, or not."""
+    op = backward.op
+    return "gradient" in op.keywords or bool(op.args and backward.loss is op.of)
 
 
 def _one_loss(flow: Flow, backward: Backward) -> bool:

@@ -86,8 +86,19 @@ def _outlives(flow: Flow, op: Op, kept: Value) -> bool:
     made = kept.made
     return (
         not (made is not None and made.last == "deque")
+        and not _gone_back_through(op.module, name)
         and bool(re.fullmatch(r"[\w.\[\]'\"]+", name))
         and not isinstance(loop.node, ast.ListComp | ast.GeneratorExp)
+    )
+
+
+def _gone_back_through(module: Module, name: str) -> bool:
+    """A pipeline's stage keeps what it sent until its gradient comes: another loop goes back through each of them."""
+    return any(
+        isinstance(node, ast.For)
+        and re.search(rf"(?<![\w.]){re.escape(name)}\b", text_of(node.iter))
+        and any(isinstance(one, ast.Attribute) and one.attr == "backward" for one in ast.walk(node))
+        for node in ast.walk(module.tree)
     )
 
 

@@ -197,8 +197,11 @@ def unlike_starts(flow: Flow) -> Iterator[Hit]:
         for op in flow.seeds
         if op.index < born.index and op.last in ("manual_seed", "set_seed", "seed_everything", "manual_seed_all")
     ]
-    if not seeds:
+    first = backwards(flow)[0].op.index
+    if not seeds and not any(born.index < op.index < first and "__init__" in str(op.stack) for op in flow.seeds):
         yield hit(born, reductions[0], how="no seed is set")
+    elif not seeds:
+        return  # the model's own constructor sets one
     elif any(value.has("rank") for value in (*seeds[-1].args, *seeds[-1].keywords.values())):
         yield hit(seeds[-1], reductions[0], how="the seed differs between ranks")
 
