@@ -36,21 +36,7 @@ def inner(value: Value) -> Iterator[Value]:
 
 
 def _parts(value: Value) -> Iterator[Value]:
-    for key in (
-        "left",
-        "right",
-        "sliced",
-        "by",
-        "of",
-        "sides",
-        "over",
-        "each of",
-        "loader",
-        "dataset",
-        "sampler",
-        "batch_sampler",
-        "tensors",
-    ):
+    for key in _KEYS:
         if key in value.attrs:
             yield value.attrs[key]
     yield from value.items or ()
