@@ -11,6 +11,7 @@ from paramedic.detect.flow import Flow
 from paramedic.detect.loops import (
     averages,
     backwards,
+    behind_modulo,
     conditional,
     forwards,
     gradient_reductions,
@@ -290,7 +291,7 @@ def work_by_rank(flow: Flow) -> Iterator[Hit]:
         if (
             op.name == "time.sleep"
             and any(op.within(loop) for loop in loops)
-            and not _now_and_then(op)
+            and not behind_modulo(op)  # as one saves or logs: the others wait then, and that is meant
             and (op.label or (op.args and op.args[0].has("rank") and "op" in op.args[0].attrs))
         ):
             yield hit(op, what="A pause")
@@ -299,11 +300,6 @@ def work_by_rank(flow: Flow) -> Iterator[Hit]:
             first = op.args[0].items[0] if op.args[0].items else op.args[0]
             if _grows(first) and averages(flow):
                 yield hit(op, what="The batch")
-
-
-def _now_and_then(op: Op) -> bool:
-    """Only in every so many steps, as one saves or logs: the others wait for it then, and that is meant."""
-    return any(guard.node is not None and "%" in text_of(guard.node) for guard in op.guards)
 
 
 def _grows(value: Value, depth: int = 0) -> bool:

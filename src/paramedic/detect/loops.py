@@ -316,6 +316,4 @@ def behind_modulo(op: Op) -> bool:
 
 
 def _counts(node: object) -> bool:
-    import ast
-
     return isinstance(node, ast.AST) and any(isinstance(part, ast.Mod) for part in ast.walk(node))
