@@ -272,7 +272,7 @@ def test_steps_of_a_strangers_recording_may_be_anything() -> None:
 def test_a_loss_beyond_all_measure_is_compared_with_no_guess(tmp_path: Path) -> None:
     lines = "".join(f"step {n} loss {9000 + n % 3} accuracy {0.1 + n % 3 / 100}\n" for n in range(40))
     (tmp_path / "job.log").write_text(lines, "utf-8")
-    diagnose(tmp_path / "job.log")
+    assert diagnose(tmp_path / "job.log").verdict is None
 
 
 def test_a_loss_that_is_no_number_is_shown_where_it_began(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ class _StartedAgain:
     later one that tells of its good end, what kept a pod from starting before it started."""
 
     def __init__(self, run: Run, ends: Mapping[str, int]) -> None:
-        failed = {e.source for e in run.of_kind("exit") if e.fields.get("exitcode") not in _NO_FAILURE}
+        failed = {e.source for e in _failures(run)}
         trains = {e.source for e in run.of_kind("progress") if not e.fields.get("stepless")} - failed
         names = {source.id: _PREVIOUS.sub("", source.id) for source in run.sources}
         self.next = {name: later for name, later in names.items() if later != name and later in trains}
@@ -112,7 +112,7 @@ class _StartedAgain:
                 known = first.setdefault(event.source, event)
                 first[event.source] = min(known, event, key=lambda e: e.utc_ns or 0)
         self.last = max(first.values(), key=lambda e: e.utc_ns or 0, default=None)
-        self.logs = tuple(PurePath(e.source).name for e in run.of_kind("progress", "traceback", "exit"))
+        self.logs = {PurePath(s).name for s in {e.source for e in run.of_kind("progress", "traceback", "exit")}}
         self.pods = {(e.source, _pod(e)): e.seq for e in run.of_kind("line") if _STARTED in e.text}
 
     def __call__(self, one: Finding) -> str:
@@ -144,9 +144,12 @@ def _ended_well(run: Run, tests: set[str]) -> dict[str, int]:
     for event in run.of_kind("progress"):
         if event.fields.get("closes") and event.source not in ends:
             ends[event.source] = event.seq
-    failed = [e for e in run.of_kind("exit") if e.fields.get("exitcode") not in _NO_FAILURE]
-    after = {e.source for e in failed if e.seq > ends.get(e.source, e.seq) or e.source not in ends}
+    after = {e.source for e in _failures(run) if e.seq > ends.get(e.source, e.seq)}
     return {source: end for source, end in ends.items() if source not in after - tests}
+
+
+def _failures(run: Run) -> list[Event]:
+    return [e for e in run.of_kind("exit") if e.fields.get("exitcode") not in _NO_FAILURE]
 
 
 def _tests(run: Run) -> set[str]:
@@ -206,8 +209,9 @@ class _Elsewhere:
             return ""
         if self.done:
             return "every log that shows training tells of its good end"
-        after = self.last is not None and _long_after(self.last, event)
-        return f"training went on in {self.last.source} long after it" if self.last and after else ""
+        if self.last is None or not _long_after(self.last, event):
+            return ""
+        return f"training went on in {self.last.source} long after it"
 
 
 def _long_after(later: Event, event: Event) -> bool:

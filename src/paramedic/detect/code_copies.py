@@ -13,6 +13,7 @@ from paramedic.detect.loops import (
     backwards,
     behind_modulo,
     conditional,
+    first_backward,
     forwards,
     gradient_reductions,
     hit,
@@ -67,8 +68,7 @@ _IN_PLACE = ("copy_", "mul_", "lerp_", "add_", "set_", "data")
 
 def _set_anew(flow: Flow, copy: Op, wrap: Op) -> bool:
     """Once the ranks are alike, and before they train, the copy's weights are set once more."""
-    first = min((one.op.index for one in backwards(flow)), default=len(flow.ops))
-    for op in flow.ops[wrap.index : first]:
+    for op in flow.ops[wrap.index : first_backward(flow)]:
         if op.of is not None and op.of.kind == "params" and op.of.root is copy.result.base and op.last in _IN_PLACE:
             if not any(op.within(loop) for loop in training_loops(flow)):
                 return True

@@ -11,13 +11,14 @@ from paramedic.detect.flow import Flow
 from paramedic.detect.loops import (
     at,
     averages,
+    first_backward,
     function_around,
     gradient_reductions,
     hit,
     model_parallel,
     reduces_by_hand,
 )
-from paramedic.detect.origins import first_backward, inner, own_part, reduced, trains
+from paramedic.detect.origins import inner, own_part, reduced, trains
 from paramedic.detect.program import Function, text_of
 from paramedic.detect.setup import Hit
 from paramedic.detect.values import Op, Value

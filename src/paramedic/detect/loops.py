@@ -295,6 +295,11 @@ def forwards(flow: Flow, root: Value | None = None) -> list[Op]:
     return [op for op in flow.calls("forward") if op.of is not None and (root is None or op.of.base is root)]
 
 
+def first_backward(flow: Flow) -> int:
+    """Where training begins, in the order of operations."""
+    return min((one.op.index for one in backwards(flow)), default=len(flow.ops))
+
+
 @noted
 def training_loops(flow: Flow) -> list[Loop]:
     """The innermost loops around backward passes."""

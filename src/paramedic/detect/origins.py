@@ -87,11 +87,6 @@ def reduced(flow: Flow, value: Value, until: int) -> bool:
     return False
 
 
-def first_backward(flow: Flow) -> int:
-    """Where training begins, in the order of operations."""
-    return min((one.op.index for one in backwards(flow)), default=len(flow.ops))
-
-
 def trains(flow: Flow, op: Op) -> bool:
     """Inside a loop around a backward pass."""
     return any(op.within(loop) for one in backwards(flow) for loop in one.op.loops)

@@ -12,6 +12,7 @@ from paramedic.detect.loops import (
     averages,
     backwards,
     exchanges_weights,
+    first_backward,
     gradient_reductions,
     hit,
     model_parallel,
@@ -197,7 +198,7 @@ def unlike_starts(flow: Flow) -> Iterator[Hit]:
         for op in flow.seeds
         if op.index < born.index and op.last in ("manual_seed", "set_seed", "seed_everything", "manual_seed_all")
     ]
-    first = backwards(flow)[0].op.index
+    first = first_backward(flow)
     if not seeds and not any(born.index < op.index < first and "__init__" in str(op.stack) for op in flow.seeds):
         yield hit(born, reductions[0], how="no seed is set")
     elif not seeds:
@@ -208,8 +209,7 @@ def unlike_starts(flow: Flow) -> Iterator[Hit]:
 
 def _drawn_anew(flow: Flow, models: list[Value]) -> Iterator[Op]:
     """Before training their weights are drawn, or set, once more."""
-    first = backwards(flow)[0].op.index
-    for op in flow.ops[:first]:
+    for op in flow.ops[: first_backward(flow)]:
         if op.kind != "call" or not (op.last == "copy_" or _INITS.match(op.last)) or _CONSTANT.match(op.last):
             continue
         drawn = op.args[0] if "init" in op.name and op.args else op.of
