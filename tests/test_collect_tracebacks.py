@@ -36,6 +36,12 @@ def test_a_plain_traceback(tracebacks: Tracebacks) -> None:
     assert not event.fields["uncaught"]
 
 
+def test_heads_without_anything_below_them_hide_no_traceback(tracebacks: Tracebacks) -> None:
+    (event,) = tracebacks("\n".join(["start", *[BODY[0]] * 1000, *trace("ValueError: bad"), BODY[0], BODY[0]]))
+    assert event.text == "ValueError: bad"
+    assert event.line == 1008
+
+
 def test_ranks_are_told_apart_line_by_line(tracebacks: Tracebacks) -> None:
     pairs = zip(trace("ValueError: zero", "[rank0]: "), trace("KeyError: 'one'", "[rank1]: "), strict=True)
     found = tracebacks("\n".join(line for pair in pairs for line in (*pair, "unprefixed noise")))

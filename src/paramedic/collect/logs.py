@@ -143,6 +143,8 @@ class _Scan:
         self.last_traces: deque[_Made] = deque(maxlen=self.quota.traces)
         self.own = prefilter.numbers(LITERALS)
         self.last_raised = "\n"
+        self.last_head = b""
+        """The line right above, where a traceback's head is all that stands there."""
         self.section: int | None = None
         lines = _head_lines(head)
         self.prefixes = Prefixes.of(lines[:400])
@@ -188,6 +190,9 @@ class _Scan:
 
     def _take(self, line: _Line) -> None:
         """One line: give it to what is open, open something, or keep it."""
+        if line.raw == self.last_head != b"":
+            return  # the same head once more: nothing stood below the first
+        self.last_head = b""
         under_way = self.traces or self.tables or self.in_stack
         if not under_way and self.full.issuperset(line.numbers):
             self._wait(line.raw, line.numbers)
@@ -352,6 +357,8 @@ class _Scan:
         self.traces[peeled.who] = trace
         if trace.closed:
             self._close_trace(peeled.who)
+        elif peeled.text.strip(" :") == tracebacks.START:
+            self.last_head = line.raw
 
     def _begin_trace(self, peeled: Peeled) -> None:
         if len(self.traces) < _MAX_OPEN and peeled.who not in self.in_stack:

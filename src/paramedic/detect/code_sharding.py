@@ -6,7 +6,6 @@ import ast
 import re
 from collections.abc import Iterator
 
-from paramedic.detect.code_copies import settled
 from paramedic.detect.every import every_distributed_program, every_program
 from paramedic.detect.flow import Flow
 from paramedic.detect.loops import (
@@ -25,6 +24,7 @@ from paramedic.detect.loops import (
     steps,
     wrapped,
 )
+from paramedic.detect.numbers import settled
 from paramedic.detect.program import Function, dotted, text_of
 from paramedic.detect.setup import Hit
 from paramedic.detect.values import NEVER, Context, Op, Value
