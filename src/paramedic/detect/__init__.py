@@ -108,6 +108,7 @@ RUN_DETECTORS: dict[str, Detector] = {
     "hang.rank_lost": hang.rank_lost,
     "hang.rank_left": hang.rank_left,
     "recovery.failed": recovery.failed,
+    "recovery.on_the_same_part": recovery.on_the_same_part,
     "stragglers.more_work": stragglers.more_work,
     "stragglers.same_work": stragglers.same_work,
     "stragglers.slow_input": stragglers.slow_input,

@@ -74,3 +74,27 @@ def _on_one_node(run: Run, one: Finding) -> tuple[int, ...]:
     local = one.evidence[0].event.fields.get("local_rank")
     known = len(run.sources) == 1 and alike and 0 in run.expected_ranks
     return (local,) if known and isinstance(local, int) and local in run.expected_ranks else ()
+
+
+_BROKEN = ("accelerator-fault",)
+_SO_OFTEN = 3
+
+
+def on_the_same_part(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Every attempt, and there were several, ended with an error of one device: restarts put the job back on it."""
+    by_attempt: dict[int, list[Finding]] = defaultdict(list)
+    for one in found:
+        if (
+            one.severity == "error"
+            and one.consequence == "never"
+            and one.ranks
+            and one.evidence[0].event.rank is not None
+        ):
+            by_attempt[one.attempt].append(one)
+    if len(by_attempt) < _SO_OFTEN or max(by_attempt) != len(by_attempt) - 1:
+        return
+    each = [next((one for one in these if one.symptom in _BROKEN), None) for these in by_attempt.values()]
+    broken = [one for one in each if one is not None]
+    if len(broken) == len(each) and len({one.ranks for one in broken}) == 1 and len(broken[0].ranks) == 1:
+        fields = {"attempts": str(len(broken)), "accused": str(broken[0].ranks[0])}
+        yield on_events(rule, [one.evidence[0].event for one in broken], broken[0].ranks, fields)
