@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -81,6 +81,23 @@ def test_more_work_explains_a_slow_rank(tmp_path: Path) -> None:
     found = say(tmp_path, text).verdict
     assert found is not None
     assert (found.rule, found.ranks, found.causes[0].id) == ("PERF002", (3,), "uneven-work-across-ranks")
+
+
+@pytest.mark.parametrize(
+    ("slow", "tensor", "accused"), [((20, 21, 22, 23), 4, ()), ((21,), 1, (21,)), (range(32), 1, None)]
+)
+def test_few_tables_of_many_ranks_tell_who_is_slow_or_which_tensor_parallel_group(
+    tmp_path: Path, slow: Sequence[int], tensor: int, accused: tuple[int, ...] | None
+) -> None:
+    text = f"using world size: 32, data-parallel size: {32 // tensor}, tensor-model-parallel size: {tensor}\n"
+    for step in (10, 20, 30):
+        text += f" iteration {step}/ 100 | elapsed time per iteration (ms): 2200.1 | lm loss: 2.1 |\n"
+        times = [1093 if rank in slow and step > 10 else 640 + rank % 5 for rank in range(32)]
+        table = "".join(f"     rank {rank:2d}: {time:.2f}\n" for rank, time in enumerate(times))
+        text += "times across ranks (ms):\n  forward-compute:\n" + table
+    found = say(tmp_path, text).verdict
+    assert (found and found.ranks) == accused
+    assert found is None or found.symptom == "straggler-or-imbalance"
 
 
 def test_a_rank_that_is_slow_now_and_then_is_no_straggler(tmp_path: Path) -> None:

@@ -17,9 +17,8 @@ from paramedic.pipeline import compile_prefilter
 from paramedic.prefilter import Prefilter
 
 UNREAD = {
-    "f009": "three attempts that die of one GPU: said as the GPU's fault",
     "f012": "a Ray actor that never says its rank",
-    "f016": "a slow GPU within a tensor-parallel group, by Megatron's timers",
+    "f016": "which GPU of a slow tensor-parallel group it is, by `nvidia-smi dmon`",
     "f019": "a bus error for lack of /dev/shm: said as memory of the host",
     "f020": "links that are down, by the channels that NCCL chose",
     "f021": "whose replica is the odd one, by the checksums of two nodes",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from paramedic.detect.match import on_events
-from paramedic.detect.series import FIRST, LARGEST, LAST, Series, by_rank, common_steps, every, names
+from paramedic.detect.series import FIRST, LARGEST, LAST, Series, by_rank, common_steps, every, names, sharded
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 
@@ -37,6 +37,15 @@ class _Slow:
     @property
     def reads(self) -> bool:
         return self.series[self.ranks[0]].name == "data_time"
+
+    @property
+    def is_one_group(self) -> bool:
+        """They may share each layer, so that whoever is slow keeps them all: tensor-parallel ranks stand in a row."""
+        first, size = self.ranks[0], len(self.ranks)
+        in_a_row = (
+            self.ranks == tuple(range(first, first + size)) and first % size == 0 and len(self.series) % size == 0
+        )
+        return size >= 2 and in_a_row and sharded(self.series.values())
 
 
 def more_work(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -135,7 +144,10 @@ def _finding(rule: Rule, slow: _Slow, fields: dict[str, str]) -> Finding:
     events += [event for one in peers[:2] for event in one.shown(LAST)]
     what = slow.series[slow.ranks[0]].name.replace("_time", "").split()[-1]
     named = ", ".join(map(str, slow.ranks))
-    return on_events(rule, events, slow.ranks, {"rank": named, "times": f"{slow.times:.1f}", "what": what, **fields})
+    if slow.is_one_group:
+        named = f"one of {named}"
+    who = () if slow.is_one_group else slow.ranks
+    return on_events(rule, events, who, {"rank": named, "times": f"{slow.times:.1f}", "what": what, **fields})
 
 
 def _slow(run: Run) -> _Slow | None:
@@ -177,7 +189,9 @@ def _slower(series: Mapping[int, Series], times_of: _Times, least: float) -> _Sl
 def _slower_in(
     steps: Sequence[Sequence[float]], ranks: Sequence[int], series: Mapping[int, Series], times_of: _Times, least: float
 ) -> _Slow | None:
-    if len(ranks) < 2 or len(steps) < _STEPS:
+    if len(steps) < _STEPS:
+        return _slower_in_tables(steps[-_TABLES:], ranks, series) if times_of is _times else None
+    if len(ranks) < 2:
         return None
     needed = _AMONG_EQUALS if _tight(steps) else _SOON if len(steps) < _MANY else _LATER
     peers = [_medians_of_others(values) for values in steps]
@@ -190,6 +204,28 @@ def _slower_in(
     if not slow or not matters or 2 * len(slow) > len(ranks):
         return None
     return _Slow(slow, min(median(times[rank]) for rank in slow), dict(series))
+
+
+def _slower_in_tables(
+    steps: Sequence[Sequence[float]], ranks: Sequence[int], series: Mapping[int, Series]
+) -> _Slow | None:
+    """The last few times that many ranks are compared, a few of them stand out, always the same, from others as fast as
+    each other: such tables are averages of many steps already."""
+    if len(steps) < _TABLES or len(ranks) < _MANY_RANKS:
+        return None
+    usual = [median(values) for values in steps]
+    slow = tuple(rank for n, rank in enumerate(ranks) if steps[-1][n] >= _AMONG_EQUALS * usual[-1])
+    rest = [n for n, rank in enumerate(ranks) if rank not in slow]
+    alike = all(max(v[n] for n in rest) <= _ALIKE * min(v[n] for n in rest) for v in steps) if rest else False
+    times = [
+        v[n] / m for v, m in zip(steps, usual, strict=True) for n, rank in enumerate(ranks) if rank in slow and m > 0
+    ]
+    if not slow or 4 * len(slow) > len(ranks) or not alike or min(times, default=0.0) < _AMONG_EQUALS:
+        return None
+    return _Slow(slow, median(times), dict(series))
+
+
+_TABLES, _MANY_RANKS = 2, 8
 
 
 def _tight(steps: Sequence[Sequence[float]]) -> bool:
