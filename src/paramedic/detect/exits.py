@@ -27,7 +27,9 @@ _FROM_OUTSIDE = {
 _CLOSED = re.compile(r"Sending process (\d{1,10}) closing signal |\bKilling subprocess (\d{1,10})\b")
 _LOADER_KILLED = re.compile(r"DataLoader worker \(pid (\d{1,10})\) is killed by signal: Killed")
 _FORCED = re.compile(r"Unable to shutdown process (\d{1,10}) via")
-_STEP_ENDED = re.compile(r"slurmstepd: error: \*\*\* (?:STEP|JOB) \S{1,40} ON \S{1,120} CANCELLED AT")
+_STEP_ENDED = re.compile(
+    r"slurmstepd: error: \*\*\* (?:STEP|JOB) \S{1,40} ON \S{1,120} CANCELLED AT|srun: Job step aborted: Waiting up to"
+)
 _SCHEDULER = re.compile(
     r"slurm|\bsrun\b|\bsbatch\b|kubernetes|kubectl|\bpod[/ s]|k8s|preempt|evict|\bspot\b|\bPBS|\bLSF|sagemaker|volcano",
     re.I,
@@ -37,6 +39,8 @@ _ASKED = {
     False: ("the kernel, then whoever else uses this host,", "dmesg -T | grep -iE 'oom|killed process'; last -n 20"),
 }
 """Who may have sent SIGKILL, where the logs show that there is a scheduler, and where they do not."""
+_HARDLY_BY_CHANCE = 3
+"""So many that abort without a word, while others tell that they waited too long, have waited themselves."""
 _VICTIMS = ("communication-runtime-error", "collective-hang")
 _ENDINGS: Mapping[str, Mapping[str, float]] = {
     "SIGBUS": {"host-resource-exhaustion": 300.0},  # a mapped page that could not be had: mostly /dev/shm
@@ -66,9 +70,16 @@ def closed_by_launcher(run: Run, attempt: int) -> set[int]:
 
 
 def killed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Who had said that a collective took too long, its own or another's, was alive when the job was already lost."""
     forced = _forced(run)
+    alive = {(rank, one.attempt) for one in found if one.symptom == "collective-hang" for rank in one.ranks}
     whom, ask = _ASKED[_scheduled(run)]
-    for one in _ended(run, rule, lambda e: _signal(e) in _FROM_OUTSIDE and e.fields["pid"] not in forced):
+
+    def wanted(event: Event) -> bool:
+        from_outside = _signal(event) in _FROM_OUTSIDE and event.fields["pid"] not in forced
+        return from_outside and (event.rank, event.attempt) not in alive
+
+    for one in _ended(run, rule, wanted):
         yield replace(one, fields={**one.fields, "whom": whom, "ask": ask})
 
 
@@ -93,8 +104,9 @@ def crashed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]
     nameless = {(one.evidence[0].event.source, one.attempt) for one in other if _is_timeout_of_anybody(one)}
 
     aborted = {_rank(event) for event in _exits(run) if _signal(event) == signal.SIGABRT}
-    timed_out = {rank for one in other if one.symptom in _VICTIMS for rank in one.ranks} & aborted
-    together = len(timed_out) >= 2 and 2 * len(timed_out) > len(aborted)  # the words of some are lost among the others'
+    waiting = {rank for one in other if one.symptom in _VICTIMS for rank in one.ranks}
+    most = 2 * len(waiting & aborted) > len(aborted)  # the words of some are lost among the others'
+    together = len(waiting) >= 2 and (most or len(aborted - spoken) >= _HARDLY_BY_CHANCE)
 
     def wanted(event: Event) -> bool:
         whose = _rank(event)

@@ -79,6 +79,8 @@ def rank_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
         missing = _behind(run, victims) or _few_of(
             expected, {one.rank for one in waits if one.rank in waiting or one.place}, waiting
         )
+        if not few(missing, waiting):
+            missing = _whose_file_is_here(run) - waiting
         waiting -= missing
         if _lost_others(missing, errors):
             continue
@@ -91,6 +93,11 @@ def rank_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
             accused = on_events(rule, [*theirs, *others][:4], sorted(odd), fields)
             at_the_end = all(one.at_the_end and not one.aside for one in waits if one.rank in odd)
             yield replace(accused, weights=_reasons(run, odd, elsewhere=True, at_the_end=at_the_end))
+
+
+def _whose_file_is_here(run: Run) -> Set[int]:
+    """Of a large job often only some ranks' files are kept: the others have said nothing either way."""
+    return frozenset(source.rank for source in run.sources if source.rank is not None and source.lines)
 
 
 def _still_trying(run: Run, victims: Sequence[Finding]) -> frozenset[int]:
@@ -212,17 +219,22 @@ def odd_among_accused(accusations: Sequence[Finding]) -> frozenset[int]:
 
 def undecided(found: Sequence[Finding]) -> Iterator[list[Finding]]:
     """By attempt; none where somebody has said what went wrong, or whom he waited for: nobody needs to be suspected.
-    Whom the launcher ended is named as killed, too, and that says nothing."""
+    Whom the launcher ended is named as killed, too, and that says nothing; nor of whom the timeout still found alive."""
     by_attempt: dict[int, list[Finding]] = defaultdict(list)
     ended = {rank for one in found if one.consequence == "always" and "ending" in one.fields for rank in one.ranks}
     for one in found:
         if one.severity == "error":
             by_attempt[one.attempt].append(one)
     for _, errors in sorted(by_attempt.items()):
-        accused = (one for one in errors if "accused" in one.fields)
+        alive = {rank for one in _of(errors, "collective-hang") for rank in one.ranks}
+        accused = (one for one in errors if "accused" in one.fields and not _killed_later(one, alive))
         said = any(one.consequence == "never" for one in errors)
         if not said and all(one.ranks and ended.issuperset(one.ranks) for one in accused):
             yield errors
+
+
+def _killed_later(one: Finding, alive: Set[int]) -> bool:
+    return one.symptom == "worker-or-node-loss" and bool(one.ranks) and alive.issuperset(one.ranks)
 
 
 def _behind(run: Run, victims: Sequence[Finding]) -> Set[int]:
