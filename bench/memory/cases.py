@@ -6,6 +6,7 @@ A case's id decides by its hash whether it is for development or for scoring; no
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import Any, NamedTuple
 
 
@@ -267,5 +268,25 @@ CASES = [
     Case(id, config, {"dtype": "bf16-autocast", "optimizer": "adamw", "attention": "sdpa", **flags})
     for id, config, flags in _TABLE
 ]
+Truth = dict[str, Any]
+"""`truth.json`: `cases` by id; `later`, the cases that a later transformers runs otherwise, since which; `limited`."""
+
+
+def shown(truth: Truth, transformers: str) -> dict[str, dict[str, Any]]:
+    """What the card showed of each case, with the model's code as that version of transformers has it."""
+    found: dict[str, dict[str, Any]] = dict(truth["cases"])
+    later = [one for one in truth.get("later", []) if _release(one["since"]) <= _release(transformers)]
+    return found | {one["id"]: one for one in sorted(later, key=lambda one: _release(one["since"]))}
+
+
+def limited(truth: Truth, id: str, seen: dict[str, Any]) -> list[dict[str, Any]]:
+    """The runs of this case with less memory, with the same code as what was seen."""
+    return [one for one in truth["limited"] if one["id"] == id and one.get("since") == seen.get("since")]
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+
+
 OUT_OF_MEMORY = ("gpt2-autocast", "llama-gqa-fp32", "bert-autocast", "t5-autocast", "vit-autocast")
 """These are also run with less memory than they need, until they fail: the truth about `fits`."""

@@ -5,7 +5,8 @@
 Each case runs in a process of its own: three steps, the peaks reset after the second. `--needs` then adds `need_bytes`, the least
 memory with which the whole job runs: it is started over with an empty allocator and ever other limits, by bisection. What is
 there already is kept, so a run that was cut off goes on. The version of `transformers` stands in the result; the estimate
-must use the same. `--events` also keeps every allocation of one more step, to find where an estimate parts from it.
+must use the same, or one that runs the model as that one did: `later` in `truth.json` holds the cases that a newer one runs otherwise
+(`cases.shown`). `--events` also keeps every allocation of one more step, to find where an estimate parts from it.
 """
 
 from __future__ import annotations

@@ -13,11 +13,12 @@ import json
 import statistics
 import sys
 import tempfile
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
-from cases import CASES, Case
+from cases import CASES, Case, limited, shown
 
 from paramedic.memory import outside
 from paramedic.memory.cards import card_of
@@ -40,10 +41,11 @@ def main() -> None:
     kept = Path(args.keep) if args.keep else None
     rows: dict[str, dict[str, Any]] = json.loads(kept.read_text()) if kept and kept.exists() else {}
     cases = [one for one in CASES if args.split in (one.split, "all")]
+    seen = shown(truth, version("transformers"))
     for case in cases:
         if case.id not in rows:
-            tried = [one for one in truth["limited"] if one["id"] == case.id]
-            rows[case.id] = row(case, truth["cases"][case.id], tried, rivals.get(case.id, {}))
+            tried = limited(truth, case.id, seen[case.id])
+            rows[case.id] = row(case, seen[case.id], tried, rivals.get(case.id, {}))
             if kept:
                 kept.write_text(json.dumps(rows, indent=1))
         print(line(case, rows[case.id]), flush=True)

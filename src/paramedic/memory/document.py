@@ -34,6 +34,7 @@ def document(made: Estimate) -> dict[str, Any]:
         "method": {
             "way": result["way"],
             "torch": result["torch"],
+            "transformers": result["transformers"],
             "coarse_because": made.why_coarse or None,
             "seconds": result["seconds"],
             "events": result["events"],

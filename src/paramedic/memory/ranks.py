@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -47,7 +48,8 @@ def traced(request: Request, way: str, capacities: Sequence[int]) -> dict[str, A
     else:
         found = _alone(request, device, capacities)
     found["notes"] = [*notes, *found["notes"]]
-    return found | {"way": way, "torch": torch.__version__}
+    loaded = sys.modules.get("transformers")  # the same config is other code in another release, and other memory
+    return found | {"way": way, "torch": torch.__version__, "transformers": getattr(loaded, "__version__", None)}
 
 
 def set_up(request: Request, way: str, device: str) -> list[str]:
