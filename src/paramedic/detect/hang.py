@@ -219,7 +219,7 @@ def odd_among_accused(accusations: Sequence[Finding]) -> frozenset[int]:
 
 def undecided(found: Sequence[Finding]) -> Iterator[list[Finding]]:
     """By attempt; none where somebody has said what went wrong, or whom he waited for: nobody needs to be suspected.
-    Whom the launcher ended is named as killed, too, and that says nothing; nor of whom the timeout still found alive."""
+    Whom the launcher ended is named as killed, too, and that says nothing; nor that of whom a timeout found alive."""
     by_attempt: dict[int, list[Finding]] = defaultdict(list)
     ended = {rank for one in found if one.consequence == "always" and "ending" in one.fields for rank in one.ranks}
     for one in found:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from paramedic.detect.once import once
 from paramedic.model import Event, Finding, Run
 
-NCCL_PROCESS = re.compile(r"(?:\[[^\]\n]{1,60}\] ?)?([\w.-]{1,120}):(\d{1,10}):\d{1,10} \[-?\d{1,3}\] ")
+NCCL_PROCESS = re.compile(r"(?:\[[^\]\n]{1,60}\] ?)?([\w.-]{1,120}):(\d{1,10}):\d{1,10} \[(-?\d{1,3})\] ")
 _ADDRESS = re.compile(r"[\d.]+|[0-9a-fA-F:]*:[0-9a-fA-F:]*")
 _WORD = re.compile(r"[A-Za-z0-9][\w.-]{0,120}")
 _POD = re.compile(r"\bpod/([a-z0-9][a-z0-9.-]{0,252})|^([a-z0-9][a-z0-9.-]{0,252}-\d{1,5}) {1,40}\d{1,4}/\d{1,4} ")
@@ -28,6 +28,8 @@ _LACKING = frozenset(
 )
 """What depends on what is installed on a host, or mounted there."""
 _LOADER_WORKER = re.compile(r"DataLoader worker \(pid (\d{1,10})\) ")
+_DESCRIBED = re.compile(r"\s{0,12}(?:Message|Status|Reason|Last State):\s")
+"""Lines of `kubectl describe`, whose file is about one pod."""
 _OWN_END = re.compile(r"death signal|\bSIGTERM\b")
 """An agent that is told to end speaks of itself."""
 _INTERFACE, _GIVEN_OUT = "network-interface-or-firewall-misconfiguration", 60.0
@@ -90,6 +92,7 @@ def places(run: Run) -> Places:
     gpus = _gpus(run, hosts)
     _last_block(run, hosts)
     _numbered(run, hosts)
+    _in_racks(run, hosts)
     return Places({host: frozenset(ranks) for host, ranks in hosts.items()}, pids, gpus)
 
 
@@ -126,6 +129,40 @@ def _numbered(run: Run, hosts: dict[str, set[int]]) -> None:
         if len(fits) == 1 and size // fits[0][0] <= _MOST_NODES:
             n, o = fits[0]
             hosts.update({f"{stem}{k}": set(range((k + o) * n, (k + o + 1) * n)) for k in range(size // n - o)})
+
+
+_IN_RACK = re.compile(r"(.{0,100}?[a-z_-])(\d{1,4})([a-z_-]{1,20})(\d{1,4})")
+_RACKED = re.compile(r"\b[a-z][a-z_-]{0,40}\d{1,4}[a-z_-]{1,20}\d{1,4}\b")
+_MOST_IN_A_RACK = 72
+
+
+def _in_racks(run: Run, hosts: dict[str, set[int]]) -> None:
+    """`r3n05` has ranks 296 to 303, where all known hosts tell how many stand in a rack, and how many ranks on each."""
+    known: dict[tuple[str, str], dict[tuple[int, int], set[int]]] = defaultdict(dict)
+    wanted = {short(word) for event in run.of_kind("line") for word in _RACKED.findall(event.text)} - hosts.keys()
+    for host, ranks in hosts.items() if wanted else ():
+        if ranks and (name := _IN_RACK.fullmatch(host)) is not None:
+            known[name[1], name[3]][int(name[2]), int(name[4])] = ranks
+    for (stem, middle), there in known.items():
+        sizes = {len(ranks) for ranks in there.values()}
+        racks = {rack for rack, _ in there}
+        if len(there) < 3 or len(racks) < 2 or len(sizes) != 1:
+            continue
+        each = sizes.pop()
+        blocks = {place: min(ranks) // each for place, ranks in there.items()}
+        (rack, node), first = min(blocks.items())
+        fits = [
+            n
+            for n in range(1, _MOST_IN_A_RACK + 1)
+            if all((r - rack) * n + k - node == block - first for (r, k), block in blocks.items())
+        ]
+        for host in wanted if len(fits) == 1 else ():
+            name = _IN_RACK.fullmatch(host)
+            if name is not None and (name[1], name[3]) == (stem, middle):
+                at = (int(name[2]) - rack) * fits[0] + int(name[4]) - node + first
+                ranks = set(range(at * each, (at + 1) * each))
+                if at >= 0 and ranks <= run.expected_ranks:
+                    hosts[host] = ranks
 
 
 def _gpus(run: Run, hosts: dict[str, set[int]]) -> dict[tuple[str, str], int]:
@@ -262,7 +299,10 @@ def _located(
     if one.ranks or event.rank is not None or one.consequence == "always":
         return one
     here = _meant(one, event, known)
-    if (rank := _rank_of_gpu(one, here or _of_file(event, known), known)) is not None:
+    rank = _rank_of_gpu(one, here or _of_file(event, known), known)
+    if rank is None and one.consequence == "never":
+        rank = _rank_by_nccl(event, known)
+    if rank is not None:
         return _at(one, {rank})
     ranks = known.ranks_on.get(here, frozenset())
     if not ranks and event.kind == "traceback":
@@ -275,6 +315,16 @@ def _located(
 def _rank_of_gpu(one: Finding, host: str, known: Places) -> int | None:
     gpu = _BUS.search(one.fields.get("gpu", ""))
     return known.rank_of_gpu.get((host, gpu[1].lower())) if gpu else None
+
+
+def _rank_by_nccl(event: Event, known: Places) -> int | None:
+    """NCCL begins its lines with host, process and the number of the GPU, which ranks of a host take in their order."""
+    if (said := NCCL_PROCESS.match(event.text)) is None:
+        return None
+    if (rank := known.rank_of_pid.get(int(said[2]))) is not None:
+        return rank
+    ranks, index = sorted(known.ranks_on.get(short(said[1]), ())), int(said[3])
+    return ranks[index] if 0 <= index < len(ranks) and ranks[-1] - ranks[0] == len(ranks) - 1 else None
 
 
 def _rank_of_pod(name: str, pods: Mapping[str, int | None]) -> int | None:
@@ -303,6 +353,8 @@ def _meant(one: Finding, event: Event, known: Places) -> str:
         said = {short(word) for word in _WORD.findall(event.text)} & known.ranks_on.keys()
         if not said and event.host and _OWN_END.search(event.text):
             return short(event.host)
+        if not said and _DESCRIBED.match(event.text):
+            return _of_file(event, known)
         named = short(one.fields.get("host", ""))
         return named if named in known.ranks_on else next(iter(said)) if len(said) == 1 else ""
     return _of_file(event, known) if one.symptom in _OF_FILES else ""
