@@ -6,6 +6,7 @@ is), then from clocks or the position in one file. What followed from the first 
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
@@ -250,10 +251,15 @@ def _named(run: Run, first: Finding, errors: Sequence[Finding], knowledge: Knowl
         fields = {**first.fields, "accused": listed(ranks), "who": subject(first.ranks)}
         return replace(first, ranks=ranks, scope="rank", fields=fields)
     echo = first.consequence != "never" and rule.consequence == "never"
-    if everywhere or (echo and not accused) or not (rule.blames_reporter or accused):
+    shared = len(first.ranks) > 1 and _QUOTA.search(first.evidence[0].event.text) is not None
+    if everywhere or shared or (echo and not accused) or not (rule.blames_reporter or accused):
         who = "Every rank" if everywhere and first.ranks else first.fields.get("who") or subject(first.ranks)
         return replace(first, ranks=(), scope="job", fields={**first.fields, "who": who})
     return first
+
+
+_QUOTA = re.compile(r"Disk quota exceeded|\[Errno 122\]")
+"""Of a project on shared storage: whoever writes next meets it."""
 
 
 def _together(run: Run, own: Sequence[Finding], errors: Sequence[Finding]) -> str:

@@ -234,7 +234,7 @@ def undecided(found: Sequence[Finding]) -> Iterator[list[Finding]]:
 
 
 def _killed_later(one: Finding, alive: Set[int]) -> bool:
-    return one.symptom == "worker-or-node-loss" and bool(one.ranks) and alive.issuperset(one.ranks)
+    return one.symptom == "worker-or-node-loss" and bool(one.ranks) and alive >= {*one.ranks}
 
 
 def _behind(run: Run, victims: Sequence[Finding]) -> Set[int]:

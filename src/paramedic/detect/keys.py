@@ -69,4 +69,4 @@ def _prefix(short: Sequence[str], long: Sequence[str]) -> str:
 def _told(run: Run, rule: Rule, one: Finding, fields: dict[str, str]) -> Finding:
     event = one.evidence[0].event
     target = _TARGET.search(event.text)
-    return finding(rule, event, {"target": target[1] if target else "the model", **fields}, places(run).rank_of_pid)
+    return finding(rule, event, {"target": target[1] if target else "the model", **fields}, places(run))

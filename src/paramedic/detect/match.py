@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from paramedic.detect.where import places
+from paramedic.detect.where import Places, places
 from paramedic.knowledge import Rule
 from paramedic.knowledge.clues import named_causes
 from paramedic.model import Event, Evidence, Finding, Run, is_own, names_processes
@@ -37,7 +37,7 @@ def match(run: Run, rules: Sequence[Rule], prefilter: Prefilter) -> list[Finding
         for keyword in present.intersection(rule.keywords):
             by_keyword[keyword].append(rule)
     candidates = {said: _with_one_of(said, by_keyword) for said in sets}
-    rank_of_pid = places(run).rank_of_pid
+    known = places(run)
     launched = names_processes(run.of_kind("exit"))
     begun = _training_begun(run)
     found = []
@@ -56,7 +56,7 @@ def match(run: Run, rules: Sequence[Rule], prefilter: Prefilter) -> list[Finding
                 said = dict(fields)
                 if launched and "srun: error: " in text:  # its tasks are the launchers, one on each node
                     said.pop("accused", None)
-                found.append(finding(rule, event, said, rank_of_pid))
+                found.append(finding(rule, event, said, known))
     return found
 
 
@@ -91,7 +91,7 @@ def fires(rule: Rule, event: Event) -> dict[str, str] | None:
     return {name: value for name, value in hit.groupdict().items() if value is not None}
 
 
-def finding(rule: Rule, event: Event, fields: Mapping[str, str], rank_of_pid: Mapping[int, int | None]) -> Finding:
+def finding(rule: Rule, event: Event, fields: Mapping[str, str], known: Places) -> Finding:
     """A finding on one event. The message itself may name the rank, its process, or the ranks that are missing."""
     ranks: tuple[int, ...] = () if event.rank is None else (event.rank,)
     if "accused" in fields:
@@ -103,16 +103,16 @@ def finding(rule: Rule, event: Event, fields: Mapping[str, str], rank_of_pid: Ma
     elif not ranks and (own := _ASCEND.search(event.text)) is not None:
         ranks = (int(own[1]),)
     elif not ranks:
-        ranks = _of_processes(event, fields, rank_of_pid)
+        ranks = _of_processes(event, fields, known)
     return on_events(rule, (event,), ranks, fields, named_causes(event.text[:MAX_MESSAGE]))
 
 
-def _of_processes(event: Event, fields: Mapping[str, str], rank_of_pid: Mapping[int, int | None]) -> tuple[int, ...]:
+def _of_processes(event: Event, fields: Mapping[str, str], known: Places) -> tuple[int, ...]:
     """The rank whose process a line of the kernel or a launcher speaks of, by the rule's field or the usual words."""
     said = [fields["pid"]] if _PID.fullmatch(fields.get("pid", "")) else []
     if event.kind == "line":
         said = said or [own or other for other, own in _PROCESS.findall(event.text)[:8]]
-    ranks = {rank_of_pid.get(int(pid)) for pid in said}
+    ranks = {known.rank_of(int(pid), event.host) for pid in said}
     return tuple(rank for rank in ranks if rank is not None) if len(ranks) == 1 else ()
 
 

@@ -108,7 +108,7 @@ def standing(run: Run) -> dict[int, Standing]:
         return {}
     later = _last_progress(run)
     states = _states(run)
-    rank_of_pid = places(run).rank_of_pid
+    known = places(run)
     stood: dict[int, Standing] = {}
     attempt = max(event.attempt for event in run.events)
     nameless = 0
@@ -119,7 +119,7 @@ def standing(run: Run) -> dict[int, Standing]:
         if (event.line or 0) < max(later.get((event.source, who), 0) for who in (event.rank, None)):
             continue
         pid = fields.get("pid")
-        rank = rank_of_pid.get(pid) if event.rank is None and isinstance(pid, int) else event.rank
+        rank = known.rank_of(pid, event.host) if event.rank is None and isinstance(pid, int) else event.rank
         nameless += rank is None
         rank = -nameless if rank is None else rank
         stood[rank] = Standing(rank, event, states.get(rank))

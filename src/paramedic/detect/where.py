@@ -53,16 +53,22 @@ _OF_FILES = (
 class Places:
     ranks_on: Mapping[str, frozenset[int]] = field(default_factory=dict)
     """By the host's short name."""
-    rank_of_pid: Mapping[int, int | None] = field(default_factory=dict)
-    """Two ranks on two hosts may have one number, which then is nobody's."""
+    ranks_of_pid: Mapping[int, Set[int]] = field(default_factory=dict)
+    """Two ranks on two hosts may have one number."""
     rank_of_gpu: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """By the host's short name and the GPU, as `ab:00`."""
+
+    def rank_of(self, pid: int, host: str | None = None) -> int | None:
+        ranks = self.ranks_of_pid.get(pid, frozenset())
+        if len(ranks) > 1 and host:
+            ranks = ranks & self.ranks_on.get(short(host), frozenset())
+        return next(iter(ranks)) if len(ranks) == 1 else None
 
 
 @once
 def places(run: Run) -> Places:
     hosts: dict[str, set[int]] = defaultdict(set)
-    pids: dict[int, int | None] = {}
+    pids: dict[int, set[int]] = defaultdict(set)
 
     def note(rank: int | None, host: object = "", pid: object = None) -> None:
         if rank is None:
@@ -70,7 +76,7 @@ def places(run: Run) -> Places:
         if host:
             hosts[short(str(host))].add(rank)
         if isinstance(pid, int):
-            pids[pid] = rank if pids.get(pid, rank) == rank else None
+            pids[pid].add(rank)
 
     for fact in run.facts:
         if fact.name in ("host", "pid"):
@@ -321,7 +327,7 @@ def _rank_by_nccl(event: Event, known: Places) -> int | None:
     """NCCL begins its lines with host, process and the number of the GPU, which ranks of a host take in their order."""
     if (said := NCCL_PROCESS.match(event.text)) is None:
         return None
-    if (rank := known.rank_of_pid.get(int(said[2]))) is not None:
+    if (rank := known.rank_of(int(said[2]), said[1])) is not None:
         return rank
     ranks, index = sorted(known.ranks_on.get(short(said[1]), ())), int(said[3])
     return ranks[index] if 0 <= index < len(ranks) and ranks[-1] - ranks[0] == len(ranks) - 1 else None
