@@ -122,6 +122,7 @@ RUN_DETECTORS: dict[str, Detector] = {
     "growth.memory": growth.memory,
     "growth.savings": growth.savings,
     "growth.slowing": growth.slowing,
+    "growth.slower_since": growth.slower_since,
     "growth.retraced": growth.retraced,
     "placement.other_than_planned": placement.other_than_planned,
     "placement.each_alone": placement.each_alone,

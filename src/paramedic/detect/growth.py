@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from statistics import median
 
 from paramedic.detect.match import on_events
 from paramedic.detect.memory import human
@@ -113,6 +114,45 @@ def slowing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]
         sure = all(_rises_throughout(one.finite) for one in series) and not _more_work(run)
         fields = {"first": f"{first:.3g} s", "last": f"{last:.3g} s"}
         yield replace(on_events(rule, events, (), fields), severity="error" if sure else "warning")
+
+
+_EACH_SIDE, _CLEARLY, _EVEN = 10, 1.3, 1.15
+
+
+def slower_since(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Steps were all alike, and from one on they are alike again, but much slower; the work of a step is the same."""
+    series = [one for one in every(run, "step_time") if len(one.finite) >= 2 * _EACH_SIDE]
+    changes = [(one, at) for one in series if (at := _changed_at(one.finite)) is not None]
+    batches = [one for one in every(run, "whole_batch", "device_batch", "accumulated") if len({*one.finite}) > 1]
+    if series and len(changes) == len(series) and not batches and not _more_work(run):
+        one, at = changes[0]
+        steps = [step for step, value in zip(one.steps, one.values, strict=True) if value is not None]
+        before, after = median(one.finite[:at]), median(one.finite[at:])
+        fields = {"before": f"{before:.3g} s", "after": f"{after:.3g} s", "since": steps[at].removeprefix("#")}
+        yield on_events(rule, [event for told, _ in changes[:3] for event in told.shown(FIRST, LAST)], (), fields)
+
+
+def _changed_at(values: Sequence[float]) -> int | None:
+    """Where the second level begins, if there are two, each even in itself but for single steps."""
+    jumps = [
+        (median(values[at : at + 3]) / max(median(values[at - 3 : at]), 1e-9), at) for at in range(3, len(values) - 2)
+    ]
+    at = max(jumps)[1]
+    before, after = sorted(values[_WARM : max(at, _WARM)]), sorted(values[at:])
+    if min(len(before), len(after)) < _EACH_SIDE - _WARM:
+        return None
+    low, high = (_middle(before), _middle(after))
+    even = all(most <= _EVEN * least for least, most in (low, high))
+    return at if even and high[0] >= _CLEARLY * low[1] else None
+
+
+_WARM = 2
+
+
+def _middle(ordered: Sequence[float]) -> tuple[float, float]:
+    """Without the tenth at either end: a checkpoint or an evaluation lengthens single steps."""
+    cut = len(ordered) // 10
+    return ordered[cut], ordered[-1 - cut]
 
 
 def _rises_throughout(values: Sequence[float]) -> bool:
