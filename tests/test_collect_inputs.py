@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
+import json
 import lzma
 import os
 import re
@@ -619,3 +620,43 @@ def test_our_own_answers_beside_a_recording_are_not_spoken_of(tmp_path: Path) ->
     (tmp_path / "console.log").write_text("step 1 loss 2.0\n", "utf-8")
     (tmp_path / "rank-0.box").write_bytes(b"paramedic-box 1\n")
     assert diagnose(tmp_path).skipped == ()
+
+
+RAISED = ["Traceback (most recent call last):", '  File "/srv/train.py", line 3, in <module>', "ValueError: bad"]
+
+
+def notebook(*outputs: dict[str, object]) -> str:
+    return json.dumps({"cells": [{"cell_type": "code", "outputs": list(outputs), "source": []}], "nbformat": 4})
+
+
+def test_of_a_notebook_its_outputs_are_read(tmp_path: Path) -> None:
+    printed = {"output_type": "stream", "text": ["step 1 loss 2.5\n", "step 2 loss 2.4"]}
+    raised = {"output_type": "error", "traceback": ["\x1b[0;31m---\x1b[0m", *RAISED]}
+    (tmp_path / "train.ipynb").write_text(notebook(printed, raised), "utf-8")
+    (item,) = open_inputs([str(tmp_path / "train.ipynb")], [])
+    assert item.stream.read().decode().splitlines() == [
+        "step 1 loss 2.5",
+        "step 2 loss 2.4",
+        "\x1b[0;31m---\x1b[0m",
+        *RAISED,
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ['{"cells": [', '{"cells": 3}', '{"cells": [{"outputs": [[], 1, {"text": 7}]}, null]}']
+)
+def test_what_only_looks_like_a_notebook_is_read_as_it_is_or_says_nothing(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.ipynb").write_text(text, "utf-8")
+    (item,) = open_inputs([str(tmp_path / "a.ipynb")], [])
+    assert item.stream.read().decode() in (text, "")
+
+
+def test_notes_are_read_where_a_folder_holds_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "paste.md").write_text("\n".join(RAISED), "utf-8")
+    skipped: list[Skipped] = []
+    assert [item.name for item in open_inputs([str(tmp_path)], skipped)] == [str(tmp_path / "paste.md")]
+    assert not skipped
+    (tmp_path / "train.py").write_text("", "utf-8")
+    assert not list(open_inputs([str(tmp_path)], []))
+    (tmp_path / "train.py").rename(tmp_path / "train.log")
+    assert [item.name for item in open_inputs([str(tmp_path)], [])] == [str(tmp_path / "train.log")]

@@ -432,9 +432,9 @@ def _only_ended(one: Finding) -> bool:
 
 
 def _saying_the_same(first: Finding, errors: Sequence[Finding]) -> set[int]:
-    """Of whom only the last line is left, so that another rule fits it; or whose checkpoint met the same full disk in
-    other words."""
-    if first.symptom == "checkpoint-save-failure":
+    """Of whom only the last line is left, so that another rule fits it; or whose checkpoint met the same full disk, or
+    whose crash somebody else saw, in other words."""
+    if first.symptom in ("checkpoint-save-failure", "native-crash"):
         return {r for one in errors if (one.symptom, one.consequence) == (first.symptom, "never") for r in one.ranks}
     own = [item.event for item in first.evidence if item.event.kind == "traceback"]
     said = {event.text for event in own}

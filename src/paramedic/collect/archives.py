@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO
 
+from paramedic.collect.notebooks import MOST, is_notebook, outputs
 from paramedic.collect.streams import BROKEN, Budget, SafeStream, is_tar, is_zip, open_tar, reason, unpacker
 from paramedic.model import Skipped
 
@@ -42,6 +43,8 @@ _OWN_ANSWERS = frozenset({_OWN_REPORT, "report.html", "report.json", "verdict.js
 _NO_FILES = "holds no files"
 _NOT_REDIRECTED = f"{_NO_FILES}; torchrun writes to --log-dir only with -r 3 or --tee 3"
 _NOT_LOGS = frozenset(f".{suffix}" for suffix in f"{_CODE} {_DATA} {_OTHER}".split())
+NOTES = (".md", ".ipynb")
+_MOST_NOTES = 16
 _METRICS = re.compile(r"(?:metrics|history|progress|results|train\w*[_-](?:log|loss|metrics|history)\w*)\.[ct]sv", re.I)
 """The tables that loggers of Lightning, Keras, RLlib, Ultralytics and DeepSpeed write beside or instead of lines."""
 
@@ -111,6 +114,7 @@ class Chosen:
     _programs: int = 0
     _answers: int = 0
     _attempts: int = 0
+    _notes: int = 0
     _passed_over: Counter[str] = field(default_factory=Counter)
     _said: int = field(init=False)
 
@@ -134,6 +138,17 @@ class Chosen:
             return False
         self._count += 1
         return self._count <= MAX_FILES
+
+    def only_notes(self, name: str) -> bool:
+        """Notebooks and notes are read where a folder holds neither logs nor programs: somebody pasted his there."""
+        suffix = PurePosixPath(name).suffix.lower()
+        if self._programs or self._count > self._notes or self._notes == _MOST_NOTES:
+            return False
+        self._passed_over[suffix] -= 1
+        self._passed_over += Counter()
+        self._count += 1
+        self._notes += 1
+        return True
 
     def member(self) -> bool:
         """Once for each member of an archive, whatever it is; False when there were too many."""
@@ -196,6 +211,8 @@ def unpack(name: str, raw: Any, skipped: list[Skipped], wanted: Wanted = is_log)
         _say_if_broken(name, unpacked, skipped)
     elif _HEADING.search(head[:_NEAR_THE_TOP]):
         yield from _joined(name, stream.buffered().read(_MOST_JOINED), skipped)
+    elif is_notebook(head):
+        yield _notebook(name, stream.buffered())
     else:
         yield Input(name, stream.buffered(), plain=isinstance(raw, io.FileIO))
     _say_if_broken(name, stream, skipped)
@@ -217,6 +234,12 @@ def _joined(name: str, data: bytes, skipped: list[Skipped]) -> Iterator[Input]:
         above, counted = above + data.count(b"\n", counted, heading.end()), heading.end()
         title = heading[1].decode("utf-8", "replace").strip().lstrip("/").replace("..", "")
         yield Input(f"{name}/{title}", _in_memory(b"\n" * above + data[heading.end() : end]))
+
+
+def _notebook(name: str, stream: BinaryIO) -> Input:
+    data = stream.read(MOST + 1)
+    shown = outputs(data) if len(data) <= MOST else None
+    return Input(name, _in_memory(data if shown is None else shown))
 
 
 def _in_memory(data: bytes) -> io.BufferedReader:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, BinaryIO, cast
 
-from paramedic.collect.archives import Chosen, Input, Wanted, is_log, unpack
+from paramedic.collect.archives import NOTES, Chosen, Input, Wanted, is_log, unpack
 from paramedic.collect.streams import SafeStream
 from paramedic.errors import ParamedicError
 from paramedic.model import Skipped
@@ -115,6 +115,7 @@ def _folder(folder: str, seen: _Seen, skipped: list[Skipped], wanted: Wanted) ->
     def unreadable(error: OSError) -> None:
         skipped.append(Skipped(str(error.filename), f"cannot be read: {error.strerror or error}"))
 
+    notes = []
     for root, folders, files in os.walk(folder, onerror=unreadable):
         chosen.inside(root)
         folders[:] = sorted(f for f in folders if not f.startswith(".") and f != "__pycache__")
@@ -124,11 +125,16 @@ def _folder(folder: str, seen: _Seen, skipped: list[Skipped], wanted: Wanted) ->
             if chosen.wants(name, partial(_head_of, os.path.join(root, name))):
                 chosen.trim()
                 yield from _found(os.path.join(root, name).removeprefix("./"), seen, skipped, wanted)
+            elif name.lower().endswith(NOTES):
+                notes.append(os.path.join(root, name).removeprefix("./"))
             if chosen.full:
                 break
         chosen.trim()
         if chosen.full:
             break
+    for path in notes:
+        if chosen.only_notes(path):
+            yield from _found(path, seen, skipped, wanted)
     chosen.done()
 
 
