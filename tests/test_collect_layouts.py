@@ -107,6 +107,12 @@ def test_slurms_own_lines_do_not_hide_the_labels() -> None:
     assert Prefixes.of(sample).srun
 
 
+def test_the_frames_of_a_stack_need_no_label() -> None:
+    stack = [f"#{at} step from /job/loop.py:{80 + at}" for at in range(6)]
+    assert Prefixes.of(["2: a", "0: b", "1: c", *stack, "0: d"]).srun
+    assert not Prefixes.of(["2: a", "0: b", "1: c", "another", "0: d"]).srun
+
+
 @pytest.mark.parametrize(
     "sample",
     [

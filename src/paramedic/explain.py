@@ -65,6 +65,8 @@ _FORESEEN = 12.0
 """How much likelier a cause is that the program itself shows."""
 _BESIDE = 30.0
 """And one that a machine complains of meanwhile."""
+_OF_ITSELF = 250.0
+"""And one that the very rank which is missed complains of."""
 _ORDER = {"never": 0, "possible": 1, "always": 2}
 
 
@@ -170,7 +172,13 @@ def _corroborated(first: Finding, beside: Sequence[Finding], knowledge: Knowledg
         if same or (one.severity == "warning" and _of_a_machine(rule) and _same_day(one, first)):
             told.update({c: one for c, share in rule.causes.items() if share >= _CONVICTS and c in possible})
     evidence = (*first.evidence[: MAX_EVIDENCE - 1], *(one.evidence[0] for one in told.values()))[:MAX_EVIDENCE]
-    return replace(first, weights={**dict.fromkeys(told, _BESIDE), **first.weights}, evidence=evidence)
+    odds = {cause: _OF_ITSELF if _same_ranks(one, first) else _BESIDE for cause, one in told.items()}
+    weights = {**first.weights, **{cause: max(factor, first.weights.get(cause, 0.0)) for cause, factor in odds.items()}}
+    return replace(first, weights=weights, evidence=evidence)
+
+
+def _same_ranks(one: Finding, first: Finding) -> bool:
+    return bool(one.ranks) and (one.ranks, one.symptom) == (first.ranks, first.symptom)
 
 
 def _same_day(one: Finding, other: Finding) -> bool:

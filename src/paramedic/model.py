@@ -154,9 +154,9 @@ def last_exception(event: Event) -> str:
 
 
 def is_own(frame: str) -> bool:
-    """A frame, or a path, of the user's own code: neither installed nor of Python itself."""
+    """A frame, or a path, of the user's own code: neither installed nor of Python itself, nor written by a compiler."""
     return frame.startswith("/") and not any(
-        part in frame for part in ("-packages/", "/lib/python", "/paramedic/rank/")
+        part in frame for part in ("-packages/", "/lib/python", "/paramedic/rank/", "/torchinductor_")
     )
 
 

@@ -73,6 +73,8 @@ class Group:
     age_ms: int
     """For how long the first that is not finished has been so, at least: the recorder notes when it found it begun."""
     timeout_ms: int
+    since_s: int
+    """When the first call that is not finished was made, by the host's clock."""
 
 
 class Row(NamedTuple):
@@ -171,6 +173,7 @@ class Columns:
             usual=open_at != self.first_open or self._usual(open_at),
             age_ms=self._age(open_at) if open_at == self.first_open else 0,
             timeout_ms=self._time(open_at, "timeout_ms"),
+            since_s=self._time(open_at, "time_created_ns") // 1_000_000_000,
         )
 
     def _posted(self, between: Iterable[int]) -> Counter[str]:

@@ -200,7 +200,7 @@ def _with_named_ranks(reads: Sequence[Read]) -> list[Read]:
     named = ranks_of_places([read.place for read in reads])
     if all(rank is None for rank in named):
         named = _counted(reads)
-    named = _by_process(_with_stated(named, reads), reads)
+    named = _beside_records(_by_process(_with_stated(named, reads), reads), reads)
     each = _ranks_in_a_pod(reads, named)
     return [_as_named(read, rank, each) for read, rank in zip(reads, named, strict=True)]
 
@@ -267,6 +267,21 @@ def _by_process(named: Sequence[int | None], reads: Sequence[Read]) -> list[int 
         min(ranks[pid]) if rank is None and (pid := process_of(read.log.source.id)) and len(ranks[pid]) == 1 else rank
         for rank, read in zip(named, reads, strict=True)
     ]
+
+
+def _beside_records(named: Sequence[int | None], reads: Sequence[Read]) -> list[int | None]:
+    """Stacks in `spy_0.txt` or `pyspy_r077.txt`, of whom the recorders of collectives know a rank of that number: who
+    looks into processes numbers them as they do, or by the number of the process, which stands in the file."""
+    recorded = {read.log.source.rank for read in reads if read.log.source.kind == "trace"} - {None}
+    ranks = list(named)
+    for at, read in enumerate(reads) if recorded else ():
+        stacks = [event for event in read.log.events if event.kind == "stack"]
+        of_one = len([event for event in stacks if event.fields.get("main")]) == 1
+        free = of_one and ranks[at] is None and read.log.source.rank is None
+        name = numbered(read.log.source.id.rsplit("/", 1)[-1]) if free else None
+        if name and name[1] in recorded and name[1] not in {event.fields.get("pid") for event in stacks}:
+            ranks[at] = name[1]
+    return ranks
 
 
 def _as_node(read: Read, number: int, each: int) -> Read:

@@ -27,6 +27,7 @@ HEAD = 2048
 _PIECE = 1 << 20
 _MOST_RANKS_IN_FILE = 4096
 _MOST_GROUPS = 4_096  # of one rank: the recorder keeps 2,000 calls unless told otherwise
+_MOST_COUNTS = 64
 _MAX_TEXT = 200
 _MAX_SITE = 500
 _OWN_FRAMES = 2
@@ -150,28 +151,40 @@ def _members(text: str) -> tuple[int, ...]:
     return tuple(sorted({int(number) for number in _NUMBERS.findall(text)}))
 
 
-def _status(said: Any) -> Mapping[str, int]:
-    """The last collective that a group enqueued, by the group's number on this rank."""
+_Status = Mapping[str, tuple[int, int]]
+
+
+def _status(said: Any) -> _Status:
+    """The last collective that a group enqueued, and the last that it completed, by the group's number on this rank."""
     found = {}
     for number, about in list(said.items())[:10_000] if isinstance(said, dict) else ():
-        last = about.get("last_enqueued_collective") if isinstance(about, dict) else None
-        if isinstance(last, str) and _NUMBERS.fullmatch(last):  # in JSON
-            last = int(last)
-        if isinstance(last, int):
-            found[str(number)[:20]] = last
+        if isinstance(about, dict):
+            told = (about.get(f"last_{what}_collective") for what in ("enqueued", "completed"))
+            last, completed = map(_whole, told)
+            found[str(number)[:20]] = last, completed
     return found
 
 
-def _groups(recorded: Columns, config: _Config, status: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+def _whole(said: Any) -> int:
+    if isinstance(said, str) and _NUMBERS.fullmatch(said):  # in JSON
+        return int(said)
+    return said if type(said) is int else -1
+
+
+def _groups(recorded: Columns, config: _Config, status: _Status) -> Iterator[dict[str, Any]]:
     used = set()
+    nothing = -1, -1
     for group in recorded.groups():
         name, _, desc = group.name.partition("\t")
         used.add(name := _short(name))
         _, known_desc, members = config.get(name, (name, "", ()))
         rows = {row: _row(recorded.row(row)) for row in group.rows}
-        last = group.last_seq if group.calls or group.peers else status.get(group.number, -1)  # it counts sends, too
+        last, completed = status.get(group.number, nothing) if not group.peers else nothing  # it counts sends, too
+        last = group.last_seq if group.calls or group.peers else last
         yield {
             **_head(name, desc or known_desc, members, recorded.wrapped, last),
+            "number": group.number,
+            "completed": completed,
             "backend": next(iter(rows.values()), ("",))[0],
             "seqs": group.seqs,
             **_table(group.calls, ["\t".join([rows[row][1] for row in together]) for together in group.table]),
@@ -190,10 +203,13 @@ def _groups(recorded: Columns, config: _Config, status: Mapping[str, int]) -> It
             "span_ms": group.span_ms,
             "age_ms": group.age_ms,
             "timeout_ms": group.timeout_ms,
+            "since_s": group.since_s,
         }
+    counts = "\n".join(f"{number} {last} {completed}" for number, (last, completed) in [*status.items()][:_MOST_COUNTS])
     for name, desc, members in config.values():
         if name not in used:
-            yield _head(name, desc, members, recorded.wrapped, status.get("0", -1) if desc == "default_pg" else -1)
+            last, completed = status.get("0", nothing) if desc == "default_pg" else nothing
+            yield {**_head(name, desc, members, recorded.wrapped, last), "completed": completed, "counts": counts}
     if not used and not config:
         yield _head("", "", (), recorded.wrapped, -1)
 

@@ -193,6 +193,8 @@ _OUTER = {
     "stern": re.compile(r"([a-z0-9][a-z0-9.-]{0,252}) [a-z0-9][a-z0-9-]{0,62}(?: |$)"),
 }
 _NUMBERED = ("srun", "hydra")
+_FRAME = re.compile(r"#\d{1,3} \S{1,200} from /|frame #\d{1,3}: ")
+"""As torch writes the stack of a collective that failed, or of its own exception."""
 _HAS_NUMBER = re.compile(r"\d")
 _POD_NAME = re.compile(
     r"(?:^|-)(?:(master|chief|launcher|ps|evaluator|head)s?-)?(?:\d{1,3}-)?(\d{1,5})(?:-[a-z0-9]{5})?$"
@@ -498,7 +500,9 @@ def _believed(rank: int) -> int | None:
 
 
 def _labels(kind: str, lines: Sequence[str]) -> bool:
-    """Whether nearly every line of the sample begins with a label of this kind."""
+    """Whether nearly every line of the sample begins with a label of this kind; but for the frames of a stack, which
+    belong to the line before."""
+    lines = [line for line in lines if not _FRAME.match(line)]
     found = [hit for line in lines if (hit := _OUTER[kind].match(line))]
     if len(found) < 0.9 * len(lines):
         return False

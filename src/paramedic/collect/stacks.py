@@ -43,7 +43,11 @@ _RANK = re.compile(r"^=== Rank (\d{1,6}): (\S{1,300}) ===\s*$")
 _FATAL = re.compile(r"^Fatal Python error: ")
 _BEGINNINGS = (_PROCESS, _PYTHON, _SPIED, _DUMPED, _RANK, _FATAL)
 _FIRST = frozenset("CFPT=")
-_WORKER = re.compile(r"torch/utils/data/_utils/worker\.py:\d+ in _worker_loop$|/resource_tracker\.py:\d+ in main$")
+_WORKER = re.compile(
+    r"torch/utils/data/_utils/worker\.py:\d+ in _worker_loop$|/resource_tracker\.py:\d+ in main$"
+    r"|torch/_inductor/compile_worker/\w+\.py:\d+ in (?:main|<module>)$"
+    r"|concurrent/futures/process\.py:\d+ in _process_worker$|multiprocessing/pool\.py:\d+ in worker$"
+)
 _LAUNCHER = re.compile(
     r"torch/distributed/(?:run|launch)\.py:|torch/distributed/elastic/agent/|deepspeed/launcher/"
     r"|torch/multiprocessing/spawn\.py:\d+ in join"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 from typing import Any, NamedTuple
@@ -21,6 +21,9 @@ _SCATTERED = ("reduce_scatter", "_reduce_scatter_base", "reduce_scatter_single",
 _SAME_INPUT = frozenset([*_REDUCED, *_SCATTERED])
 _GATHERED = ("all_gather", "_allgather_base", "_all_gather_base", "all_gather_single")
 _SAME_OUTPUT = frozenset([*_GATHERED, "all_gather_into_tensor_coalesced"])
+_EXCHANGED = ("all_to_all", "alltoall", "all_to_all_single", "alltoall_base")
+_FLAT = ("_allgather_base", "_all_gather_base")
+_LONG_ROW = 1 << 16
 UNKNOWN = "?"
 """What came out of older calls is not kept."""
 _ROOTED = {"gather": "outs", "scatter": "ins"}
@@ -59,6 +62,19 @@ class Call(NamedTuple):
     def bulk(self) -> tuple[str, str]:
         """What a send and its receive must have in common."""
         return _elements(self.ins or self.outs), _types(self.in_types or self.out_types)
+
+    @property
+    def exchanged(self) -> tuple[int, int] | None:
+        """Elements that go out and come in: of all members together, as many of each."""
+        if self.op not in _EXCHANGED or self.outs in ("", UNKNOWN) or not self.ins:
+            return None
+        gives, takes = (sum(map(int, _elements(sizes).split(","))) for sizes in (self.ins, self.outs))
+        return gives, takes
+
+    @property
+    def is_shard(self) -> bool:
+        """A gather of one long row without a shape: parameters that were flattened to be sharded."""
+        return self.op in _FLAT and self.ins.isdigit() and natural(self.ins, 0) >= _LONG_ROW
 
     @property
     def has_root_side(self) -> bool | None:
@@ -119,6 +135,8 @@ class Part:
     durations: Mapping[int, int]
     """Sequence number → milliseconds that it took on this rank's GPU, or -1; of the last calls."""
     span_ms: int
+    completed: int
+    """The last that the group says it has completed, whether or not the record still has it; -1 where it does not."""
 
     @cached_property
     def signatures(self) -> tuple[Signature, ...]:
@@ -165,7 +183,22 @@ def groups(run: Run) -> list[Group]:
             group = Group(name, _text(event, "desc"), stated or _numbers_in(told))
             found[name, stated or told] = group
         group.parts[event.rank] = _part(event, decoded)
+    for group in found.values():
+        _count_silent(group)
     return [_with_members(group, run) for group in sorted(found.values(), key=lambda one: (one.name, one.members))]
+
+
+def _count_silent(group: Group) -> None:
+    """A dump of active calls alone has nothing of a group in which a rank waits for nothing: how far it came there, it
+    counts under the number that the group has on its other members."""
+    numbers = {number for part in group.parts.values() if (number := _text(part.event, "number"))}
+    sends = any(part.known_peers for part in group.parts.values())  # which are counted with the rest
+    for rank, part in group.parts.items() if len(numbers) == 1 and not sends else ():
+        for line in _text(part.event, "counts").split("\n"):
+            number, *counts = line.split(" ")
+            if number in numbers and len(counts) == 2:
+                last, completed = (natural(one, -1) for one in counts)
+                group.parts[rank] = replace(part, last=last, completed=completed)
 
 
 def stated_groups(run: Run) -> dict[str, list[tuple[int, ...]]]:
@@ -224,6 +257,7 @@ def _part(event: Event, decoded: dict[tuple[str, ...], Any]) -> Part:
         timeout_ms=_whole(event, "timeout_ms"),
         durations=_durations(_text(event, "durations"), seqs),
         span_ms=_whole(event, "span_ms"),
+        completed=_whole(event, "completed"),
     )
 
 

@@ -82,7 +82,7 @@ def rank_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
         if not few(missing, waiting):
             missing = _whose_file_is_here(run) - waiting
         waiting -= missing
-        if _lost_others(missing, errors):
+        if _lost_others(missing, errors) or (_told_to_dump(events) and missing & _losers(errors)):
             continue
         if few(missing, waiting) and (run.world_size or len(waiting) > 1 or missing <= {*run.ranks_seen}):
             yield _accusation(run, rule, events, missing, waiting)
@@ -109,8 +109,16 @@ def _still_trying(run: Run, victims: Sequence[Finding]) -> frozenset[int]:
 
 def _lost_others(missing: Set[int], errors: Sequence[Finding]) -> bool:
     """Most of them say that they lost a peer themselves: whoever stayed away, it was not they."""
-    lost = {r for one in errors if one.symptom in _LOST and "accused" not in one.fields for r in one.ranks}
-    return 2 * len(missing & lost) > len(missing) > 1
+    return 2 * len(missing & _losers(errors)) > len(missing) > 1
+
+
+def _losers(errors: Sequence[Finding]) -> set[int]:
+    return {r for one in errors if one.symptom in _LOST and "accused" not in one.fields for r in one.ranks}
+
+
+def _told_to_dump(events: Sequence[Event]) -> bool:
+    """Nobody says that it timed out: they were told to write their record by the first that failed, of whatever."""
+    return all("dump signal" in event.text and "timeout" not in event.text for event in events)
 
 
 def rank_lost(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -193,7 +201,11 @@ def missed(run: Run, errors: Sequence[Finding]) -> Set[int]:
 def while_saving(run: Run, ranks: Collection[int]) -> bool:
     """Whoever is not where the others are stands in the saving of a checkpoint, as the stacks have it."""
     stood = [e for e in run.of_kind("stack") if e.rank in ranks and e.fields.get("main")]
-    return any(_SAVING_FRAME.search(frame) for event in stood for frame in event.fields.get("frames", ()))
+    return any(is_saving(frame) for event in stood for frame in event.fields.get("frames", ()))
+
+
+def is_saving(frame: str) -> bool:
+    return _SAVING_FRAME.search(frame) is not None
 
 
 def odd_ones(errors: Sequence[Finding]) -> frozenset[int]:

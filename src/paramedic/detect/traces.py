@@ -5,6 +5,7 @@ By majority, and backwards along who waits for whom. Nobody is accused where nei
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,7 @@ from itertools import pairwise
 
 from paramedic.detect.calls import Call, Group, Part, Signature, groups
 from paramedic.detect.once import once
-from paramedic.detect.waits import DONE, Op, Waits, counterpart, ends_of, waits
+from paramedic.detect.waits import DONE, Op, Waits, counterpart, ends_of, other_half, waits
 from paramedic.model import Event, Run
 
 _CONTEXTS = (12, 6, 3, 1)
@@ -31,7 +32,9 @@ _LATE = ("missing", "ahead", "unheard", "unstarted")
 _LONG_MS = 300_000
 """No collective of a healthy job takes so long; nor longer than its timeout."""
 
-_CALLED_BY = " ← "
+_FRAME = re.compile(r"(.{1,450}):(\d{1,9})( in .{1,90})")
+_EVALUATES = re.compile(r" in \w*(?:valid|eval)\w*$", re.I)
+CALLED_BY = " ← "
 """In a site, between a line and the one that calls it."""
 _OF_ALL = ("all", "reduce_scatter")
 """Calls that end nowhere before everybody has come; the root of others may be done alone."""
@@ -62,7 +65,14 @@ class Difference:
     doubtful: bool = False
     """A job that goes on may look like this at the moment of its record; a timeout in a log outweighs that."""
     fewer: bool = False
-    """Several stopped at one call, and the others go on as in the steps before: they had no more of them."""
+    """Several stopped at one call, and the others go on as in the steps before, or a stage sends fewer micro-batches
+    than all others await: they had no more of them."""
+    shard: bool = False
+    """What differs is a shard of the parameters."""
+    revised: bool = False
+    """Those at fault run another revision of the program than the others."""
+    unposted: bool = False
+    """Halves are waited for that nobody has posted, and no other call in their place."""
     first: bool = False
     """Nobody has ever finished a call: the job hangs in its set-up."""
 
@@ -72,9 +82,10 @@ def differences(run: Run) -> list[Difference]:
     """The first thing that went wrong, and what else differs that did not follow from it."""
     waiting = _waiting(run)
     unlike = sorted((one for group in waiting.groups for one in _unlike(group)), key=lambda one: one[0])
-    if unlike:
-        return [one for _, one in unlike[:1]]
-    return [*_sizes_of_peers(waiting)] or [*_of_one_moment(waiting)]
+    found = [one for _, one in unlike[:1]] or [one for group in waiting.groups for one in _exchanged_unlike(group)][:1]
+    found = found or [*_sizes_of_peers(waiting)] or [*_of_one_moment(waiting)]
+    other = _of_another_revision(waiting.groups) if found else frozenset[int]()
+    return [replace(one, revised=bool(one.ranks) and other.issuperset(one.ranks)) for one in found]
 
 
 def standstill(run: Run) -> Difference | None:
@@ -85,6 +96,33 @@ def standstill(run: Run) -> Difference | None:
 @once
 def _waiting(run: Run) -> Waits:
     return waits(groups(run))
+
+
+def _of_another_revision(groups: Sequence[Group]) -> frozenset[int]:
+    """The fewer ranks that made the same finished call by the same functions of the same files, but from other lines of
+    all of them: between branches of one program only the innermost line changes."""
+    for group in groups:
+        classes = _alike(group)
+        shared = set.intersection(*({*part.calls} - {*part.open} for part, _ in classes)) if len(classes) > 1 else set()
+        for seq in sorted(shared, reverse=True)[:_NEAR]:
+            sites: dict[str, list[int]] = {}
+            for _, ranks in classes:
+                sites.setdefault(_call(group, ranks[0], seq).site, []).extend(ranks)
+            (usual, most), *rest = sorted(sites.items(), key=lambda item: -len(item[1]))
+            odd = [rank for _, ranks in rest for rank in ranks]
+            if 0 < len(odd) < len(most) and all(_same_functions(usual, site) for site, _ in rest):
+                return frozenset(odd)
+    return frozenset()
+
+
+def _same_functions(one: str, other: str) -> bool:
+    """`train.py:152 in log ← train.py:231 in fit` and `train.py:143 in log ← train.py:222 in fit`."""
+    mine, theirs = ([_FRAME.fullmatch(frame) for frame in site.split(CALLED_BY)] for site in (one, other))
+    if len(mine) != len(theirs) or len(mine) < 2:
+        return False
+    pairs = [(a.groups(), b.groups()) for a, b in zip(mine, theirs, strict=True) if a and b]
+    alike = all(a[0] == b[0] and a[1] != b[1] and a[2] == b[2] for a, b in pairs)
+    return len(pairs) == len(mine) and alike
 
 
 # -- calls that differ at one sequence number ----------------------------------------------------------------------
@@ -156,6 +194,7 @@ def _differing(group: Group, seq: int, kind: str, votes: Mapping[Signature, list
     apart = one.site != other.site or len(one.ins.split(",")) != len(other.ins.split(","))
     return Difference(
         elsewhere=apart or _comes_near(group, seq, votes),
+        shard=one.is_shard and other.is_shard,
         kind=kind,
         group=group.told,
         seq=seq,
@@ -179,8 +218,16 @@ def _usual(group: Group, seq: int, votes: Mapping[Signature, list[int]]) -> tupl
     for _, ranks in ordered:
         expected = _expected(group.parts[ranks[0]], seq)
         if expected in votes:
-            return expected, 0.75
+            others = [some[0] for one, some in votes.items() if one != expected]
+            return (None, 0.8) if any(_evaluates_first(group.parts[rank], seq) for rank in others) else (expected, 0.75)
     return None, 0.8
+
+
+def _evaluates_first(part: Part, seq: int) -> bool:
+    """What comes once an epoch has not come before: steps of training do not tell whether it should have come now."""
+    site = (part.call(seq) or _NOTHING).site
+    known = {call.site for at, number in part.calls.items() if at < seq for call in part.table[number]}
+    return site not in known and any(map(_EVALUATES.search, site.split(CALLED_BY)))
 
 
 def _expected(part: Part, seq: int) -> Signature | None:
@@ -211,6 +258,39 @@ def _root_differs(group: Group, classes: Sequence[tuple[Part, list[int]]]) -> Di
         elif (len(roots) > 1 or len(calls) == len(group.members)) and len(roots) < len(calls) and _is_open(group, seq):
             return _two_roots(group, seq, roots, before)
     return None
+
+
+def _exchanged_unlike(group: Group) -> Iterator[Difference]:
+    """All stand in an exchange in which more or less goes out than is awaited: who alone came there from another line
+    has reckoned with other numbers."""
+    seq = min((part.open[0] for part in group.parts.values() if part.open), default=-1)
+    calls = {rank: call for rank, part in group.parts.items() if seq in part.open and (call := part.call(seq))}
+    sums = [both for call in calls.values() if (both := call.exchanged)]
+    if len(sums) < len(group.members) or len(sums) < 2 or sum(out for out, _ in sums) == sum(into for _, into in sums):
+        return
+    usual, most = Counter(call.site for call in calls.values()).most_common(1)[0]
+    odd = [rank for rank, call in calls.items() if call.site != usual] if most == len(calls) - 1 > 1 else []
+    rest = sorted(calls.keys() - {*odd})
+    one, other = calls[(odd or rest)[0]], calls[rest[0]]
+    yield Difference(
+        kind="shape",
+        group=group.told,
+        seq=seq,
+        ranks=tuple(odd),
+        waiting=tuple(rest) if odd else (),
+        op=other.op,
+        odd=_into(one),
+        usual=_into(other),
+        odd_site=one.site,
+        usual_site=other.site,
+        confidence=0.85,
+        events=tuple(_shown(group, rank, seq) for rank in [*odd, *rest[:2]]),
+        elsewhere=bool(odd),
+    )
+
+
+def _into(call: Call) -> str:
+    return f"{call.told} into [{call.outs}]"
 
 
 def _is_rooted(part: Part, number: int) -> bool:
@@ -331,7 +411,7 @@ def _held_up(found: Waits) -> Iterator[Difference]:
 
 def _older(group: Group) -> Iterator[int]:
     """Somebody has finished what needs all members, and these have not even called it: their record is older.
-    Gloo calls finished what has failed."""
+    Gloo calls finished what has failed. Of records that only have what is not finished, what the group counts tells."""
     entered = min((part.last for part in group.parts.values()), default=0)
     ended = max(
         (
@@ -343,7 +423,8 @@ def _older(group: Group) -> Iterator[int]:
         ),
         default=entered,
     )
-    yield from (rank for rank, part in group.parts.items() if part.last < ended)
+    counted = max((part.completed for part in group.parts.values() if len(part.calls) == len(part.open)), default=-1)
+    yield from (rank for rank, part in group.parts.items() if part.last < max(ended, counted))
 
 
 def _unstarted(found: Waits) -> Iterator[Difference]:
@@ -418,7 +499,7 @@ def _new_from_there(found: Waits, rank: int) -> Call | None:
 
 def _line(site: str) -> str:
     """Without the line that calls it."""
-    return site.partition(_CALLED_BY)[0]
+    return site.partition(CALLED_BY)[0]
 
 
 def _crossed(found: Waits) -> Difference | None:
@@ -442,12 +523,29 @@ def _between_peers(found: Waits, ring: frozenset[int]) -> Difference | None:
     asked = Counter(peer for _, peer in found.unanswered.values())
     (odd, most), *rest = asked.most_common() or [(-1, 0)]
     blamed = frozenset([odd] if odd in ring and most > 1 and all(count < most for _, count in rest) else [])
+    shorter = False
+    if blamed and _passes_on(found, odd):
+        _, odd = found.unanswered[odd]
+        blamed = frozenset([odd])
+        shorter = True
     if not blamed and len(ring) == 2 < len(found.at) and len({_at(found, rank).op.split(" ")[0] for rank in ring}) == 1:
         blamed = ring  # two that both send, or both receive, first
     op = next((found.at[rank] for rank, (_, peer) in sorted(found.unanswered.items()) if peer == odd), None)
     one = _from(found, "p2p", blamed, found.held_by(blamed or ring), sure=0.8 if blamed else 0.6, op=op)
     call = _at(found, odd if blamed and odd in blamed else min(ring))
-    return replace(one, odd=call.told, odd_site=call.site)
+    return replace(one, odd=call.told, odd_site=call.site, unposted=True, fewer=shorter)
+
+
+def _passes_on(found: Waits, rank: int) -> bool:
+    """It waits where one that asks it waits, and has passed on to that one all that it has got: the next micro-batch is
+    what both have not got."""
+    part = _part_at(found, rank)
+    mine, _ = found.unanswered.get(rank, (None, -1))
+    if mine is None or not mine.op.startswith("recv ") or part.wrapped:
+        return False
+    got = part.posted.get(mine.op, 0) - len(part.halves.get(mine.op, ()))
+    behind = [call for call, peer in found.unanswered.values() if peer == rank and _line(call.site) == _line(mine.site)]
+    return any(call.op.startswith("recv ") and part.posted.get(other_half(call.op)) == got for call in behind)
 
 
 def _astray(found: Waits, ring: frozenset[int]) -> Difference | None:
@@ -483,6 +581,7 @@ def _missing(found: Waits, idle: frozenset[int]) -> Difference:
     if len(idle) < len(held) or goes_on or len(idle) == len(held) == 1:
         kind = "p2p" if unanswered and op[1] < 0 and len(held) == 1 else "missing"
         one = _from(found, kind, idle, held, sure=0.9 if len(idle) < len(held) else 0.8, op=op)
+        one = replace(one, unposted=kind == "p2p")
         return replace(one, fewer=goes_on and len(idle) > 1 and _stopped_together(found, idle, op))
     if op[1] >= 0 and len(held) * _ALONE <= len(idle):
         group = found.groups[op[0]]
@@ -517,8 +616,9 @@ def _in_a_ring(found: Waits, ring: frozenset[int]) -> Difference:
     (usual, most), *rest = stand.most_common()
     odd = frozenset(rank for rank in ring if found.at[rank] != usual)
     strayed = frozenset(rank for rank in ring if not _part_at(found, rank).usual)
+    revised = _of_another_revision(found.groups)
     clear = most > len(ring) - most and bool(rest)
-    blamed = odd if clear and len(odd) == 1 else frozenset[int]()
+    blamed = odd if clear and (len(odd) == 1 or odd == revised) else frozenset[int]()
     if any(found.at[rank][1] < 0 for rank in ring):
         blamed = frozenset()
     elif not blamed and 0 < len(strayed) < len(ring):
@@ -561,7 +661,7 @@ def _from(
 
 
 def _has_finished_nothing(part: Part) -> bool:
-    return len(part.calls) == len(part.open) and not part.known_peers and not part.wrapped
+    return len(part.calls) == len(part.open) and not part.known_peers and not part.wrapped and part.completed < 1
 
 
 def _last_call(found: Waits, rank: int) -> Call | None:

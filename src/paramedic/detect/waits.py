@@ -171,7 +171,7 @@ def counterpart(group: Group, rank: int, place: int, told: str) -> tuple[int, Ca
     here, there = group.parts[rank], group.parts.get(ends[1] if ends[0] == rank else ends[0])
     if there is None:
         return None
-    other = _other_half(told)
+    other = other_half(told)
     mine, theirs = here.halves[told], there.halves.get(other, [])
     turn = next(turn for turn, (at, _) in enumerate(mine) if at == place)
     if not (here.wrapped or there.wrapped) and max(len(here.peers), len(there.peers)) < MOST_OPEN:
@@ -179,7 +179,7 @@ def counterpart(group: Group, rank: int, place: int, told: str) -> tuple[int, Ca
     return DONE if turn < 0 else theirs[turn] if turn < len(theirs) else None
 
 
-def _other_half(told: str) -> str:
+def other_half(told: str) -> str:
     kind, _, pair = told.partition(" ")
     first, _, second = pair.replace("<-", "->").partition("->")
     return f"recv {second}<-{first}" if kind == "send" else f"send {second}->{first}"

@@ -298,7 +298,8 @@ def _located(
     event = one.evidence[0].event
     if _speaks_of_pods(one) and (pod := _POD.search(event.text)):
         name = pod[1] or pod[2]
-        if (of_node := known.ranks_on.get(short(name))) is not None and pods.get(name) is None:
+        of_node = _in_pod(name, known)
+        if of_node and pods.get(name) is None:
             return _at(one, of_node)
         rank = _rank_of_pod(name, pods)
         return one if rank is None else _at(one, {rank})
@@ -316,6 +317,14 @@ def _located(
     if one.symptom in _OF_PROCESSES and len(ranks) > 1:  # one of them, but which?
         return one
     return _at(one, ranks) if ranks and ranks != everybody else one
+
+
+def _in_pod(name: str, known: Places) -> frozenset[int]:
+    """Under its own name, or that of the file with its log: `logs_train-worker-1`."""
+    if (ranks := known.ranks_on.get(short(name))) is not None:
+        return ranks
+    files = [ranks for host, ranks in known.ranks_on.items() if name in _parts_of_name(host)]
+    return files[0] if len(files) == 1 and len(files[0]) > 1 else frozenset()
 
 
 def _rank_of_gpu(one: Finding, host: str, known: Places) -> int | None:
