@@ -14,7 +14,7 @@ import tarfile
 import threading
 import tracemalloc
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -625,7 +625,7 @@ def test_our_own_answers_beside_a_recording_are_not_spoken_of(tmp_path: Path) ->
 RAISED = ["Traceback (most recent call last):", '  File "/srv/train.py", line 3, in <module>', "ValueError: bad"]
 
 
-def notebook(*outputs: dict[str, object]) -> str:
+def notebook(*outputs: Mapping[str, object]) -> str:
     return json.dumps({"cells": [{"cell_type": "code", "outputs": list(outputs), "source": []}], "nbformat": 4})
 
 

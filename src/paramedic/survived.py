@@ -242,10 +242,12 @@ def _started_again(run: Run) -> dict[str, int]:
     for event in run.of_kind("exit", "traceback"):
         if event.kind == "exit" or "SignalException" in event.text:
             ends[event.source] = max(ends.get(event.source, -1), event.seq)
+    timed = {e.source: e for e in run.of_kind("line") if e.utc_ns is not None and e.seq < ends.get(e.source, -1)}
     went_on = {
         event.source
         for event in run.of_kind("progress")
         if (event.fields.get("finished") or event.fields.get("closes"))
+        and not _long_before(event, timed.get(event.source, event))
         and sum(line > ends.get(event.source, event.seq) for line in event.fields.get("at", ())) >= _LINES_AFTER
     }
     return {source: end for source, end in ends.items() if source in went_on}
@@ -273,11 +275,20 @@ def _together(one: Event, other: Event) -> Event:
     return replace(newer, fields={**newer.fields, "at": lines})
 
 
+def _long_before(one: Event, other: Event) -> bool:
+    """Surely so, whatever zones their clocks are in."""
+    if one.utc_ns is None or other.utc_ns is None:
+        return False
+    return one.utc_ns + one.uncertainty_ns + other.uncertainty_ns < other.utc_ns
+
+
 def _went_on(event: Event, later: Event) -> bool:
     """Several lines of progress after it, or the end of the work. One alone may be what a dying process flushed; and
     the others go on for a while, until they miss it."""
     if event.fields.get("uncaught") and not later.fields.get("prefixed"):
         return False  # torch's excepthook had the last word; what follows was still in a buffer
+    if _long_before(later, event):
+        return False  # another run's lines, which somebody has put below
     after = sum(line > event.seq for line in later.fields.get("at", ()))
     needed = 3 if event.rank is None else 2 if event.rank == later.rank else _OF_OTHERS
     if later.fields.get("prefixed") and (later.rank is None or event.rank is None):

@@ -124,7 +124,8 @@ def slower_since(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
     series = [one for one in every(run, "step_time") if len(one.finite) >= 2 * _EACH_SIDE]
     changes = [(one, at) for one in series if (at := _changed_at(one.finite)) is not None]
     batches = [one for one in every(run, "whole_batch", "device_batch", "accumulated") if len({*one.finite}) > 1]
-    if series and len(changes) == len(series) and not batches and not _more_work(run):
+    held_up = any(one.symptom == "straggler-or-imbalance" and one.severity == "error" for one in found)
+    if series and len(changes) == len(series) and not batches and not held_up and not _more_work(run):
         one, at = changes[0]
         steps = [step for step, value in zip(one.steps, one.values, strict=True) if value is not None]
         before, after = median(one.finite[:at]), median(one.finite[at:])
