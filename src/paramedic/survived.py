@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import PurePath
 
 from paramedic.detect.interrupted import since
+from paramedic.detect.once import once
 from paramedic.model import Event, Finding, Run, Suppressed
 
 _LINES_AFTER = 3
@@ -140,8 +141,8 @@ def _pod(event: Event) -> str:
 def _ended_well(run: Run, tests: set[str]) -> dict[str, int]:
     """Sources in which training ended as it should, and where: after it nobody left with an error code of its own. A
     launcher tells of those who did when all are gone: whoever ends well after it was started again."""
-    ends = {e.source: e.fields["ended"] for e in run.of_kind("progress") if e.fields.get("ended")}
-    for event in run.of_kind("progress"):
+    ends = {e.source: e.fields["ended"] for e in _own_progress(run) if e.fields.get("ended")}
+    for event in _own_progress(run):
         if event.fields.get("closes") and event.source not in ends:
             ends[event.source] = event.seq
     after = {e.source for e in _failures(run) if e.seq > ends.get(e.source, e.seq)}
@@ -242,12 +243,10 @@ def _started_again(run: Run) -> dict[str, int]:
     for event in run.of_kind("exit", "traceback"):
         if event.kind == "exit" or "SignalException" in event.text:
             ends[event.source] = max(ends.get(event.source, -1), event.seq)
-    timed = {e.source: e for e in run.of_kind("line") if e.utc_ns is not None and e.seq < ends.get(e.source, -1)}
     went_on = {
         event.source
-        for event in run.of_kind("progress")
+        for event in _own_progress(run)
         if (event.fields.get("finished") or event.fields.get("closes"))
-        and not _long_before(event, timed.get(event.source, event))
         and sum(line > ends.get(event.source, event.seq) for line in event.fields.get("at", ())) >= _LINES_AFTER
     }
     return {source: end for source, end in ends.items() if source in went_on}
@@ -275,6 +274,20 @@ def _together(one: Event, other: Event) -> Event:
     return replace(newer, fields={**newer.fields, "at": lines})
 
 
+@once
+def _own_progress(run: Run) -> list[Event]:
+    """Without that of another run, from an earlier day, which somebody has put below."""
+    found = []
+    latest: dict[str, Event] = {}
+    for event in sorted(run.of_kind("line", "progress"), key=lambda event: event.seq):
+        above = latest.get(event.source, event)
+        if event.kind == "progress" and not _long_before(event, above):
+            found.append(event)
+        elif event.kind == "line" and event.utc_ns is not None and event.utc_ns >= (above.utc_ns or 0):
+            latest[event.source] = event
+    return found
+
+
 def _long_before(one: Event, other: Event) -> bool:
     """Surely so, whatever zones their clocks are in."""
     if one.utc_ns is None or other.utc_ns is None:
@@ -288,7 +301,7 @@ def _went_on(event: Event, later: Event) -> bool:
     if event.fields.get("uncaught") and not later.fields.get("prefixed"):
         return False  # torch's excepthook had the last word; what follows was still in a buffer
     if _long_before(later, event):
-        return False  # another run's lines, which somebody has put below
+        return False
     after = sum(line > event.seq for line in later.fields.get("at", ()))
     needed = 3 if event.rank is None else 2 if event.rank == later.rank else _OF_OTHERS
     if later.fields.get("prefixed") and (later.rank is None or event.rank is None):
