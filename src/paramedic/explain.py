@@ -243,7 +243,7 @@ def _named(run: Run, first: Finding, errors: Sequence[Finding], knowledge: Knowl
     own = [f for f in errors if f.rule == first.rule]
     accused = "accused" in first.fields
     if not first.ranks and first.consequence == "never":
-        first = _with_rank_of_exit(_as_ranks_said(run, first, errors), errors)
+        first = _with_rank_of_exit(run, _as_ranks_said(run, first, errors), errors)
     everywhere = _everywhere(run, first, errors)
     if not first.ranks and (who := _together(run, own, errors)):
         first = replace(first, fields={**first.fields, "who": who})
@@ -398,9 +398,13 @@ def _earliest(merged: Sequence[Finding]) -> Finding:
     return merged[0]
 
 
-def _with_rank_of_exit(first: Finding, errors: Sequence[Finding]) -> Finding:
-    """A crash line without a rank, and exactly one rank that ended by a signal of its own: they belong together."""
+def _with_rank_of_exit(run: Run, first: Finding, errors: Sequence[Finding]) -> Finding:
+    """A crash line without a rank, and exactly one rank that ended by a signal of its own, or that the launcher saw
+    fail at all: they belong together."""
     ends = {r for f in errors if f.evidence[0].event.kind == "exit" and f.consequence == "never" for r in f.ranks}
+    if not ends and first.symptom == "host-out-of-memory":
+        failed = [e for e in run.of_kind("exit") if e.attempt == first.attempt and e.fields["exitcode"] > 0]
+        ends = {e.rank for e in failed if e.rank is not None and e.source == first.evidence[0].event.source}
     nobodys = first.symptom == "accelerator-fault" and not first.ranks
     if len(ends) != 1 or not (nobodys or first.symptom in ("native-crash", "host-out-of-memory")):
         return first

@@ -15,6 +15,7 @@ _LINES_AFTER = 3
 _OF_OTHERS = 6  # lines of progress, where it is not known that the same rank wrote them
 _SOMEBODY = -1
 """Stands for processes that a prefix tells apart, and of which nobody knows the ranks."""
+_HANG = "collective-hang"
 _STAYS = frozenset(["low-throughput", "straggler-or-imbalance", "unexpected-transport"])
 """Training goes on, and the fault with it."""
 _NO_FAILURE = (0, -15, 143)
@@ -61,6 +62,8 @@ def outlived(run: Run, found: Sequence[Finding]) -> tuple[list[Finding], list[Su
     dead = {e.rank for e in failed if e.seq > ends.get(e.source, -1)}
     somebody_died = bool(dead) or any(f.consequence == "always" for f in found)
     started_again = _StartedAgain(run, ends)
+    # Who is missed may have gone on to its own end: for those who gave up waiting for it that is too late.
+    waited_in_vain = {rank for one in found if one.symptom == _HANG for rank in one.ranks} & dead
     alive, survived = [], []
     for one in found:
         event = one.evidence[0].event
@@ -84,7 +87,7 @@ def outlived(run: Run, found: Sequence[Finding]) -> tuple[list[Finding], list[Su
         ranks = _whose_progress(run, one, somebody_died)
         known = (progress[event.source, rank] for rank in ranks if (event.source, rank) in progress)
         later = next((later for later in known if _went_on(event, later)), None)
-        if later is None or (event.rank is None and somebody_died):
+        if later is None or (event.rank is None and somebody_died) or (one.symptom == _HANG and waited_in_vain):
             alive.append(one)
         else:
             why = f"handled: after line {event.line} training went on to line {later.line}"

@@ -52,7 +52,7 @@ _NAMED = frozenset(
     )
 )
 _RANK = re.compile(
-    r"(?i)(?:^|[._])rank(?:_id)?$|is_(?:main|master|chief|primary|first|leader|root|rank)"
+    r"(?i)(?:^|[._])rank(?:_id)?$|is_(?:main|master|chief|primary|first|leader|root|rank)|(?:^|\.)(?:chief|coordinator)$"
     r"|is_(?:global|local|world)_(?:process_)?zero|is_local_main_process|process_index$|(?:main|master)_process$|should_save|get_rank$|is_world_process_zero|is_global_zero"
 )
 _RANK_TAKEN = re.compile(
@@ -134,7 +134,7 @@ class _Script:
 
 _SMALL = 12_000
 _BESIDE = re.compile(
-    r"\b(?:world_size|WORLD_SIZE|learning_rate|batch_size|state_dict|LOCAL_RANK|torch\.(?:load|save))\b"
+    r"\b(?:world_size|WORLD_SIZE|learning_rate|batch_size|state_dict|LOCAL_RANK|torch\.(?:load|save|distributed))\b"
 )
 """Helpers and settings that a training program imports."""
 

@@ -18,7 +18,7 @@ RANK = re.compile(
     r"(?i)(?:^|(?<!per)(?<!each)_)rank(?:_id)?$|^(?:get_|world_|global_|local_)?rank$|process_index$|^local_rank$|^procid$"
 )
 FIRST = re.compile(
-    r"(?i)^is_(?:main|master|chief|primary|first|leader|root|rank)\w*$|^is_(?:global|local|world)_(?:process_)?zero$"
+    r"(?i)^is_(?:main|master|chief|primary|first|leader|root|rank)\w*$|^(?:chief|coordinator)$|^is_(?:global|local|world)_(?:process_)?zero$"
     r"|(?:main|master)_process$"
 )
 WORLD = re.compile(
