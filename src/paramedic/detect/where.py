@@ -137,22 +137,19 @@ def _numbered(run: Run, hosts: dict[str, set[int]]) -> None:
             hosts.update({f"{stem}{k}": set(range((k + o) * n, (k + o + 1) * n)) for k in range(size // n - o)})
 
 
-_IN_RACK = re.compile(r"(.{0,100}?[a-z_-])(\d{1,4})([a-z_-]{1,20})(\d{1,4})")
-_RACKED = re.compile(r"\b[a-z][a-z_-]{0,40}\d{1,4}[a-z_-]{1,20}\d{1,4}\b")
+_IN_RACK = re.compile(r"([a-z][a-z_-]{0,40})(\d{1,4})([a-z_-]{1,20})(\d{1,4})")
 _MOST_IN_A_RACK = 72
 
 
 def _in_racks(run: Run, hosts: dict[str, set[int]]) -> None:
     """`r3n05` has ranks 296 to 303, where all known hosts tell how many stand in a rack, and how many ranks on each."""
     known: dict[tuple[str, str], dict[tuple[int, int], set[int]]] = defaultdict(dict)
-    wanted = {short(word) for event in run.of_kind("line") for word in _RACKED.findall(event.text)} - hosts.keys()
-    for host, ranks in hosts.items() if wanted else ():
+    for host, ranks in hosts.items():
         if ranks and (name := _IN_RACK.fullmatch(host)) is not None:
             known[name[1], name[3]][int(name[2]), int(name[4])] = ranks
     for (stem, middle), there in known.items():
         sizes = {len(ranks) for ranks in there.values()}
-        racks = {rack for rack, _ in there}
-        if len(there) < 3 or len(racks) < 2 or len(sizes) != 1:
+        if len(there) < 3 or len({rack for rack, _ in there}) < 2 or len(sizes) != 1:
             continue
         each = sizes.pop()
         blocks = {place: min(ranks) // each for place, ranks in there.items()}
@@ -162,13 +159,12 @@ def _in_racks(run: Run, hosts: dict[str, set[int]]) -> None:
             for n in range(1, _MOST_IN_A_RACK + 1)
             if all((r - rack) * n + k - node == block - first for (r, k), block in blocks.items())
         ]
-        for host in wanted if len(fits) == 1 else ():
-            name = _IN_RACK.fullmatch(host)
-            if name is not None and (name[1], name[3]) == (stem, middle):
-                at = (int(name[2]) - rack) * fits[0] + int(name[4]) - node + first
-                ranks = set(range(at * each, (at + 1) * each))
-                if at >= 0 and ranks <= run.expected_ranks:
-                    hosts[host] = ranks
+        named = re.compile(rf"\b{re.escape(stem)}(\d{{1,4}}){re.escape(middle)}(\d{{1,4}})\b")
+        for found in (one for event in run.of_kind("line") if len(fits) == 1 for one in named.finditer(event.text)):
+            at = (int(found[1]) - rack) * fits[0] + int(found[2]) - node + first
+            ranks = set(range(at * each, (at + 1) * each))
+            if at >= 0 and found[0] not in hosts and ranks <= run.expected_ranks:
+                hosts[found[0]] = ranks
 
 
 def _gpus(run: Run, hosts: dict[str, set[int]]) -> dict[tuple[str, str], int]:
