@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from consoles import WATCHDOG, Said, steps, trace
+from consoles import WATCHDOG, Said, of, steps, trace
 
 DUMPED = (
     "[rank{r}]:[E1115 03:24:04.104882671 ProcessGroupNCCL.cpp:1746] [PG ID 0 PG GUID 0(default_pg) Rank {r}] Received a "
@@ -88,3 +88,16 @@ def test_volcano_tells_which_pod_it_evicted(said: Said, event: str, reason: str)
     verdict = said(line)
     assert (verdict.symptom, verdict.ranks) == ("worker-or-node-loss", (3,))
     assert verdict.causes[0].id == "preemption-or-scheduler-action"
+
+
+def test_agents_that_each_start_their_workers_again_start_one_attempt(said: Said) -> None:
+    broken = of(5, trace("RuntimeError: CUDA error: uncorrectable ECC error encountered"))
+    agents = [f"[2025-05-29 13:02:05,8{n}1] [INFO] [ft_launcher88{n}@cl-h0{n}] [default] " for n in range(4)]
+    again = f"{agents[1]}Worker group FAILED. 2/2 attempts left; will restart worker group\n" + "".join(
+        f"{agent}Detected 1 new nodes from group_rank=0; will restart worker group\n"
+        for agent in agents
+        if agent != agents[1]
+    )
+    verdict = said("world size: 8\n" + steps(5) + again.join([broken, broken, broken]))
+    assert (verdict.symptom, verdict.ranks, verdict.attempt) == ("failed-recovery", (5,), 2)
+    assert verdict.causes[0].id == "hardware-fault"

@@ -29,7 +29,6 @@ UNREAD = {
     "j005": "a meeting that fails after its timeout: hang or failure",
     "j010": "on whose adapter all errors of the fabric meet",
     "j012": "a fabric manager of another release than the driver: said as no usable GPU",
-    "j017": "restarts of ft_launcher on the same GPU",
     "j018": "restarts of ft_launcher beside a process that was left over",
     "j021": "four jobs in one folder",
     "j023": "a timeout shorter than the saving: who saves longest is named",

@@ -63,7 +63,8 @@ _SRUN = re.compile(
     r"srun: error: ([\w.-]{1,100}): tasks? ([\d,-]{1,2000}): (Killed|Aborted|Segmentation fault|Bus error|Terminated)"
 )
 _SIGNALS = {"Killed": -9, "Aborted": -6, "Segmentation fault": -11, "Bus error": -7, "Terminated": -15}
-_AGENT_PID = re.compile(r"[IWEF]\d{4} [\d:.]{8,20}\s{1,9}(\d{1,10}) ")
+_AGENT_PID = re.compile(r"[IWEF]\d{4} [\d:.]{8,20}\s{1,9}(\d{1,10}) |\[\w{0,20}launcher(\d{1,10}@[\w.-]{1,120})\]")
+"""torchrun's and ft_launcher's agents: each says for itself that it starts its workers again."""
 _BORN = re.compile(r"\bpid=(\d{1,10})\) world_rank=")
 _LAST_SECOND = 9_000_000_000  # what nanoseconds in 64 bits can hold: the year 2255
 
@@ -239,7 +240,7 @@ class Restarts:
 
     def note(self, text: str, line: int, who: object) -> None:
         agent = _AGENT_PID.search(text[:200])
-        key = f"{who}{agent[1] if agent else ''}"
+        key = f"{who}{agent[1] or agent[2] if agent else ''}"
         if "failed (exitcode: " in text and _AGENT.search(text):
             self._failed.append((line, key if agent else f"?{key}"))
         elif _GROUP_FAILED in text:
