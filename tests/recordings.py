@@ -91,3 +91,21 @@ def run_of(*paths: Path) -> Run:
 
 def judged(*paths: Path) -> Report:
     return examine(run_of(*paths), KNOWLEDGE, PREFILTER, Options())
+
+
+def training(size: int = 4, groups: dict[str, list[int]] | None = None) -> list[Rank]:
+    """Six steps that all ranks have done."""
+    ranks = job(size, groups)
+    for one in ranks:
+        for _ in range(6):
+            one.call("all_reduce", (8,), line=20).call("_reduce_scatter_base", (16,), line=21)
+    return ranks
+
+
+def missing(bad: int, size: int = 4) -> list[Rank]:
+    """One rank does not come to the next."""
+    ranks = training(size)
+    for one in ranks:
+        if one.rank != bad:
+            one.call("all_reduce", (8,), line=20, done=False)
+    return ranks

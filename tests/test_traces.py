@@ -12,50 +12,34 @@ from pathlib import Path
 import pytest
 
 from paramedic.detect.traces import differences
-from recordings import Rank, job, judged, run_of, written
+from recordings import Rank, job, judged, missing, run_of, training, written
 
 Fault = Callable[[int], list[Rank]]
 
 
-def _training(size: int = 4, groups: dict[str, list[int]] | None = None) -> list[Rank]:
-    ranks = job(size, groups)
-    for one in ranks:
-        for _ in range(6):
-            one.call("all_reduce", (8,), line=20).call("_reduce_scatter_base", (16,), line=21)
-    return ranks
-
-
-def _missing(bad: int) -> list[Rank]:
-    ranks = _training()
-    for one in ranks:
-        if one.rank != bad:
-            one.call("all_reduce", (8,), line=20, done=False)
-    return ranks
-
-
 def _type(bad: int) -> list[Rank]:
-    ranks = _training()
+    ranks = training()
     for one in ranks:
         one.call("broadcast" if one.rank == bad else "all_reduce", (8,), line=77 if one.rank == bad else 20, done=False)
     return ranks
 
 
 def _shape(bad: int) -> list[Rank]:
-    ranks = _training()
+    ranks = training()
     for one in ranks:
         one.call("all_reduce", (9 if one.rank == bad else 8,), line=20, done=False)
     return ranks
 
 
 def _dtype(bad: int) -> list[Rank]:
-    ranks = _training()
+    ranks = training()
     for one in ranks:
         one.call("all_reduce", (8,), dtype="Half" if one.rank == bad else "Float", line=20, done=False)
     return ranks
 
 
 def _skipped(bad: int) -> list[Rank]:
-    ranks = _training()
+    ranks = training()
     for one in ranks:
         if one.rank != bad:
             one.call("all_reduce", (8,), line=20, done=False)
@@ -64,13 +48,13 @@ def _skipped(bad: int) -> list[Rank]:
 
 
 def _ahead(bad: int) -> list[Rank]:
-    ranks = _training()
+    ranks = training()
     ranks[bad].call("all_reduce", (1,), line=99, done=False)
     return ranks
 
 
 def _root(bad: int) -> list[Rank]:
-    ranks = _training()
+    ranks = training()
     for finished in (True, False):
         for one in ranks:
             root = one.rank == (bad + 1) % 4 or (not finished and one.rank == bad)
@@ -79,7 +63,7 @@ def _root(bad: int) -> list[Rank]:
 
 
 def _group(bad: int) -> list[Rank]:
-    ranks = _training(4, {"1": [0, 1, 2, 3]})
+    ranks = training(4, {"1": [0, 1, 2, 3]})
     for one in ranks:
         one.call("all_reduce", (8,), group="1" if one.rank == bad else "0", done=False)
     return ranks
@@ -88,7 +72,7 @@ def _group(bad: int) -> list[Rank]:
 def _tensor_parallel(bad: int) -> list[Rank]:
     """The bad rank is stuck before its tensor group's call; its peer, and then all data groups, are late."""
     tensor, data = {"1": [0, 1], "2": [2, 3]}, {"3": [0, 2], "4": [1, 3]}
-    ranks = _training(4, tensor | data)
+    ranks = training(4, tensor | data)
     mate = bad ^ 1
     for one in ranks:
         tp, dp = ("1" if one.rank < 2 else "2"), ("3" if one.rank % 2 == 0 else "4")
@@ -101,7 +85,7 @@ def _tensor_parallel(bad: int) -> list[Rank]:
 
 
 FAULTS: dict[str, Fault] = {
-    "missing": _missing, "type": _type, "shape": _shape, "dtype": _dtype, "order": _skipped, "ahead": _ahead,
+    "missing": missing, "type": _type, "shape": _shape, "dtype": _dtype, "order": _skipped, "ahead": _ahead,
     "root": _root, "groups": _group, "tensor-parallel": _tensor_parallel,
 }  # fmt: skip
 
@@ -137,13 +121,13 @@ def test_with_any_file_missing_no_innocent_rank_is_named(tmp_path: Path, fault: 
 
 
 def test_a_lost_file_of_the_missing_rank_is_enough(tmp_path: Path) -> None:
-    verdict = judged(written(_missing(1), tmp_path, missing=1)).verdict
+    verdict = judged(written(missing(1), tmp_path, missing=1)).verdict
     assert verdict is not None
     assert verdict.ranks == (1,)
 
 
 def _peers() -> list[Rank]:
-    ranks = _training()
+    ranks = training()
     ranks[0].call("send 0->1", done=True).call("send 0->1", done=False, line=50)
     ranks[1].call("recv 1<-0", done=True)
     return ranks
@@ -171,7 +155,7 @@ def test_a_receive_of_another_size(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("done", [True, False])
 def test_differences_that_are_right_are_not_accused(tmp_path: Path, done: bool) -> None:
-    ranks = _training()
+    ranks = training()
     for one in ranks:
         own = one.rank + 1
         one.call("all_to_all", (own,), outs=[[5 - own]])
@@ -186,7 +170,7 @@ def test_differences_that_are_right_are_not_accused(tmp_path: Path, done: bool) 
 
 
 def test_rings_that_have_wrapped_are_aligned_by_number(tmp_path: Path) -> None:
-    ranks = _missing(3)
+    ranks = missing(3)
     for one in ranks:
         one.entries = one.entries[one.rank + 2 :]
     verdict = judged(written(ranks, tmp_path)).verdict
@@ -195,7 +179,7 @@ def test_rings_that_have_wrapped_are_aligned_by_number(tmp_path: Path) -> None:
 
 
 def test_two_camps_of_equal_size_accuse_nobody(tmp_path: Path) -> None:
-    ranks = _training()
+    ranks = training()
     for one in ranks:
         one.call("all_reduce" if one.rank < 2 else "barrier", (3,), done=False)
     verdict = judged(written(ranks, tmp_path)).verdict
@@ -204,7 +188,7 @@ def test_two_camps_of_equal_size_accuse_nobody(tmp_path: Path) -> None:
 
 
 def test_of_two_ranks_what_came_before_decides(tmp_path: Path) -> None:
-    ranks = _training(2)
+    ranks = training(2)
     ranks[0].call("all_reduce", (8,), done=False)
     ranks[1].call("broadcast", (8,), done=False)
     verdict = judged(written(ranks, tmp_path)).verdict
@@ -222,7 +206,7 @@ def test_the_record_decides_where_logs_only_show_timeouts(tmp_path: Path) -> Non
 
 
 def test_a_rank_that_says_what_befell_it_is_believed(tmp_path: Path) -> None:
-    folder = written(_missing(2), tmp_path / "job", missing=2)
+    folder = written(missing(2), tmp_path / "job", missing=2)
     (folder / "job.log").write_text(
         "[rank2]: Traceback (most recent call last):\n"
         '[rank2]:   File "/job/train.py", line 3, in step\n'
@@ -238,7 +222,7 @@ def test_a_rank_that_says_what_befell_it_is_believed(tmp_path: Path) -> None:
 
 
 def _all_waiting(size: int = 6) -> list[Rank]:
-    ranks = _training(size)
+    ranks = training(size)
     for one in ranks:
         one.call("all_reduce", (8,), line=20, done=False)
     return ranks
@@ -326,7 +310,7 @@ def _durations(ranks: list[Rank], late: Callable[[int, int, str], bool], wait: f
 
 
 def test_a_rank_for_which_the_others_always_wait_is_a_straggler(tmp_path: Path) -> None:
-    verdict = judged(written(_durations(_training(), lambda rank, seq, group: rank == 2), tmp_path)).verdict
+    verdict = judged(written(_durations(training(), lambda rank, seq, group: rank == 2), tmp_path)).verdict
     assert verdict is not None
     assert (verdict.rule, verdict.ranks) == ("COL063", (2,))
 
@@ -343,11 +327,11 @@ def test_a_rank_for_which_the_others_always_wait_is_a_straggler(tmp_path: Path) 
 def test_a_rank_that_is_late_once_or_in_turn_is_no_straggler(
     tmp_path: Path, late: Callable[[int, int, str], bool]
 ) -> None:
-    assert judged(written(_durations(_training(), late), tmp_path)).verdict is None
+    assert judged(written(_durations(training(), late), tmp_path)).verdict is None
 
 
 def test_waits_that_cost_little_make_no_straggler(tmp_path: Path) -> None:
-    assert judged(written(_durations(_training(), lambda rank, seq, group: rank == 2, 60), tmp_path)).verdict is None
+    assert judged(written(_durations(training(), lambda rank, seq, group: rank == 2, 60), tmp_path)).verdict is None
 
 
 def test_who_is_late_for_waiting_in_another_group_is_no_straggler(tmp_path: Path) -> None:
@@ -364,7 +348,7 @@ def test_who_is_late_for_waiting_in_another_group_is_no_straggler(tmp_path: Path
 
 
 def test_a_straggler_whose_gpu_has_not_come_yet_is_not_stuck(tmp_path: Path) -> None:
-    ranks = _durations(_training(), lambda rank, seq, group: rank == 2)
+    ranks = _durations(training(), lambda rank, seq, group: rank == 2)
     for one in ranks:
         one.call("all_reduce", (8,), line=20, done=False)
         one.entries[-1]["state"] = "scheduled" if one.rank == 2 else "started"
@@ -410,7 +394,7 @@ def test_the_rank_that_stopped_in_a_ring_of_batched_sends_is_named(tmp_path: Pat
 
 def test_who_has_finished_its_half_is_not_waited_for(tmp_path: Path) -> None:
     """Rank 0 is through and waits in the next collective; rank 1 has its data, but waits for rank 2 in one batch."""
-    ranks = _training(4)
+    ranks = training(4)
     _batch(ranks[0], 1, "send 0->1")
     _batch(ranks[1], 1, "recv 1<-0", "send 1->2", done=False)
     for one in (ranks[0], ranks[3]):
@@ -442,19 +426,19 @@ def _stages(ranks: list[Rank], *calls: tuple[int, str]) -> list[Rank]:
 def test_of_stages_that_wait_for_each_other_the_one_that_two_ask_in_vain_is_named(tmp_path: Path) -> None:
     """Stage 1 leaves out one micro-batch: stage 0 would send it, stage 2 would receive it."""
     calls = [(0, "send 0->1"), (1, "recv 1<-2"), (1, "send 1->0"), (2, "recv 2<-1"), (2, "send 2->1")]
-    (one,) = differences(run_of(written(_stages(_training(3), *calls), tmp_path)))
+    (one,) = differences(run_of(written(_stages(training(3), *calls), tmp_path)))
     assert (one.kind, one.ranks, one.waiting) == ("p2p", (1,), (0, 2))
 
 
 def test_of_two_stages_that_wait_for_each_other_nobody_is_named(tmp_path: Path) -> None:
     calls = [(0, "send 0->1"), (0, "recv 0<-1"), (1, "send 1->0"), (1, "recv 1<-0")]
-    (one,) = differences(run_of(written(_stages(_training(2), *calls), tmp_path)))
+    (one,) = differences(run_of(written(_stages(training(2), *calls), tmp_path)))
     assert (one.kind, one.ranks) == ("p2p", ())
 
 
 def test_two_stages_of_several_that_both_send_first_are_named(tmp_path: Path) -> None:
     calls = [(0, "recv 0<-1"), (1, "send 1->2"), (1, "recv 1<-2"), (2, "send 2->1"), (2, "recv 2<-1")]
-    (one,) = differences(run_of(written(_stages(_training(3), *calls), tmp_path)))
+    (one,) = differences(run_of(written(_stages(training(3), *calls), tmp_path)))
     assert (one.kind, one.ranks) == ("p2p", (1, 2))
 
 
@@ -477,7 +461,7 @@ def test_who_sends_for_the_first_time_to_one_that_does_not_listen_is_named(tmp_p
 
 
 def test_a_stage_that_went_on_without_a_receive_is_named(tmp_path: Path) -> None:
-    ranks = _training(3)
+    ranks = training(3)
     ranks[1].call("send 1->2", done=False)
     ranks[0].call("recv 0<-1", done=False)
     ranks[1].call("send 1->0", done=False)
@@ -488,14 +472,14 @@ def test_a_stage_that_went_on_without_a_receive_is_named(tmp_path: Path) -> None
 
 def test_records_of_different_moments_accuse_nobody(tmp_path: Path) -> None:
     """What needs all ranks is finished on three of them: the fourth has come since its record was written."""
-    ranks = _training()
+    ranks = training()
     for one in ranks[:3]:
         one.call("all_reduce", (8,), line=20).call("_reduce_scatter_base", (16,), line=21, done=False)
     assert differences(run_of(written(ranks, tmp_path))) == []
 
 
 def test_of_two_roots_without_any_before_the_one_that_is_not_the_first_rank_is_named(tmp_path: Path) -> None:
-    ranks = _training()
+    ranks = training()
     for one in ranks:
         one.call("gather", (2,), outs=[[2]] * 4 if one.rank in (0, 3) else [], done=False)
     (found,) = differences(run_of(written(ranks, tmp_path)))
@@ -503,7 +487,7 @@ def test_of_two_roots_without_any_before_the_one_that_is_not_the_first_rank_is_n
 
 
 def test_sends_of_several_sizes_that_wait_in_turn_are_right(tmp_path: Path) -> None:
-    ranks = _training(2)
+    ranks = training(2)
     for size in (3, 5):
         ranks[0].call("send 0->1", (size,), done=False)
         ranks[1].call("recv 1<-0", (size,), done=False)
@@ -528,7 +512,7 @@ def test_ranks_that_take_their_groups_in_another_order_than_before_are_named(tmp
 
 @pytest.mark.parametrize("line", [20, 88])
 def test_tensors_that_differ_at_another_place_of_the_program_are_another_call(tmp_path: Path, line: int) -> None:
-    ranks = _training()
+    ranks = training()
     for one in ranks:
         odd = one.rank == 2
         one.call("all_reduce", (3 if odd else 8,), line=line if odd else 20, done=False)
@@ -540,7 +524,7 @@ def test_tensors_that_differ_at_another_place_of_the_program_are_another_call(tm
 
 def test_the_root_of_a_gather_has_tensors_where_the_others_have_none(tmp_path: Path) -> None:
     """NCCL's process group records a tensor of size 0 that is none."""
-    ranks = _training()
+    ranks = training()
     for finished in (True, False):
         for one in ranks:
             root = one.rank == 0 or (one.rank == 2 and not finished)
@@ -613,7 +597,7 @@ def test_real_dumps_of_gloo(gloo: Path, fault: str, bad: tuple[int, ...]) -> Non
 
 
 def test_what_to_look_at_is_where_the_missing_rank_stands_if_that_is_known(tmp_path: Path) -> None:
-    folder = written(_missing(2), tmp_path)
+    folder = written(missing(2), tmp_path)
     unseen = judged(folder).verdict
     assert unseen is not None
     assert "never entered collective number 13, all_reduce of [8] Float" in unseen.summary
@@ -631,7 +615,7 @@ def test_what_to_look_at_is_where_the_missing_rank_stands_if_that_is_known(tmp_p
 
 
 def test_of_several_groups_the_one_that_hangs_is_named(tmp_path: Path) -> None:
-    ranks = _training(4, {"1": [0, 1], "2": [2, 3]})
+    ranks = training(4, {"1": [0, 1], "2": [2, 3]})
     for one in ranks:
         one.call("all_reduce", (4,), group="2" if one.rank > 1 else "1", done=one.rank < 2) if one.rank != 3 else one
     verdict = judged(written(ranks, tmp_path)).verdict
@@ -651,7 +635,7 @@ def _with_timeout(folder: Path) -> Path:
 
 def test_a_rank_that_has_just_finished_something_is_not_missing(tmp_path: Path) -> None:
     """The watchdog retires what is finished ten times a second: what it has not yet seen is younger than that."""
-    ranks = _missing(1)
+    ranks = missing(1)
     ranks[1].entries[-1]["retired"] = False
     folder = written(ranks, tmp_path)
     assert judged(folder).verdict is None
@@ -661,7 +645,7 @@ def test_a_rank_that_has_just_finished_something_is_not_missing(tmp_path: Path) 
 
 
 def test_who_waits_for_the_missing_rank_but_has_just_finished_something_moves(tmp_path: Path) -> None:
-    ranks = _missing(1)
+    ranks = missing(1)
     ranks[3].entries[-2]["retired"] = False
     assert judged(written(ranks, tmp_path)).verdict is None
 
@@ -670,7 +654,7 @@ def test_who_waits_for_the_missing_rank_but_has_just_finished_something_moves(tm
 def test_a_watchdog_that_never_retires_or_stands_still_says_nothing_of_the_moment(
     tmp_path: Path, retired: int | None
 ) -> None:
-    ranks = _missing(1)
+    ranks = missing(1)
     for entry in ranks[1].entries if retired is None else ranks[1].entries[-1:]:
         ended = 10**18 + (retired or 0) * 10**9
         entry |= {"retired": False, "time_created_ns": 10**18, "time_discovered_completed_ns": ended}
@@ -681,7 +665,7 @@ def test_a_watchdog_that_never_retires_or_stands_still_says_nothing_of_the_momen
 
 @pytest.mark.parametrize(("age", "named"), [(4, False), (120, True)])
 def test_a_rank_that_is_late_for_seconds_is_not_missing(tmp_path: Path, age: float, named: bool) -> None:
-    folder = written(_timed(_missing(2), {0, 1, 3}, age), tmp_path)
+    folder = written(_timed(missing(2), {0, 1, 3}, age), tmp_path)
     verdict = judged(folder).verdict
     assert (verdict.ranks if verdict else ()) == ((2,) if named else ())
     hung = judged(_with_timeout(folder)).verdict
@@ -690,7 +674,7 @@ def test_a_rank_that_is_late_for_seconds_is_not_missing(tmp_path: Path, age: flo
 
 
 def test_a_straggler_that_has_not_called_yet_is_not_missing(tmp_path: Path) -> None:
-    ranks = _durations(_training(), lambda rank, seq, group: rank == 2)
+    ranks = _durations(training(), lambda rank, seq, group: rank == 2)
     for one in ranks:
         if one.rank != 2:
             one.call("all_reduce", (8,), line=20, done=False)
@@ -702,7 +686,7 @@ def test_a_straggler_that_has_not_called_yet_is_not_missing(tmp_path: Path) -> N
 
 
 def test_one_record_of_an_earlier_moment_is_set_aside(tmp_path: Path) -> None:
-    ranks = _training(8)
+    ranks = training(8)
     for one in ranks:
         if one.rank != 4:
             one.call("all_reduce", (8,), line=20, done=False)
@@ -716,7 +700,7 @@ def test_one_record_of_an_earlier_moment_is_set_aside(tmp_path: Path) -> None:
 
 def test_records_that_begin_between_sends_and_their_mark_show_no_other_calls(tmp_path: Path) -> None:
     """A ring buffer may have lost what a mark ends: it is no collective of its number."""
-    ranks = _training(3)
+    ranks = training(3)
     for one in ranks:
         _batch(one, 1, f"send {one.rank}->{(one.rank + 1) % 3}", f"recv {one.rank}<-{(one.rank - 1) % 3}")
         one.entries[-1] |= {"collective_seq_id": 12, "is_p2p": one.rank != 2}
@@ -762,7 +746,7 @@ def test_a_stage_that_receives_from_the_wrong_side_is_named(tmp_path: Path) -> N
 
 
 def test_of_two_halves_those_that_stopped_are_named_if_the_others_go_on_as_before(tmp_path: Path) -> None:
-    ranks = _training()
+    ranks = training()
     for one in ranks[:2]:
         one.call("all_reduce", (8,), line=20, done=False)
     verdict = judged(written(ranks, tmp_path / "step")).verdict
@@ -788,7 +772,7 @@ def test_a_rank_that_never_calls_anything_while_others_make_their_first_call_is_
 
 
 def test_a_group_that_stalls_while_most_wait_for_its_members_is_named(tmp_path: Path) -> None:
-    ranks = _training(8, {"1": [0, 1, 2, 3], "2": [4, 5, 6, 7], "3": [3, 7]})
+    ranks = training(8, {"1": [0, 1, 2, 3], "2": [4, 5, 6, 7], "3": [3, 7]})
     for one in ranks:
         if one.rank in (3, 7):
             one.call("all_reduce", (2,), group="3", done=False)

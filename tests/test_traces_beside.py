@@ -11,25 +11,9 @@ import pytest
 
 from paramedic.detect.traces import differences
 from paramedic.model import Finding
-from recordings import Rank, job, judged, run_of, written
+from recordings import Rank, job, judged, missing, run_of, training, written
 
 TIMED_OUT = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=13, OpType=ALLREDUCE, Timeout(ms)=60000) ran for 60081 milliseconds before timing out."  # fmt: skip
-
-
-def _training(size: int = 4, groups: dict[str, list[int]] | None = None) -> list[Rank]:
-    ranks = job(size, groups)
-    for one in ranks:
-        for _ in range(6):
-            one.call("all_reduce", (8,), line=20).call("_reduce_scatter_base", (16,), line=21)
-    return ranks
-
-
-def _missing(bad: int, size: int = 4) -> list[Rank]:
-    ranks = _training(size)
-    for one in ranks:
-        if one.rank != bad:
-            one.call("all_reduce", (8,), line=20, done=False)
-    return ranks
 
 
 def _said(folder: Path) -> Finding:
@@ -100,7 +84,7 @@ def test_who_is_waited_for_while_it_saves_is_not_missing_if_the_log_goes_on(
 ) -> None:
     """Whichever zone the log's clock has."""
     hour, minute, second = first
-    folder = written(_called_at(_missing(0), _MADE), tmp_path)
+    folder = written(_called_at(missing(0), _MADE), tmp_path)
     lines = [f"{hour:02}:{minute:02}:{second + at:02} upd {1840 + at} xent 2.9{at} wps 174k" for at in range(8)]
     (folder / "job.log").write_text("\n".join(lines) + "\n")
     verdict = judged(folder).verdict
@@ -134,7 +118,7 @@ def test_a_stage_that_only_hands_on_what_it_gets_is_not_named(tmp_path: Path) ->
 
 
 def test_two_that_both_send_first_hang_and_nothing_differs(tmp_path: Path) -> None:
-    ranks = _training(2)
+    ranks = training(2)
     ranks[0].call("send 0->1", line=31, done=False)
     ranks[1].call("send 1->0", line=31, done=False)
     verdict = _said(written(ranks, tmp_path))
@@ -149,7 +133,7 @@ def test_an_exchange_in_which_more_is_awaited_than_is_sent_is_told(
     tmp_path: Path, rows: int, named: tuple[int, ...]
 ) -> None:
     """Each may bring and take another number; all together take what all bring."""
-    ranks = _training()
+    ranks = training()
     for one in ranks:
         takes = {0: 3, 1: 5, 2: rows, 3: 4}[one.rank]
         one.call("all_to_all", (4, 2), outs=[[takes, 2]], line=90 if one.rank == 2 else 80, done=False)
@@ -159,7 +143,7 @@ def test_an_exchange_in_which_more_is_awaited_than_is_sent_is_told(
 
 @pytest.mark.parametrize(("op", "cause"), [("_all_gather_base", "model-construction-error"), ("all_gather", "")])
 def test_shards_of_the_parameters_that_differ_come_from_models_that_do(tmp_path: Path, op: str, cause: str) -> None:
-    ranks = _training()
+    ranks = training()
     for one in ranks:
         size = 100_096 if one.rank == 1 else 100_000
         one.call(op, (size,), outs=[[4 * size]], line=88, done=False)
@@ -180,7 +164,7 @@ def _with_callers(ranks: list[Rank], shifted: set[int]) -> list[Rank]:
 
 def test_ranks_whose_lines_all_differ_run_another_revision(tmp_path: Path) -> None:
     """The third node saves without the check that the others make: who has the older program went another way."""
-    ranks = _training(6, {"1": [*range(6)]})
+    ranks = training(6, {"1": [*range(6)]})
     for one in ranks:
         if one.rank < 4:
             one.call("all_gather", (1,), group="1", line=88, outs=[[6, 1]], done=False)
@@ -200,7 +184,7 @@ def test_ranks_whose_lines_all_differ_run_another_revision(tmp_path: Path) -> No
 def test_of_two_ranks_the_one_that_evaluates_for_the_first_time_may_be_right(
     tmp_path: Path, function: str, named: tuple[int, ...]
 ) -> None:
-    ranks = _training(2)
+    ranks = training(2)
     ranks[0].call("all_reduce_barrier", (1,), line=119, done=False)
     ranks[0].entries[-1]["frames"][-1]["name"] = function
     ranks[1].call("all_reduce", (8,), line=20, done=False)
@@ -223,7 +207,7 @@ _REDUCES = ("all_reduce (torch/distributed/distributed_c10d.py:2810)", "step (tr
 
 @pytest.mark.parametrize("name", ["spy_2.txt", "pyspy_r002.txt"])
 def test_a_number_in_the_name_of_a_stack_is_the_rank_that_the_records_know(tmp_path: Path, name: str) -> None:
-    folder = written(_missing(2), tmp_path)
+    folder = written(missing(2), tmp_path)
     (folder / name).write_text(_stack(4711, *_UPLOADS))
     verdict = _said(folder)
     assert verdict.ranks == (2,)
@@ -232,7 +216,7 @@ def test_a_number_in_the_name_of_a_stack_is_the_rank_that_the_records_know(tmp_p
 
 
 def test_a_number_that_is_the_process_is_no_rank(tmp_path: Path) -> None:
-    folder = written(_missing(2), tmp_path)
+    folder = written(missing(2), tmp_path)
     (folder / "spy_3.txt").write_text(_stack(3, *_UPLOADS))
     assert "train.py:44" not in _said(folder).summary
 
@@ -241,14 +225,14 @@ def test_a_number_that_is_the_process_is_no_rank(tmp_path: Path) -> None:
 def test_the_one_process_that_stands_elsewhere_is_the_rank_that_is_missing(
     tmp_path: Path, others: tuple[str, ...], known: bool
 ) -> None:
-    folder = written(_missing(2), tmp_path)
+    folder = written(missing(2), tmp_path)
     stacks = [_stack(300 + at, *(_UPLOADS if at == 1 else others)) for at in range(4)]
     (folder / "stacks_of_all.txt").write_text("".join(stacks))
     assert ("train.py:44 in export" in _said(folder).summary) == known
 
 
 def test_workers_that_wait_for_a_lock_since_their_fork_are_a_defect(tmp_path: Path) -> None:
-    folder = written(_missing(2), tmp_path)
+    folder = written(missing(2), tmp_path)
     frames = ("wait (threading.py:359)", "result (torch/_inductor/codecache.py:3320)", "forward (train.py:30)")
     worker = ("_acquireLock (logging/__init__.py:239)", "_process_worker (concurrent/futures/process.py:240)")
     (folder / "rank2.txt").write_text(_stack(90, *frames) + _stack(91, *worker) + _stack(92, *worker))
@@ -258,7 +242,7 @@ def test_workers_that_wait_for_a_lock_since_their_fork_are_a_defect(tmp_path: Pa
 
 
 def test_what_the_kernel_says_of_the_storage_outweighs_that_loaders_may_just_be_slow(tmp_path: Path) -> None:
-    folder = written(_missing(2), tmp_path)
+    folder = written(missing(2), tmp_path)
     frames = ("_try_get_data (torch/utils/data/dataloader.py:1251)", "__next__ (torch/utils/data/dataloader.py:708)")
     (folder / "rank2.txt").write_text(_stack(90, *frames, "train (train.py:30)"))
     assert _likely(_said(folder)) == "uneven-work-across-ranks"
@@ -270,7 +254,7 @@ def test_what_the_kernel_says_of_the_storage_outweighs_that_loaders_may_just_be_
 
 
 def test_a_monitor_that_could_not_take_the_interpreters_lock_tells_why_its_rank_is_missing(tmp_path: Path) -> None:
-    folder = written(_missing(1), tmp_path)
+    folder = written(missing(1), tmp_path)
     line = "[rank{}]:[E ProcessGroupNCCL.cpp:1919] [PG ID 0 PG GUID 0(default_pg) Rank {}] Could not acquire GIL within 300 ms on exit, possible GIL induced hang\n"
     (folder / "job.log").write_text(line.format(1, 1))
     verdict = _said(folder)
@@ -281,7 +265,7 @@ def test_a_monitor_that_could_not_take_the_interpreters_lock_tells_why_its_rank_
 def test_a_bar_that_moves_on_after_the_timeout_tells_that_the_limit_is_short(
     tmp_path: Path, limit: int, cause: bool
 ) -> None:
-    ranks = _missing(0)
+    ranks = missing(0)
     for one in ranks:
         for entry in one.entries:
             entry["timeout_ms"] = limit
@@ -296,7 +280,7 @@ def test_a_bar_that_moves_on_after_the_timeout_tells_that_the_limit_is_short(
 
 
 def test_a_node_that_slurm_lost_has_the_ranks_that_left_no_record(tmp_path: Path) -> None:
-    ranks = _training(16)
+    ranks = training(16)
     for one in ranks:
         one.call("all_reduce", (8,), line=20, done=False)
     folder = written([one for one in ranks if one.rank not in range(4, 8)], tmp_path)
@@ -313,7 +297,7 @@ def test_a_pod_has_the_ranks_that_speak_in_the_file_named_after_it(tmp_path: Pat
     (tmp_path / "logs_asr-worker-1.txt").write_text("worker 1 ready, 4 gpus\n")
     lost = "8m12s   Normal   Preempted   pod/asr-worker-1   Preempted by pod 0b6c1d0e-6a5a on node ip-10-3-77-14\n"
     (tmp_path / "events.txt").write_text(lost)
-    ranks = _training(16)
+    ranks = training(16)
     for one in ranks:
         one.call("all_reduce", (8,), line=20, done=False)
     folder = written([one for one in ranks if one.rank not in range(4, 8)], tmp_path)
@@ -323,7 +307,7 @@ def test_a_pod_has_the_ranks_that_speak_in_the_file_named_after_it(tmp_path: Pat
 
 def test_a_collective_that_the_library_gave_up_with_an_error_is_that_error(tmp_path: Path) -> None:
     """The first that fails tells all others to write their records: that is no timeout of theirs."""
-    ranks = _training(4)
+    ranks = training(4)
     for one in ranks:
         one.call("all_reduce", (8,), line=20, done=False)
         for entry in one.entries:
@@ -336,7 +320,7 @@ def test_a_collective_that_the_library_gave_up_with_an_error_is_that_error(tmp_p
 
 
 def test_counts_that_are_no_numbers_are_nothing(tmp_path: Path) -> None:
-    ranks = _missing(1)
+    ranks = missing(1)
     for one in ranks:
         dump: dict[str, Any] = one.dump()
         dump["pg_status"] = {"0": {"last_enqueued_collective": "many", "last_completed_collective": [1]}, "1": None}

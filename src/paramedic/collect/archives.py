@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO
 
-from paramedic.collect.notebooks import MOST, is_notebook, outputs
+from paramedic.collect import notebooks
 from paramedic.collect.streams import BROKEN, Budget, SafeStream, is_tar, is_zip, open_tar, reason, unpacker
 from paramedic.model import Skipped
 
@@ -211,7 +211,7 @@ def unpack(name: str, raw: Any, skipped: list[Skipped], wanted: Wanted = is_log)
         _say_if_broken(name, unpacked, skipped)
     elif _HEADING.search(head[:_NEAR_THE_TOP]):
         yield from _joined(name, stream.buffered().read(_MOST_JOINED), skipped)
-    elif is_notebook(head):
+    elif notebooks.is_notebook(head):
         yield _notebook(name, stream.buffered())
     else:
         yield Input(name, stream.buffered(), plain=isinstance(raw, io.FileIO))
@@ -237,8 +237,8 @@ def _joined(name: str, data: bytes, skipped: list[Skipped]) -> Iterator[Input]:
 
 
 def _notebook(name: str, stream: BinaryIO) -> Input:
-    data = stream.read(MOST + 1)
-    shown = outputs(data) if len(data) <= MOST else None
+    data = stream.read(notebooks.MOST + 1)
+    shown = notebooks.outputs(data) if len(data) <= notebooks.MOST else None
     return Input(name, _in_memory(data if shown is None else shown))
 
 

@@ -159,8 +159,10 @@ def _in_racks(run: Run, hosts: dict[str, set[int]]) -> None:
             for n in range(1, _MOST_IN_A_RACK + 1)
             if all((r - rack) * n + k - node == block - first for (r, k), block in blocks.items())
         ]
+        if len(fits) != 1:
+            continue
         named = re.compile(rf"\b{re.escape(stem)}(\d{{1,4}}){re.escape(middle)}(\d{{1,4}})\b")
-        for found in (one for event in run.of_kind("line") if len(fits) == 1 for one in named.finditer(event.text)):
+        for found in (one for event in run.of_kind("line") for one in named.finditer(event.text)):
             at = (int(found[1]) - rack) * fits[0] + int(found[2]) - node + first
             ranks = set(range(at * each, (at + 1) * each))
             if at >= 0 and found[0] not in hosts and ranks <= run.expected_ranks:
