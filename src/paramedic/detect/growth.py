@@ -122,15 +122,18 @@ _EACH_SIDE, _CLEARLY, _EVEN = 10, 1.3, 1.15
 def slower_since(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Steps were all alike, and from one on they are alike again, but much slower; the work of a step is the same."""
     series = [one for one in every(run, "step_time") if len(one.finite) >= 2 * _EACH_SIDE]
-    changes = [(one, at) for one in series if (at := _changed_at(one.finite)) is not None]
     batches = [one for one in every(run, "whole_batch", "device_batch", "accumulated") if len({*one.finite}) > 1]
     held_up = any(one.symptom == "straggler-or-imbalance" and one.severity == "error" for one in found)
-    if series and len(changes) == len(series) and not batches and not held_up and not _more_work(run):
-        one, at = changes[0]
-        steps = [step for step, value in zip(one.steps, one.values, strict=True) if value is not None]
-        before, after = median(one.finite[:at]), median(one.finite[at:])
-        fields = {"before": f"{before:.3g} s", "after": f"{after:.3g} s", "since": steps[at].removeprefix("#")}
-        yield on_events(rule, [event for told, _ in changes[:3] for event in told.shown(FIRST, LAST)], (), fields)
+    if not series or batches or held_up or _more_work(run):
+        return
+    at = _changed_at(series[0].finite)
+    if at is None or any(_changed_at(other.finite) is None for other in series[1:]):
+        return
+    one = series[0]
+    steps = [step for step, value in zip(one.steps, one.values, strict=True) if value is not None]
+    before, after = median(one.finite[:at]), median(one.finite[at:])
+    fields = {"before": f"{before:.3g} s", "after": f"{after:.3g} s", "since": steps[at].removeprefix("#")}
+    yield on_events(rule, [event for told in series[:3] for event in told.shown(FIRST, LAST)], (), fields)
 
 
 def _changed_at(values: Sequence[float]) -> int | None:
