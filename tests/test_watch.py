@@ -9,6 +9,7 @@ import sys
 import types
 import weakref
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from paramedic.knowledge import Knowledge
 from paramedic.model import Event, Finding, Run, Source, Symptom
 from paramedic.pipeline import Options, diagnose
 from paramedic.rank import box, hooks, sockets, start
-from paramedic.rank.agent import Agent, Clock
+from paramedic.rank.agent import Agent, Clock, Memory
 from paramedic.watch import judge, live, outputs, pulse
 from paramedic.watch.pulse import Pulse
 from paramedic.watch.watcher import Standing, Watcher
@@ -365,6 +366,29 @@ def test_time_inside_a_phase_is_not_counted_twice(monkeypatch: pytest.MonkeyPatc
     assert dict(zip(("data", "backward", "collective", "optimizer", "checkpoint", "other"), row[1:], strict=True)) == {
         "data": 0, "backward": 1000, "collective": 2000, "optimizer": 0, "checkpoint": 0, "other": 1000,
     }  # fmt: skip
+
+
+def test_what_a_process_computed_is_counted_from_its_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, processor = [10.0], [3.0]
+    monkeypatch.setattr("paramedic.rank.agent.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("paramedic.rank.agent.time.process_time", lambda: processor[0])
+    clock = Clock()
+    assert clock.worked() == {}
+    for at, used in ((11.0, 4.0), (13.0, 4.5), (14.0, 5.25)):
+        now[0], processor[0] = at, used
+        clock.step()
+    assert clock.worked() == {"total": 1250.0, "of": 3000.0, "steps": [500.0, 750.0]}
+
+
+def test_memory_is_looked_at_in_equal_distances_however_long_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paramedic.rank.agent._own", lambda: 7)
+    memory = Memory()
+    for step in range(1, 1001):
+        memory.step(step)
+    steps = [step for step, *_ in memory.points]
+    assert 24 <= len(steps) <= 48
+    assert {later - step for step, later in pairwise(steps)} == {32}
+    assert memory.points[0][1:] == [7, 0]
 
 
 def test_a_module_is_looked_at_once_it_has_been_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

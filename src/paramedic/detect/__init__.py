@@ -171,6 +171,7 @@ RUN_DETECTORS: dict[str, Detector] = {
     "gpus.slowed": gpus.slowed,
     "pace.slow_rank": pace.slow_rank,
     "pace.waited_at_times": pace.waited_at_times,
+    "pace.computes_more": pace.computes_more,
     "pace.slow_link": pace.slow_link,
     "pace.waits_for_data": pace.waits_for_data,
     "pace.saves_in_every_step": pace.saves_in_every_step,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
+from paramedic.detect.hang import listed
 from paramedic.detect.match import on_events
 from paramedic.detect.watched import is_suspected, said_by, seen_ranks
 from paramedic.knowledge import Rule
@@ -32,6 +33,7 @@ _REASONS: Mapping[str, Mapping[str, float]] = {
 _AT_LEAST_MS, _WAITED, _TIMES, _WITH_BACKWARD = 2.0, 0.6, 1.7, 3.0
 _MOST_OF_IT, _LARGE_PART = 0.5, 0.3  # of a step
 _FIFTH = 0.2
+_MUCH_MORE, _TENTH = 1.4, 0.1
 _FAR = 0.4  # of a step
 _OWN = ("data", "optimizer", "other")
 _HARDLY, _NEARLY_HALF, _AGAIN, _WATCHED_MS = 0.1, 0.45, 4, 1000.0
@@ -141,6 +143,67 @@ def waited_at_times(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[
     fields = {"accused": str(one), "share": f"{least:.0%}", "count": str(waited), "of": str(len(told[one]))}
     events = [seen_ranks(run)[rank].event for rank in (one, *others[:2])]
     yield on_events(rule, events, [one], {**fields, "why": _WORDS[part]})
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a rank's process computed since its first step, and how long that took: milliseconds."""
+
+    rank: int
+    event: Event
+    total: float
+    of: float
+    lately: float
+
+    @classmethod
+    def of_rank(cls, rank: int, event: Event) -> Work | None:
+        """Only without a GPU: who waits for one may keep the processor busy."""
+        said, values = said_by(event).get("worked_ms"), said_by(event).get("values")
+        if not isinstance(said, dict) or (isinstance(values, dict) and values.get("device")):
+            return None
+        steps = said.get("steps")
+        times = [said.get("total"), said.get("of"), *(steps if isinstance(steps, list) else ())]
+        if len(times) < 2 + 2 * _STEPS or not all(map(_is_number, times)):
+            return None
+        total, of, *lately = (float(time) for time in times if time is not None)
+        return cls(rank, event, total, of, sum(lately))
+
+
+def computes_more(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Some ranks' processes computed far more than the others' in the same steps, over the run and lately."""
+    ranks = seen_ranks(run)
+    work = [one for rank, seen in ranks.items() if (one := Work.of_rank(rank, seen.event))]
+    steps = [said_by(one.event).get("steps") for one in work]
+    if len(work) < max(2, len(ranks)) or len({*steps}) > 1 or is_suspected(run):
+        return
+    if min(one.of for one in work) < _WATCHED_MS or any(
+        f.symptom == rule.symptom and f.severity == "error" for f in found
+    ):
+        return
+    more = _more(work)
+    if not more:
+        return
+    rest = [one for one in work if one not in more]
+    fields = {
+        "accused": listed([one.rank for one in more]),
+        "own": f"{median([one.total for one in more]) / 1e3:.1f}",
+        "others": f"{median([one.total for one in rest]) / 1e3:.1f}",
+        "steps": str(steps[0]),
+    }
+    yield on_events(rule, [one.event for one in (*more[:3], *rest[:1])], sorted(one.rank for one in more), fields)
+
+
+def _more(work: Sequence[Work]) -> list[Work]:
+    """Above the largest gap between neighbours; not more than half, and the same ones lately."""
+    ordered = sorted(work, key=lambda one: one.total)
+    gaps = [
+        (ordered[at].total - ordered[at - 1].total, at) for at in range(len(ordered) - len(ordered) // 2, len(ordered))
+    ]
+    gap, at = max(gaps)
+    rest, more = ordered[:at], ordered[at:]
+    far = more[0].total >= _MUCH_MORE * rest[-1].total and gap >= _TENTH * median([one.of for one in work])
+    lately = min(one.lately for one in more) > max(one.lately for one in rest)
+    return more if far and lately else []
 
 
 def _rows(event: Event) -> list[dict[str, float]]:

@@ -8,12 +8,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from statistics import median
+from statistics import linear_regression, median
 from typing import Any
 
 from paramedic.detect.calls import natural
 from paramedic.detect.conduct import Conduct, conducts, numbers, ran_out_of_data
 from paramedic.detect.match import on_events
+from paramedic.detect.series import kendall
 from paramedic.detect.watched import said_by, seen_ranks, watcher_of
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
@@ -24,8 +25,8 @@ _GROWTH, _CLEAR_GROWTH = 0.10, 0.20
 """Of what the rank began with. What is clear is seen in few points, too, and is a verdict."""
 
 
-_FEW, _WARM, _ONE_LINE = 3, 16, 0.7
-"""Points of a short job; the step before which nothing counts; of the steepest slope."""
+_FEW, _WARM, _ONE_LINE, _AFTER_STEPS = 3, 16, 0.7, 20
+"""Points of a short job; the step before which nothing counts; of the steepest slope; points that agents took."""
 
 
 def replicas_differ(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -111,12 +112,17 @@ def memory_grows(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
     job = watcher_of(run)
     ranks = seen_ranks(run)
     told = said_by(job).get("memory") if job else None
+    by_watcher = (
+        {natural(rank, -1): _list(points) for rank, points in told.items()} if isinstance(told, Mapping) else {}
+    )
     growing: dict[str, list[tuple[int, float, int, float]]] = defaultdict(list)
-    for rank, points in told.items() if isinstance(told, Mapping) else ():
+    for rank, seen in ranks.items():
+        by_agent = _rows(_list(said_by(seen.event).get("memory")))
         for place, column in (("host", 1), ("device", 2)):
-            grown = _growth(_list(points), column)
-            if grown and (number := natural(rank, -1)) in ranks:
-                growing[place].append((number, *grown))
+            watched = _growth(_rows(by_watcher.get(rank, [])), column)
+            grown = _on_a_line(by_agent, column) if len(by_agent) >= _AFTER_STEPS else watched
+            if grown:
+                growing[place].append((rank, *grown))
     for place, grown_ranks in growing.items():
         who = sorted(rank for rank, *_ in grown_ranks)
         slope, now = max((slope, now) for _, slope, now, _ in grown_ranks)
@@ -129,10 +135,30 @@ def memory_grows(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
         yield replace(one, severity="error") if min(rise for *_, rise in grown_ranks) >= _CLEAR_GROWTH else one
 
 
-def _growth(points: Sequence[Any], column: int) -> tuple[float, int, float] | None:
+def _rows(points: Sequence[Any]) -> list[list[int]]:
+    """Of a step, the host's memory and the device's; as far as they are numbers, and the steps rise."""
+    return _rising([p for p in points if isinstance(p, list) and len(p) == 3 and all(isinstance(v, int) for v in p)])
+
+
+def _on_a_line(rows: Sequence[Sequence[int]], column: int) -> tuple[float, int, float] | None:
+    """As `_growth`, of points after steps: what is allocated late, or in ever larger blocks, rises less and less."""
+    rows = rows[len(rows) // 4 :]
+    third = len(rows) // 3
+    values = [row[column] for row in rows]
+    slopes = [_slope(part, column) for part in (rows[:third], rows[third:-third], rows[-third:])]
+    rise = (values[-1] - values[0]) / max(values[0], 1)
+    if min(slopes) < _ONE_LINE * max(slopes) or rise < _GROWTH or kendall(values) < _MOST or values[0] <= 0:
+        return None
+    return median(slopes), values[-1], rise
+
+
+def _slope(rows: Sequence[Sequence[int]], column: int) -> float:
+    """Of the line that lies nearest to them."""
+    return linear_regression([row[0] for row in rows], [row[column] for row in rows]).slope
+
+
+def _growth(rows: Sequence[Sequence[int]], column: int) -> tuple[float, int, float] | None:
     """Bytes a step, bytes now, and by what share it rose, where each third lies clearly above the one before it."""
-    rows = [p for p in points if isinstance(p, list) and len(p) > column and all(isinstance(v, int) for v in p)]
-    rows = _rising(rows)
     if len(rows) < _POINTS and (grown := _straight(rows, column)) is not None:
         return grown
     rows = rows[len(rows) // 4 :]  # the first steps allocate what is then kept

@@ -20,6 +20,7 @@ from .sockets import Connections
 VERSION = 1
 PERIOD = 0.5
 _STEPS = 48  # whose times are kept
+_POINTS = 48  # at which memory is looked at, in equal distances that double when they are too many
 _KEPT_NOTES = 32
 _SOCKETS_EVERY, _DEVICE_EVERY = 5.0, 2.0
 PARTS = ("data", "backward", "collective", "optimizer", "checkpoint", "other")
@@ -46,6 +47,7 @@ class Agent:
         self.conduct: dict[str, Any] = {}
         self.box: Box | None = None
         self.clock = Clock()
+        self.memory = Memory()
         self.paused = False
         """For whoever measures what watching costs: hooks return at once, and nothing is written."""
         self._alive = True
@@ -141,6 +143,7 @@ class Agent:
         self.steps += 1
         self.stage = "training"
         self.clock.step()
+        self.guarded("memory", self.memory.step, self.steps)
 
     def entered(self, stage: str) -> None:
         self.stage = stage
@@ -242,6 +245,8 @@ class Agent:
             "now": self.clock.now(now),
             "parts": list(PARTS),
             "times_ms": self.clock.times(),
+            "worked_ms": self.clock.worked(),
+            "memory": list(self.memory.points),
             "calls": self.box.count if self.box else 0,
             "groups": list(self.groups.values()),
             "host_memory": _resident(),
@@ -279,6 +284,9 @@ class Clock:
         self._sums = dict.fromkeys(PARTS, 0.0)
         self._last: float | None = None
         self._times: deque[list[float]] = deque(maxlen=_STEPS)
+        self._worked: deque[float] = deque(maxlen=_STEPS)
+        self._began: tuple[float, float] | None = None
+        self._processor = 0.0
 
     def enter(self, phase: str, said: str = "") -> None:
         self._stack.append([phase, said, time.monotonic(), 0.0])
@@ -293,13 +301,16 @@ class Clock:
             self._stack[-1][3] += took
 
     def step(self) -> None:
-        now = time.monotonic()
-        if self._last is not None:
+        now, processor = time.monotonic(), time.process_time()
+        if self._last is None:
+            self._began = now, processor
+        else:
             total = now - self._last
             self._sums["other"] = max(0.0, total - sum(self._sums[part] for part in PARTS if part != "other"))
             self._times.append([round(total * 1e3, 2), *(round(self._sums[part] * 1e3, 2) for part in PARTS)])
+            self._worked.append(round((processor - self._processor) * 1e3, 2))
         self._sums = dict.fromkeys(PARTS, 0.0)
-        self._last = now
+        self._last, self._processor = now, processor
 
     def now(self, at: float) -> dict[str, Any]:
         """The innermost phase, as another thread sees it."""
@@ -309,6 +320,48 @@ class Clock:
 
     def times(self) -> list[list[float]]:
         return list(self._times)
+
+    def worked(self) -> dict[str, Any]:
+        """The processor's time of this process: since its first step, how long that is ago, and for the last steps."""
+        if self._began is None or self._last is None:
+            return {}
+        since, before = self._began
+        return {
+            "total": round((self._processor - before) * 1e3, 1),
+            "of": round((self._last - since) * 1e3, 1),
+            "steps": list(self._worked),
+        }
+
+
+class Memory:
+    """What this process alone holds after a step, on the host and on its device: bytes, at steps in equal distances."""
+
+    def __init__(self) -> None:
+        self.points: list[list[int]] = []
+        self._every = 1
+
+    def step(self, step: int) -> None:
+        if step % self._every:
+            return
+        self.points.append([step, _own() or 0, _allocated()])
+        if len(self.points) > _POINTS:
+            self._every *= 2
+            self.points = [point for point in self.points if point[0] % self._every == 0]
+
+
+def _own() -> int | None:
+    """Without the files and the memory that it shares with others."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            _, resident, shared, *_ = map(int, file.read().split())
+    except (OSError, ValueError):
+        return None
+    return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _allocated() -> int:
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    return int(cuda.memory_allocated()) if cuda is not None and cuda.is_initialized() else 0
 
 
 def _resident() -> int | None:
