@@ -226,7 +226,9 @@ def _as_named(read: Read, rank: int | None, each: int) -> Read:
 
 
 def _counted(reads: Sequence[Read]) -> list[int | None]:
-    """`mae_0.log` to `mae_7.log` are ranks where there are eight, or where some of them say so themselves."""
+    """`mae_0.log` to `mae_7.log` are ranks where there are eight, where a scheduler tells of tasks 0 to 7, or where some
+    of them say so themselves."""
+    tasks = {event.rank for read in reads for event in read.log.events if event.kind == "exit"} - {None}
     families: dict[str, dict[int, int]] = defaultdict(dict)
     for at, read in enumerate(reads):
         if (name := numbered(read.log.source.id)) is not None:
@@ -236,7 +238,9 @@ def _counted(reads: Sequence[Read]) -> list[int | None]:
         logs = {number: reads[at].log for number, at in members.items()}
         said = {number: who for number, log in logs.items() if (who := _says_it_is(log)) is not None}
         sizes = {fact.value for log in logs.values() for fact in log.facts if fact.name == "world_size"}
-        agreed = all(number == who for number, who in said.items()) and (bool(said) or sizes == {len(members)})
+        agreed = all(number == who for number, who in said.items()) and (
+            bool(said) or sizes == {len(members)} or tasks == members.keys()
+        )
         if len(members) > 1 and members.keys() == set(range(len(members))) and agreed:
             for number, at in members.items():
                 ranks[at] = number

@@ -38,7 +38,7 @@ _WORLD = Guarded(
         r"\b(?:dist_)?world[_ -]?size['\"]?\W{1,4}([0-9]{1,7})\b(?! ?(?:!=|\*))|\bnranks ([0-9]{1,7})\b"
         r"|\bMEMBER: [0-9]{1,7}/([0-9]{1,7})\b|\bStarting with ([0-9]{1,7}) processes\b|^Num processes: ([0-9]{1,7})$"
         r"|\btask_id = [0-9]{1,6}, num_workers = ([0-9]{1,7})\b|\bworker group of size ([0-9]{1,7})\b"
-        r"|\bWaiting for [0-9]{1,7}/([0-9]{1,7}) tasks to connect\b",
+        r"|\bWaiting for [0-9]{1,7}/([0-9]{1,7}) tasks to connect\b|\bworld ?[=:] ?([0-9]{1,7})\b(?![.%/])",
         re.I,
     ),
 )
