@@ -22,6 +22,7 @@ from paramedic.detect.checks import CHECKS
 from paramedic.errors import ParamedicError
 from paramedic.knowledge import Rule, load, parse_rule
 from paramedic.knowledge.clues import load_clues
+from paramedic.knowledge.openings import never_tried
 from paramedic.knowledge.rules import HEADINGS
 from paramedic.knowledge.schema import problems
 from paramedic.knowledge.taxonomy import load_taxonomy, parse_taxonomy
@@ -277,3 +278,25 @@ def test_the_words_of_a_clue_stand_in_whatever_its_pattern_finds() -> None:
         for text in said:
             if clue.pattern.search(text):
                 assert any(word in text.casefold() for word in clue.words), (clue.pattern.pattern, text)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "keywords", "told"),
+    [
+        ("Connection (?:refused|reset) by peer", ["by peer"], []),
+        ("Connection (?:refused|reset)", ["refused"], ["alternative 2 of 2 in Connection (?:refused|reset)"]),
+        ("Connection (?:refused|reset)", ["Connection re"], []),
+        (r"[Ee]rror: \S{1,60} trap (?P<what>invalid opcode)", ["SIGILL"], "all"),
+        (r"[Ee]rror: \S{1,60} trap (?P<what>invalid opcode)", ["rror: "], []),
+        (r"(?i)out of memory", ["Out Of"], []),
+        (r"out of memory", ["Out Of"], "all"),
+        (
+            r"exit(?:ed)? with (?:code|status) \d+",
+            ["status"],
+            ["alternative 1 of 2 in exit(?:ed)? with (?:code|status) \\d+"],
+        ),
+        (r"(?:a{2,3}b)+c", ["aabaab"], []),
+    ],
+)
+def test_a_pattern_that_no_keyword_can_be_in_is_told(pattern: str, keywords: list[str], told: object) -> None:
+    assert list(never_tried([pattern], keywords)) == ([pattern] if told == "all" else told)

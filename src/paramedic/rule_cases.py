@@ -17,6 +17,7 @@ from paramedic.detect import detect, detect_facts
 from paramedic.detect.checks import CHECKS
 from paramedic.detect.setup import examine
 from paramedic.knowledge import Case, Knowledge, Rule
+from paramedic.knowledge.openings import never_tried
 from paramedic.model import Fact, Finding, Run, Source
 from paramedic.pipeline import compile_prefilter
 from paramedic.prefilter import Prefilter
@@ -49,6 +50,10 @@ def failures(
                 yield Failure(rule.id, rule.path, 0, "a case has an option that is not written like rank=2")
                 continue
             yield from _lacking(rule, cases)
+            for pattern in never_tried(rule.match, rule.keywords):
+                yield Failure(
+                    rule.id, rule.path, 0, f"is never tried, for want of a keyword that can be in it: {pattern}"
+                )
             for number, case in enumerate(cases, 1):
                 with tempfile.TemporaryDirectory(dir=folder) as place:
                     if case.kind in _BEFORE:

@@ -226,8 +226,8 @@ def _as_named(read: Read, rank: int | None, each: int) -> Read:
 
 
 def _counted(reads: Sequence[Read]) -> list[int | None]:
-    """`mae_0.log` to `mae_7.log` are ranks where there are eight, where a scheduler tells of tasks 0 to 7, or where some
-    of them say so themselves."""
+    """`mae_0.log` to `mae_7.log` are ranks where there are eight, where a scheduler tells of tasks 0 to 7, or where
+    some of them say so themselves."""
     tasks = {event.rank for read in reads for event in read.log.events if event.kind == "exit"} - {None}
     families: dict[str, dict[int, int]] = defaultdict(dict)
     for at, read in enumerate(reads):
