@@ -122,10 +122,17 @@ def steps_skipped(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
         yield finding(rule, ranks, [], {"skipped": str(skipped), "of": str(updates[first])})
 
 
+_FIRST_LOOKS = (1, 2)
+
+
 def gets_no_gradient(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
-    """A good part of what the optimizer holds, and what asks for gradients, never gets one."""
+    """A good part of what the optimizer holds, and what asks for gradients, never gets one; not where each rank keeps
+    the gradients of another part, as hand-made sharding does."""
     ranks = conducts(run)
     shares = []
+    first = [{look.gradients for one in ranks.values() if (look := one.looks.get((0, step)))} for step in _FIRST_LOOKS]
+    if all(len(digests) > 1 for digests in first):
+        return
     for one in ranks.values():
         looks = [look for (optimizer, _), look in sorted(one.looks.items()) if not optimizer and look.elements]
         never = min((look.without_gradient / look.elements for look in looks), default=0.0)

@@ -37,6 +37,8 @@ _MANY_ELEMENTS = 1 << 20
 _UNITS = 4
 _FEW_ELEMENTS = 1 << 17
 _OFTEN_DIVIDED_BY = 2
+_OFTEN_TOO_LATE = 8
+_MUCH_LARGER, _LEAST_BYTES = 1.5, 1 << 20
 """Many a loss has a factor of one half."""
 _AS_MUCH = 0.9
 _COSTS = 0.25
@@ -105,6 +107,15 @@ def each_part_averaged(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterat
     if parts > 1 and "n" not in order:
         fields = {"parts": str(parts), "order": shown(order), "place": ranks[min(ranks)].place("b")}
         yield finding(rule, ranks, [], fields, _order)
+
+
+def left_out_too_late(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """`no_sync()` is entered between the forward pass and the backward pass, and does nothing there."""
+    ranks = conducts(run)
+    late = [natural(one.raw.get("too_late")) for one in ranks.values()]
+    if late and min(late) >= _OFTEN_TOO_LATE:
+        first = ranks[min(ranks)]
+        yield finding(rule, ranks, [], {"count": str(min(late)), "place": first.place("b")}, _order)
 
 
 def one_call_each(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -257,6 +268,25 @@ def one_shard_unit(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[F
 def _is_small(described: Mapping[str, Any]) -> bool:
     """To gather it as a whole costs nothing."""
     return 0 < natural(described.get("elements")) < _FEW_ELEMENTS
+
+
+def views_of_more(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """The parameters are views, and what they are views of is much larger than they are."""
+    ranks = conducts(run)
+    each = [_kept(one) for one in ranks.values()]
+    if not each or len(ranks) < 2 or by_engine(ranks) or any(one.sharded for one in ranks.values()):
+        return
+    held, kept = each[0]
+    if all(kept >= max(_MUCH_LARGER * held, held + _LEAST_BYTES) for held, kept in each):
+        yield finding(rule, ranks, [], {"held": f"{held / 1e6:.0f}", "kept": f"{kept / 1e6:.0f}"})
+
+
+def _kept(one: Conduct) -> tuple[int, int]:
+    """Bytes of the parameters, and of what is in memory because of them, at the last look of each optimizer."""
+    last = {natural(row.get("optimizer")): row for row in items(one.raw.get("replicas"))}
+    return sum(natural(row.get("bytes")) for row in last.values()), sum(
+        natural(r.get("storage")) for r in last.values()
+    )
 
 
 def spread_over_one(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

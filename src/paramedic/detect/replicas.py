@@ -215,8 +215,10 @@ def nothing_changes(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[
 
 
 def summed_not_averaged(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
-    """What the step uses is the sum of the ranks' own gradients."""
+    """What the step uses is the sum of the ranks' own gradients; of parts of one model that may be meant."""
     ranks = conducts(run)
+    if _begin_unlike(ranks):
+        return
     orders = {one.usual_order() for one in ranks.values()}
     if (
         by_engine(ranks)
@@ -238,6 +240,14 @@ def summed_not_averaged(run: Run, rule: Rule, found: Sequence[Finding]) -> Itera
         one = finding(rule, ranks, [], {"ranks": str(len(ranks)), "how": how, "place": _reduced(ranks)}, _summed)
         used = {str(row.get("type")) for rank in ranks.values() for row in items(rank.raw.get("optimizers"))}
         yield replace(one, severity="warning") if used and used <= _SCALE_FREE else one
+
+
+def _begin_unlike(ranks: Mapping[int, Conduct]) -> bool:
+    """Some optimizer trains something else on each rank from its first look on."""
+    first = min((step for one in ranks.values() for _, step in one.looks), default=0)
+    optimizers = {optimizer for one in ranks.values() for optimizer, _ in one.looks}
+    begun = [[one.looks.get((number, first)) for one in ranks.values()] for number in optimizers]
+    return any(len({look.parameters for look in looks if look}) > 1 for looks in begun)
 
 
 def gradients_alike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

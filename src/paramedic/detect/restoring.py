@@ -194,3 +194,37 @@ def saved_again_and_again(run: Run, rule: Rule, found: Sequence[Finding]) -> Ite
             fields = {"path": str(rows[0].get("path")), "times": str(natural(rows[0].get("times")))}
             yield finding(rule, ranks, [] if len(ranks) == 1 or not rank else [rank], fields, _files)
             return
+
+
+def saved_by_one_of_several(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Parts of the model are others on each rank, beside parts that all have in common; one rank writes what it has
+    itself, and gathers nothing for it."""
+    ranks = conducts(run)
+    own = _own_tensors(ranks)
+    writers = {rank: files for rank, one in ranks.items() if (files := _model_files(one))}
+    if not own or len(writers) != 1:
+        return
+    rank, files = next(iter(writers.items()))
+    usual = max((natural(count) for one in ranks.values() for count in as_list(one.raw.get("gathers"))), default=0)
+    if any("gathered" not in file or natural(file.get("gathered")) > usual for file in files):
+        return
+    fields = {"writer": str(rank), "count": str(own), "path": str(files[-1].get("path"))}
+    yield finding(rule, ranks, [], fields, _files)
+
+
+def _model_files(one: Conduct) -> list[Mapping[str, object]]:
+    return [
+        file for file in items(one.raw.get("saves")) if file.get("path") and "tensors" in as_list(file.get("holds"))
+    ]
+
+
+def _own_tensors(ranks: Mapping[int, Conduct]) -> int:
+    """How many tensors are unlike on every two ranks at every look, where others are alike at every look."""
+    steps = set.intersection(*({*one.looks} for one in ranks.values())) if len(ranks) > 1 else set()
+    looks = [[one.looks[at].each_parameters for one in ranks.values()] for at in sorted(steps) if not at[0]]
+    sizes = {len(each) for look in looks for each in look}
+    if len(looks) < _OFTEN or len(sizes) != 1:
+        return 0
+    kinds = [[len({each[n] for each in look}) for look in looks] for n in range(sizes.pop())]
+    common = any(max(kind) == 1 for kind in kinds)
+    return sum(min(kind) == len(ranks) for kind in kinds) if common else 0

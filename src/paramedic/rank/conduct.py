@@ -26,6 +26,7 @@ LOOKS = (1, 2, 4, 8, 16, 64)
 """Steps before which parameters and gradients are looked at, the same on every rank."""
 _SAMPLE = 4096  # elements of a tensor
 _TENSORS = 96  # that are told apart
+_GATHERS = ("all_gather", "gather", "send", "isend", "recv", "irecv", "batch_isend")
 _ORDERS, _LETTERS, _CALLS = 12, 24, 24
 _MODELS, _FED, _OPTIMIZERS = 6, 8, 4
 _GROUPS = 32
@@ -70,6 +71,7 @@ class Conduct:
             "loads": [], "saves": [], "states": {}, "matched": [], "factors": [], "groups": [], "groups_made": 0,
             "sharded_units": 0, "left_over": 0, "places": {}, "sums": [], "buckets": [], "called": 0, "moved": [],
             "schedules": [], "scaler_updates": 0, "plans": {}, "spread": {},
+            "gathered": 0, "gathers": [], "too_late": 0,
         }  # fmt: skip
         agent.conduct = self.said
         self.feeding = Feeding(agent, self.said, is_on)
@@ -110,6 +112,7 @@ class Conduct:
     def called(self, name: str, tensor: Any) -> None:
         """The program itself calls a collective."""
         self.said["called"] += "barrier" not in name
+        self.said["gathered"] += name.startswith(_GATHERS)
         if name == "all_reduce":
             self.heard("r")
         if tensor is not None:
@@ -124,7 +127,9 @@ class Conduct:
         if len(self.said["calls"]) < _CALLS:
             self.said["calls"].append(count - self.calls_before)
             self.said["moved"].append(self.moved)
+            self.said["gathers"].append(self.said["gathered"])
         self.letters, self.moved = "", 0
+        self.said["gathered"] = 0
         self.calls_before = count
         self.beside.stepped(self.optimized)
 
@@ -249,6 +254,7 @@ class Conduct:
                     self.sentinels.fetch(f"{what} {number} {step}", sums, functools.partial(_digested, row, what))
                 row["none" if what == "gradients" else "held"] = len(held) - len(present)
         asked = [p for p in whole if p.requires_grad]
+        row["bytes"], row["storage"] = _bytes(whole)
         row["elements"] = sum(p.numel() for p in asked)
         row["without_gradient"] = sum(p.numel() for p in asked if p.grad is None)
 
@@ -397,6 +403,11 @@ class Conduct:
             if factors and len(self.said["factors"]) < _FED:
                 self.said["factors"].append(factors)
         self.foreign = dict.fromkeys(self.foreign, "went backward")
+        if self.letters.rstrip("+").endswith("f"):
+            models = [reference() for reference, _ in self.models]
+            self.said["too_late"] += any(
+                getattr(model, "require_backward_grad_sync", True) is False for model in models
+            )
         self.heard("b")
         self.feeding.backward()
 
@@ -527,6 +538,13 @@ class Conduct:
         said["not_averaged"] = said.get("not_averaged", 0) + (not averages)
         if len(self.said["fed"]) < _FED:
             self.said["fed"].append(printed((arguments, named)))
+
+
+def _bytes(tensors: Sequence[Any]) -> tuple[int, int]:
+    """What they hold, and what is kept in memory because of them: of a view, all that it is a view of."""
+    held = {part.data_ptr(): part for tensor in tensors if (part := local(tensor)) is not None}
+    stores = {store.data_ptr(): store.nbytes() for part in held.values() if (store := part.untyped_storage())}
+    return sum(part.numel() * part.element_size() for part in held.values()), sum(stores.values())
 
 
 def _rates(optimizer: Any, name: str = "lr") -> list[float]:

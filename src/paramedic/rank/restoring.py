@@ -84,6 +84,7 @@ class Restoring:
                 said["newer"] = _newer(path)
             if way == "saves":
                 said["print"] = _print(content)
+                said["gathered"] = self.said["gathered"]
             if way == "saves" and (since := [self.agent.steps - step for step in self._kept(content)]):
                 said["kept_for"] = max(since)
             self.said[way].append(said)
