@@ -244,10 +244,12 @@ def summed_not_averaged(run: Run, rule: Rule, found: Sequence[Finding]) -> Itera
 
 def _begin_unlike(ranks: Mapping[int, Conduct]) -> bool:
     """Some optimizer trains something else on each rank from its first look on."""
-    first = min((step for one in ranks.values() for _, step in one.looks), default=0)
-    optimizers = {optimizer for one in ranks.values() for optimizer, _ in one.looks}
-    begun = [[one.looks.get((number, first)) for one in ranks.values()] for number in optimizers]
-    return any(len({look.parameters for look in looks if look}) > 1 for looks in begun)
+    first: dict[tuple[int, int], set[int | None]] = defaultdict(set)
+    for optimizer in {number for one in ranks.values() for number, _ in one.looks}:
+        steps = sorted(step for number, step in ranks[min(ranks)].looks if number == optimizer)[:1]
+        for at in ((optimizer, step) for step in steps):
+            first[at] |= {one.looks[at].parameters for one in ranks.values() if at in one.looks}
+    return any(len(digests) > 1 for digests in first.values())
 
 
 def gradients_alike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
