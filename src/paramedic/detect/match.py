@@ -138,9 +138,9 @@ def on_events(
         hosts=tuple(sorted({e.host for e in events if e.host})),
         confidence=rule.confidence,
         summary=rule.title,
-        evidence=tuple(_evidence(e) for e in events),
+        evidence=tuple(map(_evidence, events)),
         consequence=rule.consequence,
-        attempt=max((e.attempt for e in events), default=0),
+        attempt=max([e.attempt for e in events], default=0),
         fields=fields or {},
         weights=weights or {},
     )
