@@ -51,9 +51,9 @@ class Signatures:
 
     def on(self, event: Event) -> Firing:
         """For one that was heard."""
-        if _bare(event):
-            return self._known[event.text]
-        return self._asked(event, next(self._prefilter.literals_in_each([event.text])))
+        if event.fields and not _bare(event):
+            return self._asked(event, next(self._prefilter.literals_in_each([event.text])))
+        return self._known[event.text]
 
     def _asked(self, event: Event, literals: tuple[str, ...]) -> Firing:
         if literals not in self._candidates:
@@ -64,8 +64,7 @@ class Signatures:
 
 def _bare(event: Event) -> bool:
     """Its text is all that there is of it."""
-    fields = event.fields
-    return not (fields and (fields.get("frames") or fields.get("code")))
+    return not (event.fields.get("frames") or event.fields.get("code"))
 
 
 def match(run: Run, signatures: Signatures) -> list[Finding]:
