@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from paramedic.collect import activity, identity
-from paramedic.collect.guarded import Guarded
+from paramedic.collect import activity, identity, tables
+from paramedic.collect.guarded import Guarded, divides
 from paramedic.collect.identity import facts_in, frameworks_in, ranks_stated
 from paramedic.model import Event, Source
 
@@ -83,10 +83,30 @@ def test_the_ranks_that_programs_say_they_are(lines: list[str], ranks: set[int])
 GUARDED = [value for module in (activity, identity) for value in vars(module).values() if isinstance(value, Guarded)]
 
 
-def test_no_guard_hides_what_its_pattern_finds() -> None:
+@pytest.fixture(scope="module")
+def lines() -> set[str]:
     root = Path(__file__).parent.parent
     logs = [*root.glob("corpus/*/*/input/**/*"), *(root / "tests" / "healthy" / "logs").glob("*")]
-    lines = {line[:2_000] for path in logs if path.is_file() for line in path.read_text("utf-8", "replace").split("\n")}
+    return {line[:2_000] for path in logs if path.is_file() for line in path.read_text("utf-8", "replace").split("\n")}
+
+
+def test_no_guard_hides_what_its_pattern_finds(lines: set[str]) -> None:
     assert len(GUARDED) == 8
     for one in GUARDED:
         assert not [line for line in lines if not one.may_be_in(line) and one.pattern.search(line)]
+
+
+def test_no_words_hide_what_a_line_lists_of_all_ranks(lines: set[str]) -> None:
+    for way, words in tables._WAYS.items():
+        asked = [line for line in lines if tables._WORDS.present(line).isdisjoint(words)]
+        assert not [line for line in asked if list(way(line))]
+
+
+@pytest.mark.parametrize("text", ["3/8", "step 3 /8", "a/b 3 / 8", "tok/s 12/13", "/1/2"])
+def test_numbers_on_both_sides_of_a_slash_are_seen(text: str) -> None:
+    assert divides(text)
+
+
+@pytest.mark.parametrize("text", ["", "/", "/8", "3/", "tokens/s 5179", "a/3", "3/a"])
+def test_a_rate_or_a_path_divides_no_numbers(text: str) -> None:
+    assert not divides(text)

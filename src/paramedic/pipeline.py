@@ -11,6 +11,7 @@ from paramedic import fix, run_folder
 from paramedic.collect.beside import RAN, is_program, read_beside, with_plan
 from paramedic.detect import SAID_OF_EACH_NODE, detect, detect_facts, detect_in_nodes
 from paramedic.detect.answers import Failed
+from paramedic.detect.match import Signatures
 from paramedic.errors import ParamedicError
 from paramedic.explain import explain, foresee
 from paramedic.garbage import no_collections
@@ -22,7 +23,7 @@ from paramedic.prefilter import Prefilter
 from paramedic.report import ShownReport
 
 if TYPE_CHECKING:
-    from paramedic.collect.files import Progress
+    from paramedic.collect.files import Heard, Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +51,10 @@ def diagnose(
     logs = [path for path in paths if not is_program(path)]
     if not logs:
         raise ParamedicError(f"{paths[0]}: a program: name the job's logs, too, or let `paramedic check` look at it")
-    run = read(logs, prefilter, progress)
+    signatures = Signatures(knowledge.rules.values(), prefilter)
+    run = read(logs, prefilter, progress, signatures.hear)
     with no_collections():  # the Run and what is found in it stay until the answer is there
-        return examine(run, knowledge, prefilter, options, read_beside(paths, command))
+        return examine(run, knowledge, prefilter, options, read_beside(paths, command), signatures=signatures)
 
 
 def compile_prefilter(knowledge: Knowledge) -> Prefilter:
@@ -62,23 +64,31 @@ def compile_prefilter(knowledge: Knowledge) -> Prefilter:
     return Prefilter([*LITERALS, *(keyword for rule in knowledge.rules.values() for keyword in rule.keywords)])
 
 
-def read(paths: Sequence[str], prefilter: Prefilter, progress: Progress | None = None) -> Run:
+def read(
+    paths: Sequence[str], prefilter: Prefilter, progress: Progress | None = None, heard: Heard | None = None
+) -> Run:
     """A recorded Run is taken as it is; everything else is collected into one."""
     from paramedic.collect.files import collect
 
     recorded = [path for path in paths if run_folder.is_run(path)]
     if recorded and len(paths) > 1:
         raise ParamedicError(f"{recorded[0]}: a recorded Run is diagnosed by itself; name it alone")
-    return run_folder.read(recorded[0]) if recorded else collect(paths, prefilter, progress)
+    return run_folder.read(recorded[0]) if recorded else collect(paths, prefilter, progress, heard)
 
 
 def examine(
-    run: Run, knowledge: Knowledge, prefilter: Prefilter, options: Options, beside: Run | None = None
+    run: Run,
+    knowledge: Knowledge,
+    prefilter: Prefilter,
+    options: Options,
+    beside: Run | None = None,
+    *,
+    signatures: Signatures | None = None,
 ) -> ShownReport:
     if beside is not None:
         run = with_plan(run, beside)
     failed = Failed()
-    found = detect(run, knowledge, prefilter, failed)
+    found = detect(run, knowledge, prefilter, failed, signatures)
     kept, left_out = _chosen(found, knowledge, options)
     foreseen, aside = _foreseen(beside, knowledge, options, failed)
     report = explain(run, kept, knowledge, options.setting, foreseen)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import PurePath
 
 from paramedic.detect.interrupted import since
@@ -117,7 +119,7 @@ class _StartedAgain:
                 first[event.source] = min(known, event, key=lambda e: e.utc_ns or 0)
         self.last = max(first.values(), key=lambda e: e.utc_ns or 0, default=None)
         self.logs = {PurePath(s).name for s in {e.source for e in run.of_kind("progress", "traceback", "exit")}}
-        self.pods = {(e.source, _pod(e)): e.seq for e in run.of_kind("line") if _STARTED in e.text}
+        self.pods = {(e.source, _pod(e)): e.seq for e in run.saying(_STARTED, "line")}
 
     def __call__(self, one: Finding) -> str:
         event = one.evidence[0].event
@@ -256,7 +258,8 @@ def _started_again(run: Run) -> dict[str, int]:
 
 
 def _progress(run: Run) -> dict[tuple[str, int | None], Event]:
-    """The progress of each rank by source; under None that of everybody who is not told apart by a prefix."""
+    """The progress of each rank by source, its lines in order; under None that of everybody who is not told apart by a
+    prefix."""
     found: dict[tuple[str, int | None], Event] = {}
     for event in run.of_kind("progress", "bars"):
         one = _thinned(event) if event.kind == "bars" else event
@@ -282,7 +285,7 @@ def _own_progress(run: Run) -> list[Event]:
     """Without that of another run, from an earlier day, which somebody has put below."""
     found = []
     latest: dict[str, Event] = {}
-    for event in sorted(run.of_kind("line", "progress"), key=lambda event: event.seq):
+    for event in sorted(run.of_kind("line", "progress"), key=attrgetter("seq")):
         above = latest.get(event.source, event)
         if event.kind == "progress" and not _long_before(event, above):
             found.append(event)
@@ -305,7 +308,8 @@ def _went_on(event: Event, later: Event) -> bool:
         return False  # torch's excepthook had the last word; what follows was still in a buffer
     if _long_before(later, event):
         return False
-    after = sum(line > event.seq for line in later.fields.get("at", ()))
+    at = later.fields["at"]
+    after = len(at) - bisect_right(at, event.seq)
     needed = 3 if event.rank is None else 2 if event.rank == later.rank else _OF_OTHERS
     if later.fields.get("prefixed") and (later.rank is None or event.rank is None):
         return bool(after >= 2 * _OF_OTHERS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from paramedic.collect.guarded import Guarded
+from paramedic.collect.guarded import Guarded, Words
 
 _STEP = Guarded(
     ("step", "iter", "epoch", "batch", "loss", "/", "nll", "ppl", "ce="),
@@ -77,7 +77,7 @@ _EXCEPTION = re.compile(
     r"^(?:[a-z_][\w.]{0,200}\.)?[A-Z]\w{0,100}(?:Error|Exception)(?:\([\w., ]{1,100}\))?: \S|^Exception: \S"
 )
 
-
+_WORDS = Words((*_COMPLAINT.words, "exception"))
 _BAR = re.compile(r"^.{0,200}\d%\|.{0,200}\| {0,9}\d{1,12}/\d{1,12} \[\d")
 
 
@@ -89,6 +89,8 @@ def bar(text: str) -> str:
 
 def complains(text: str) -> bool:
     """A line that speaks of something that did not work, and not as a mere warning."""
+    if not _WORDS.present(text.casefold()):
+        return False
     if _EXCEPTION.match(text):
         return True
     if _COMPLAINT.search(text) is None or _MILD.search(text[:200]) is not None:

@@ -70,13 +70,18 @@ def _line_end(data: bytes) -> int:
     return end if back < 0 else back
 
 
-def piece_start(lines: bytes, at: int, hit: int) -> int:
+def piece_start(lines: bytes, at: int, hit: int, returns: bool = True) -> int:
+    """`returns` says whether there may be any `\\r` in them."""
     start = max(lines.rfind(b"\n", at, hit) + 1, at)
-    return max(lines.rfind(b"\r", start, hit) + 1, start)
+    return max(lines.rfind(b"\r", start, hit) + 1, start) if returns else start
 
 
-def piece_end(lines: bytes, at: int) -> tuple[int, int]:
+def piece_end(lines: bytes, at: int, returns: bool = True) -> tuple[int, int]:
     """(where the piece ends, where the next one starts); `\\r\\n` is one ending."""
+    if not returns:
+        end = lines.find(b"\n", at)
+        end = len(lines) if end < 0 else end
+        return end, end + 1
     start, step = at, 256  # in growing steps: a log without any `\n` is not searched to its end for every piece
     while start < len(lines):
         stop = start + step

@@ -41,11 +41,9 @@ _COMPACT = re.compile(
     r"(?P<hour>[0-9]{2}):?(?P<minute>[0-9]{2}):?(?P<second>[0-9]{2})"
     r"(?:[.,](?P<fraction>[0-9]{1,9}))?(?P<zone>Z)?(?![0-9])"
 )
-_SHAPES = {
-    shape: tuple(name for name in shape.groupindex if name != "fraction")
-    for shape in (_ISO, _GLOG, _SYSLOG_YEAR, _SYSLOG, _SLASHES, _APACHE, _COMPACT)
-}
-"""In the order in which they are tried, each with the names of its parts down to the second."""
+_SHAPES = (_ISO, _GLOG, _SYSLOG_YEAR, _SYSLOG, _SLASHES, _APACHE, _COMPACT)
+"""In the order in which they are tried."""
+_FRACTIONS = tuple(shape.groupindex.get("fraction", 0) for shape in _SHAPES)
 _EPOCH = re.compile(
     r"(?:^|^\[|^[IWEF]0000 00:00:|\"(?:ts|time|timestamp|asctime|created)\": ?\"?)"
     r"(?P<seconds>1[0-9]{9})(?:(?P<more>[0-9]{9}|[0-9]{6}|[0-9]{3})|[.,](?P<fraction>[0-9]{1,9}))?(?![0-9.])"
@@ -67,13 +65,15 @@ def find_stamp(line: str) -> Stamp | None:
 
     `05/12/24` is rich's, month first.
     """
+    if line.startswith("20") and (found := _ISO.match(line, 0, _SEARCH)) and (stamp := _stamp(found, 0)):
+        return stamp  # most lines of most logs begin so
     head = line[:_SEARCH]
     if line.startswith('{"log":"'):  # Docker writes the time behind the line
         head = line[max(line.rfind('"time":"'), 0) :][:_SEARCH]
     if head[:1] in _BEFORE_EPOCH and (epoch := _EPOCH.search(head)) is not None:
         return _since_epoch(epoch)
-    for shape, parts in _SHAPES.items() if ":" in head or _COMPACT.match(head) else ():
-        if (found := shape.search(head)) is not None and (stamp := _stamp(found, parts)) is not None:
+    for number, shape in enumerate(_SHAPES) if ":" in head or _COMPACT.match(head) else ():
+        if (found := shape.search(head)) is not None and (stamp := _stamp(found, number)) is not None:
             return stamp
     kernel = _KERNEL.match(head)  # seconds since that host was started
     return Stamp(kernel.group().strip("[] "), None, UNKNOWN_ZONE_NS) if kernel else None
@@ -85,17 +85,24 @@ def _since_epoch(found: re.Match[str]) -> Stamp:
     return Stamp(found.group()[found.start("seconds") - found.start() :], nanoseconds, int(10 ** (9 - len(fraction))))
 
 
-def _stamp(found: re.Match[str], parts: tuple[str, ...]) -> Stamp | None:
-    second = _second(parts, found.group(*parts))
+def _stamp(found: re.Match[str], shape: int) -> Stamp | None:
+    text, fraction, second = _taken_apart(found, shape)
     if second is None or second.since_epoch is None:
-        return None if second is None else Stamp(found.group(), None, UNKNOWN_ZONE_NS)
-    fraction = _fraction(found)
+        return None if second is None else Stamp(text, None, UNKNOWN_ZONE_NS)
     nanoseconds = second.since_epoch * 1_000_000_000 + int(fraction.ljust(9, "0"))
-    return Stamp(found.group(), nanoseconds, 10 ** (9 - len(fraction)) if second.has_zone else UNKNOWN_ZONE_NS)
+    return Stamp(text, nanoseconds, 10 ** (9 - len(fraction)) if second.has_zone else UNKNOWN_ZONE_NS)
 
 
-def _fraction(found: re.Match[str]) -> str:
-    return (found["fraction"] or "") if "fraction" in found.re.groupindex else ""
+def _taken_apart(found: re.Match[str], shape: int) -> tuple[str, str, _Second | None]:
+    """The whole of it, the digits behind the second, and the second."""
+    text = found[0]
+    part = _FRACTIONS[shape]
+    fraction = (found[part] or "") if part else ""
+    if not fraction:
+        return text, "", _second(shape, text)
+    start, end = found.span(part)
+    begin = found.start()
+    return text, fraction, _second(shape, f"{text[: start - begin]}0{text[end - begin :]}")
 
 
 class _Second(NamedTuple):
@@ -106,9 +113,10 @@ class _Second(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def _second(names: tuple[str, ...], said: tuple[str | None, ...]) -> _Second | None:
+def _second(shape: int, text: str) -> _Second | None:
     """Most lines of a log share theirs with others. None for what is no date."""
-    parts = {name: part for name, part in zip(names, said, strict=True) if part}
+    found = _SHAPES[shape].search(text)
+    parts = {name: part for name, part in found.groupdict().items() if part} if found else {}
     year, month = parts.get("year", _LEAP_YEAR), parts["name"] if "name" in parts else parts["month"]
     full_year = int(year) + 2000 if len(year) == 2 else int(year)
     number = _MONTHS.index(month) + 1 if month in _MONTHS else int(month)
@@ -140,11 +148,11 @@ def with_years(events: Sequence[Event]) -> list[Event]:
 
 
 def _in_year(event: Event, year: int) -> Event:
-    found = next((hit for shape in _SHAPES if (hit := shape.search(event.time_text))), None)
-    parts = () if found is None else _SHAPES[found.re]
-    second = None if found is None else _second(parts, found.group(*parts))
-    if found is None or second is None or (second.moment.month, second.moment.day) == (2, 29):
+    hits = ((hit, number) for number, shape in enumerate(_SHAPES) if (hit := shape.search(event.time_text)))
+    first = next(hits, None)
+    _, fraction, second = _taken_apart(*first) if first else ("", "", None)
+    if second is None or (second.moment.month, second.moment.day) == (2, 29):
         return event
     moment = second.moment.replace(year=year)
-    nanoseconds = int(moment.timestamp()) * 1_000_000_000 + int(_fraction(found).ljust(9, "0"))
+    nanoseconds = int(moment.timestamp()) * 1_000_000_000 + int(fraction.ljust(9, "0"))
     return replace(event, utc_ns=nanoseconds, uncertainty_ns=UNKNOWN_ZONE_NS)

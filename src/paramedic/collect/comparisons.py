@@ -4,7 +4,7 @@ a part and the whole."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
@@ -121,28 +121,34 @@ class Said(NamedTuple):
     """Printed with a fraction, and without a unit."""
 
 
-def comparisons(text: str, low: str, said: Sequence[Said]) -> Iterator[Value]:
+_AFTERWARDS = ("after", "used in", "applied")
+_WRITTEN = ("saved", "wrote", "written")
+WORDS = (*_SPLIT, *_HOLDING, *_AFTERWARDS, *_WRITTEN, "clip", "max_grad", "param", " of ", "/", "tp", "mp")
+
+
+def comparisons(text: str, present: Set[str], said: Sequence[Said]) -> Iterator[Value]:
+    """`present` are those of `WORDS` that stand in it."""
     yield from _references(said[:_MOST])
     yield from _checks(said[:_MOST])
-    if "clip" in low and (found := _AFTER_CLIPPING.search(text)) is not None:
+    if "clip" in present and (found := _AFTER_CLIPPING.search(text)) is not None:
         norm, limit = (float(part) for part in found.groups() if part)
         if limit:
             yield Value("clipped", norm / limit)
-    if ("clip" in low or "max_grad" in low) and (found := _LIMIT.search(text)) is not None and float(found[1]):
+    if ("clip" in present or "max_grad" in present) and (found := _LIMIT.search(text)) is not None and float(found[1]):
         yield Value("norm_limit", float(found[1]))
-    if ("after" in low or "used in" in low or "applied" in low) and (found := _AFTER.search(text)) is not None:
+    if not present.isdisjoint(_AFTERWARDS) and (found := _AFTER.search(text)) is not None:
         yield Value("norm_after", float(found[1] or found[2]))
-    if any(word in low for word in _SPLIT) and (found := _SHARDS.search(text)) is not None:
+    if not present.isdisjoint(_SPLIT) and (found := _SHARDS.search(text)) is not None:
         yield Value("shards", float(found[1]))
-    if "param" in low and (found := _PARAMETERS.search(text)) is not None and not _NOT_ALL_OF_THEM.search(text):
+    if "param" in present and (found := _PARAMETERS.search(text)) is not None and not _NOT_ALL_OF_THEM.search(text):
         unit = (found["unit"] or found["unit_"] or "").lower()
         yield Value("parameters", float((found["before"] or found["after"]).replace(",", "")) * _TIMES[unit])
-    found = _SAVED.search(text) if "saved" in low or "wrote" in low or "written" in low else None
+    found = _SAVED.search(text) if not present.isdisjoint(_WRITTEN) else None
     if found is not None and not _A_PART.search(found["file"]):
         yield Value("saved", float(found["size"]) * BYTES[found["unit"].lower()], "bytes")
-    if (" of " in low or "/" in low) and any(word in low for word in _HOLDING):
+    if (" of " in present or "/" in present) and not present.isdisjoint(_HOLDING):
         yield from _portions(text)
-    if "tp" in low or "mp" in low:
+    if "tp" in present or "mp" in present:
         yield from (Value(f"at {axis.lower()}", float(place)) for axis, place in _COORDINATE.findall(text)[:5])
 
 

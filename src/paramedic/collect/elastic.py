@@ -260,7 +260,7 @@ class Restarts:
         """Counted from 0. A Ray worker's line may come late: what counts is when the worker was started."""
         if self._ends is None:
             self._ends = sorted([*self._torchrun(), *self._again, *(start - 1 for start in self._groups[1:])])
-        return bisect_left(self._ends, self._born.get(process.partition("@")[0], line))
+        return 0 if not self._ends else bisect_left(self._ends, self._born.get(process.partition("@")[0], line))
 
     def _torchrun(self) -> list[int]:
         if self._announced:

@@ -29,6 +29,8 @@ from paramedic.redact import clipped, redact
 
 Progress = Callable[[str, int], None]
 """Called with each source's name and its size in bytes once it has been read."""
+Heard = Callable[[Iterable[Event]], None]
+"""Called with each source's events, while other sources are still being read."""
 
 _MAX_ERROR_FILE = 4 << 20
 MAX_KEPT = 80 << 20
@@ -36,7 +38,9 @@ MAX_KEPT = 80 << 20
 _LAST = 4
 
 
-def collect(paths: Iterable[str], prefilter: Prefilter, progress: Progress | None = None) -> Run:
+def collect(
+    paths: Iterable[str], prefilter: Prefilter, progress: Progress | None = None, heard: Heard | None = None
+) -> Run:
     """Reads logs, folders, archives and standard input into one Run."""
     paths = tuple(paths)
     skipped: list[Skipped] = []
@@ -48,7 +52,9 @@ def collect(paths: Iterable[str], prefilter: Prefilter, progress: Progress | Non
             read = (ready(item.name) if item.plain else None) or _read(item, shown(item.name), prefilter)
             if kept > MAX_KEPT:
                 _shorten(read.log)
-            kept += sum(map(_size, read.log.events))
+            kept += _size(read.log.events)
+            if heard:
+                heard(read.log.events)
             skipped += [left for left in read.log.skipped if left.why != NO_CALLS]
             if read.log.source.lines or (read.place.rank is not None and not read.log.skipped):
                 reads.append(read)
@@ -68,9 +74,9 @@ def _read_plain(path: str, prefilter: Prefilter) -> Read | None:
     return found[0] if found and not skipped and redact(path) == path else None
 
 
-def _size(event: Event) -> int:
-    size = len(event.text)
-    for item in event.fields.values():
+def _size(events: Sequence[Event]) -> int:
+    size = sum([len(event.text) for event in events])
+    for item in [item for event in events if event.fields for item in event.fields.values()]:
         size += sum(map(len, map(str, item))) if isinstance(item, list) else len(str(item))
     return size
 
@@ -353,7 +359,7 @@ def _moved(read: Read, offsets: set[int]) -> LogRead:
 def _heard(events: Sequence[Event]) -> tuple[Event, ...]:
     """Without the tracebacks that torchrun's table quotes of ranks that were heard themselves."""
     own = {(e.attempt, e.rank) for e in events if e.kind == "traceback" and not e.fields.get("quoted")}
-    return tuple(e for e in events if not e.fields.get("quoted") or (e.attempt, e.rank) not in own)
+    return tuple([e for e in events if not (e.fields and e.fields.get("quoted")) or (e.attempt, e.rank) not in own])
 
 
 def _ends(events: tuple[Event, ...]) -> tuple[Event, ...]:

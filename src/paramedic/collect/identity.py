@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from paramedic.collect.guarded import Guarded
+from paramedic.collect.guarded import Guarded, Words
 from paramedic.model import Event, Fact, Source
 
 _FRAMEWORKS = {
@@ -80,6 +80,8 @@ _VERSION = Guarded(
         re.I,
     ),
 )
+_BEFORE_WHOLE = (" of ", "/")
+_WORDS = Words((*_WORLD.words, *_VERSION.words, *_BEFORE_WHOLE))
 _SAME = {"pytorch": "torch", "megatron-core": "megatron", "pytorch-lightning": "lightning"}
 
 
@@ -94,11 +96,15 @@ def facts_in(lines: Sequence[str], source: Source) -> Iterator[Fact]:
 
 
 def _stated(line: str) -> Iterator[tuple[str, int | str]]:
-    if (found := _WORLD.search(line) or (_PART.search(line) and _PART_OF_WORLD.search(line))) is not None:
+    present = _WORDS.present(line.casefold())
+    found = None if present.isdisjoint(_WORLD.words) else _WORLD.pattern.search(line)
+    if found is None and not present.isdisjoint(_BEFORE_WHOLE) and _PART.search(line):
+        found = _PART_OF_WORLD.search(line)
+    if found is not None:
         size = int(next(part for part in found.groups() if part))
         if 0 < size <= MAX_WORLD_SIZE:
             yield "world_size", size
-    for version in _VERSION.pattern.finditer(line) if _VERSION.may_be_in(line) else ():
+    for version in () if present.isdisjoint(_VERSION.words) else _VERSION.pattern.finditer(line):
         name = version["name"].lower()
         yield f"version {_SAME.get(name, name)}", version["value"].rstrip(".-")
 
@@ -113,11 +119,13 @@ def ranks_stated(lines: Sequence[str]) -> set[int]:
     return named
 
 
-def frameworks_in(events: Iterable[Event], facts: Sequence[Fact]) -> tuple[str, ...]:
+def frameworks_in(events: Sequence[Event], facts: Sequence[Fact]) -> tuple[str, ...]:
     """The frameworks named in what was kept, the most specific first."""
     named = {fact.name.removeprefix("version ").replace("torch", "pytorch") for fact in facts}
     named |= {fact.value for fact in facts if fact.name == "framework"}
-    said = "\n".join(text for event in events for text in (event.text, *event.fields.get("frames", ())[-12:]))
+    texts = [event.text for event in events]
+    texts += [frame for event in events if event.fields for frame in event.fields.get("frames", ())[-12:]]
+    said = "\n".join(texts)
     return tuple(n for n, needles in _FRAMEWORKS.items() if n in named or any(needle in said for needle in needles))
 
 

@@ -503,7 +503,10 @@ def _labels(kind: str, lines: Sequence[str]) -> bool:
     """Whether nearly every line of the sample begins with a label of this kind; but for the frames of a stack, which
     belong to the line before."""
     lines = [line for line in lines if not _FRAME.match(line)]
-    found = [hit for line in lines if (hit := _OUTER[kind].match(line))]
+    label = _OUTER[kind]
+    if lines and not any(map(label.match, lines[: len(lines) // 10 + 1])):
+        return False  # more than a tenth has none
+    found = [hit for line in lines if (hit := label.match(line))]
     if len(found) < 0.9 * len(lines):
         return False
     labels = [hit[1] for hit in found]

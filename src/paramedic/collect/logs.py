@@ -14,6 +14,7 @@ from paramedic.collect import elastic, stacks, tracebacks
 from paramedic.collect.activity import bar, closing, complains, ended, finished, shows_progress, steps, tested
 from paramedic.collect.blocks import MAX_LINE, NEWLINE, Block, blocks, context, line_before, piece_end, piece_start
 from paramedic.collect.clocks import Stamp, find_stamp
+from paramedic.collect.guarded import shape
 from paramedic.collect.identity import facts_in, ranks_stated
 from paramedic.collect.layouts import LITERALS as WHO_LITERALS
 from paramedic.collect.layouts import Peeled, Prefixes, Who, glued, may_be_wrapped, plain, snippet_ranks, unwrapped
@@ -44,8 +45,6 @@ _ODD = bytes(code for code in range(32) if code not in (7, 8, 9, 10, 12, 13, 27)
 _MAX_OPEN = 4_096
 _SILENCE = 20_000  # lines after which a traceback or a table that was never finished is given up
 _COMPLAINTS = 12  # of the tail's lines that speak of an error, the last ones
-WITHOUT_DIGITS = str.maketrans("", "", "0123456789")
-"""For `translate`: lines that differ only in their numbers become the same."""
 _LAST_LINES = 8  # in which a program takes its leave
 _PROGRESS = 64  # of each rank's lines in the tail that show it, the last ones
 _EVIDENCE = 4  # places that one series may need for the lines that show it
@@ -161,17 +160,17 @@ class _Scan:
     def block(self, block: Block) -> None:
         self.meter.block(block.lines, self.line, block.last)
         lines, hits = block.lines, self.prefilter.scan(block.lines)
-        at, hit = 0, 0
+        at, hit, returns = 0, 0, b"\r" in block.lines
         while at < len(lines):
             if not (self.traces or self.tables or self.in_stack):  # nothing under way: jump to the next hit's line
                 while hit < len(hits) and hits[hit][0] <= at:
                     hit += 1
                 if hit == len(hits):
                     break
-                start = piece_start(lines, at, hits[hit][0] - 1)
+                start = piece_start(lines, at, hits[hit][0] - 1, returns)
                 self.line += lines.count(b"\n", at, start)
                 at = start
-            end, following = piece_end(lines, at)
+            end, following = piece_end(lines, at, returns)
             numbers = []
             while hit < len(hits) and hits[hit][0] <= end:
                 if hits[hit][0] > at:
@@ -237,11 +236,11 @@ class _Scan:
         if self.kept_bytes > MAX_KEPT or self.full.issuperset(wanted):
             self._wait(line.raw, wanted)
             return
-        self._count(wanted)
+        rarest = self._count(wanted)
         if may_be_wrapped(peeled.text):
             peeled = self._unwrapped(peeled, line)
         around = {}
-        if min(map(self.seen.__getitem__, wanted)) <= _WITH_CONTEXT:
+        if rarest <= _WITH_CONTEXT:
             before, after = map(_readable, context(line.block, line.start, line.end))
             around = {"before": before, "after": after}
         self._line(peeled, self.line, text, around)
@@ -272,11 +271,13 @@ class _Scan:
         before, after = ([self.prefixes.peel(plain(_decoded(raw))).text for raw in side] for side in sides)
         return peeled._replace(text=unwrapped(before, peeled.text, after))
 
-    def _count(self, numbers: list[int]) -> None:
+    def _count(self, numbers: list[int]) -> int:
+        """How often the rarest of these literals was seen, with this line."""
         for number in numbers:
             self.seen[number] += 1
             if self.seen[number] == self.quota.first:
                 self.full.add(number)
+        return min([self.seen[number] for number in numbers])
 
     def _wait(self, raw: bytes, numbers: list[int]) -> None:
         """Over every quota: the line waits among the last ones with its rarest literal."""
@@ -491,7 +492,7 @@ class _Scan:
         progress: dict[int | None, list[tuple[int, str, Peeled]]] = {}
         bars: dict[int | None, dict[str, tuple[int, str, Peeled]]] = defaultdict(dict)
         again: dict[int | None, int] = {}
-        shapes: dict[int | None, str] = {}
+        shapes: dict[int | None, bytes] = {}
         end, closes, passed = 0, False, False
         tail = self._tail_lines(lines, self._line_count() - len(lines) + 1)
         for seen, item in enumerate(reversed(tail)):
@@ -501,8 +502,8 @@ class _Scan:
             end = end or (item[0] if ended(peeled.text) else 0)
             passed = passed or tested(peeled.text)
             closes = closes or (not progress and seen < _LAST_LINES and closing(peeled.text))
-            shape = peeled.text.translate(WITHOUT_DIGITS)
-            again[rank] = again.get(rank, 0) + (shapes.setdefault(rank, shape) == shape)
+            alike = shape(peeled.text)
+            again[rank] = again.get(rank, 0) + (shapes.setdefault(rank, alike) == alike)
             if len(complaints) < _COMPLAINTS and complains(peeled.text):
                 complaints.append(item)
             nameless = rank is None and self.source.rank is None

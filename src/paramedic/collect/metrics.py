@@ -173,7 +173,7 @@ class Meter:
         self.sharded = self.sharded or any(word in lines for word in _SHARDED)
         for number, whole in enumerate(lines.removesuffix(b"\n").split(b"\n") if lines else (), first):
             for raw in whole.split(b"\r"):
-                if len(raw) > _MIN_LINE and (self.table.columns or self.timers or _WORTH.search(raw, 0, _MAX_LINE)):
+                if len(raw) > _MIN_LINE and (self.table.columns or self.timers or _worth(raw)):
                     self._line(number, _cut(raw).decode("utf-8", "replace"))
             self.last_line = number
 
@@ -276,6 +276,11 @@ def _beginning(lines: bytes, most: int) -> bytes:
     if len(lines) <= most:
         return lines
     return lines[: max(lines.rfind(b"\n", 0, most), lines.rfind(b"\r", 0, most)) + 1]
+
+
+def _worth(raw: bytes) -> bool:
+    """Lines of training mostly have one of the first two words, which are found sooner by themselves."""
+    return b"loss" in raw[:_MAX_LINE] or b"step" in raw[:_MAX_LINE] or _WORTH.search(raw, 0, _MAX_LINE) is not None
 
 
 def _line_start(lines: bytes, at: int) -> int:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from paramedic.collect.archives import Input
-from paramedic.collect.logs import MAX_TEXT, WITHOUT_DIGITS, LogRead
+from paramedic.collect.guarded import shape
+from paramedic.collect.logs import MAX_TEXT, LogRead
 from paramedic.collect.streams import SafeStream
 from paramedic.model import Event, Fact
 from paramedic.redact import clipped
@@ -73,7 +74,7 @@ def told_in(item: Input, ranked: bool) -> str:
 
 def _repeats(lines: list[str]) -> bool:
     """Half of the lines, and three at least, differ only in their numbers from others: nobody types so."""
-    shapes = Counter(line.translate(WITHOUT_DIGITS) for line in lines)
+    shapes = Counter(shape(line) for line in lines)
     again = [count for count in shapes.values() if count > 1]
     return sum(again) >= max(3, len(lines) / 2)
 

@@ -149,6 +149,8 @@ def value_of(what: str, number: float | None, unit: str) -> Value:
     if what.startswith("memory ") and not unit:  # bare numbers are megabytes in some logs and bytes in others
         few = number is not None and number < 200 and not number.is_integer()
         unit = "bytes" if (number or 0) >= 1e7 else "gib" if few else "mib"
+    if not unit:
+        return Value(what, number)
     return Value(what, number if number is None else number * factor_of(unit), _base(unit))
 
 

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from paramedic.collect import comparisons
+from paramedic.collect.guarded import Words, divides
 from paramedic.collect.quantities import (
     Value,
     factor_of,
@@ -17,13 +18,13 @@ from paramedic.collect.quantities import (
     value_of,
     words_before,
 )
-from paramedic.collect.statements import statements
+from paramedic.collect.statements import WORDS, statements
 
 _MAX_NAME = 64
 _NUMBER = re.compile(
     r"(?<![\w.#/@-])(?P<value>[-+]?(?:\d{1,3}(?:,\d{3}){1,4}|\d{1,45})(?:\.\d{0,20})?(?:e[-+]?\d{1,3})?"
     r"|[-+]?(?:nan|inf)\b(?:\.0\b)?)"
-    r"(?:[ ]?(?P<unit>%|(?:[kmgt]i?b|bytes)\b|[mg]\b|"
+    r"(?:[ ]?(?=[%bdegikmnstuwµ])(?P<unit>%|(?:[kmgt]i?b|bytes)\b|[mg]\b|"
     r"(?:milliseconds?|seconds?|secs?|ms|us|µs|ns|s)\b(?:/(?:it|iter|iteration|step|batch|epoch|update)\b)?|"
     r"(?:samples?|tokens?|tok|images?|imgs?|examples?|seqs?|sequences|words|steps?|batches|iterations?|iters?|it)"
     r"(?:/| per )s(?:ec(?:ond)?)?\b(?![ :=]{1,3}\d)|"
@@ -68,7 +69,9 @@ _WENT_ON = re.compile(
     r"|\bload(?:ed|ing) (?:checkpoint|state)\b"
 )
 _STAMP = re.compile(r"[\[(]?\d{4}[-/]\d\d[-/]\d\d[ T_]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?")
-_HASHES = ("checksum", "hash", "md5", "sha", "crc", "digest", "fingerprint", "signature", "xor")
+_HASHES = ("checksum", "hash", "sha", "crc", "digest", "fingerprint", "signature", "xor")
+
+_WORDS = Words((*_HASHES, *_GOING_ON, *WORDS, *comparisons.WORDS))
 
 
 class Said(NamedTuple):
@@ -81,7 +84,11 @@ class Said(NamedTuple):
 
 
 def is_bar(text: str) -> bool:
-    return "/" in text and _BAR.search(text) is not None
+    return _bar(text) is not None
+
+
+def _bar(text: str) -> re.Match[str] | None:
+    return _BAR.search(text) if divides(text) else None
 
 
 def said_in(text: str) -> Said:
@@ -120,6 +127,14 @@ def _of_its_own(words: str) -> bool:
     return _OF_ITS_OWN.search(words) is not None
 
 
+@lru_cache(maxsize=8192)
+def _whose(words: str) -> str:
+    """A rank's own, that of all together, or that of an average of the weights."""
+    if _OF_AVERAGE.search(words):
+        return "ema "
+    return "own " if _LOCAL.search(words) else "joint " if _JOINT.search(words) else ""
+
+
 class _Reading:
     """One line while its numbers are read, from left to right; of one quantity the first counts."""
 
@@ -136,7 +151,8 @@ class _Reading:
         self.total = ""
         unit = _UNIT_OF_LINE.search(text) if "time" in self.low else None
         self.unit = unit[1].lower() if unit else ""
-        if "/" in text and (bar := _BAR.search(text)) is not None:
+        self.slashed = "/" in text
+        if (bar := _bar(text)) is not None:
             self.labels["step"], self.total = bar[1], bar[2]
         if (bare := _BARE_STEP.match(text, 0, 240)) is not None:
             self.labels["step"] = bare[1]
@@ -145,7 +161,7 @@ class _Reading:
 
     def number(self, found: re.Match[str], before: str) -> None:
         words, unit = words_before(before, (found["unit"] or "").lower())
-        if not unit and (whole := _OUT_OF.match(self.text, found.end())) is not None:
+        if not unit and self.slashed and (whole := _OUT_OF.match(self.text, found.end())) is not None:
             unit = whole[1].lower()
         what = quantity_of(words, unit)
         number = parsed(found["value"])
@@ -193,12 +209,9 @@ class _Reading:
             self.values.setdefault(rate.name, rate)
         if "_time" in what and _AVERAGED.search(words):
             self.values.setdefault(f"usual {what}", value._replace(name=f"usual {what}"))
-        if what in _OF_RANKS or what.startswith("score "):
-            whose = "own " if _LOCAL.search(words) else "joint " if _JOINT.search(words) else ""
-            whose = "ema " if _OF_AVERAGE.search(words) else whose
-            if whose:
-                self.qualified.setdefault(whose + what, value._replace(name=whose + what))
-                return
+        if (what in _OF_RANKS or what.startswith("score ")) and (whose := _whose(words)):
+            self.qualified.setdefault(whose + what, value._replace(name=whose + what))
+            return
         self.values.setdefault(what, value)
 
     def said(self) -> Said:
@@ -216,16 +229,17 @@ class _Reading:
         elif "loss" in values and "eval_loss" in values:  # of an epoch, or measured anew, beside a validation's
             values["summary_loss"] = values.pop("loss")._replace(name="summary_loss")
         found = list(values.values())
-        if any(word in self.low for word in _HASHES):
+        present = _WORDS.present(self.low)
+        if not present.isdisjoint(_HASHES) or "md5" in self.low:
             found += [Value(*pair) for pair in hashes_in(self.text)]
-        found += statements(self.text, self.low, bool(labels))
-        found += comparisons.comparisons(self.text, self.low, self.numbers)
+        found += statements(self.text, self.low, present, bool(labels))
+        found += comparisons.comparisons(self.text, present, self.numbers)
         label = " ".join(f"{kind} {labels[kind]}" for kind in ("epoch", "step") if kind in labels)
-        if label and "resum" in self.low and _RESUMED.search(self.text):
+        if label and "resum" in present and _RESUMED.search(self.text):
             found = [Value(f"resumed_{one.name}", one.value, one.unit) for one in found if one.name in ("lr", "loss")]
             if "step" in labels:
                 found.append(Value("resumed_step", parsed(labels["step"])))
-        elif "step" not in labels and any(word in self.low for word in _GOING_ON) and _WENT_ON.search(self.low):
+        elif "step" not in labels and not present.isdisjoint(_GOING_ON) and _WENT_ON.search(self.low):
             found.append(Value("resumed", 1.0))
         elif "step" in labels and found:
             found.append(Value("step", parsed(labels["step"])))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
+from paramedic.collect.guarded import divides
 from paramedic.collect.quantities import BYTES, Value, factor_of, time_of, words_before
 
 _STATED = re.compile(
@@ -118,7 +119,7 @@ _UNLIKE = ("differ", "out of sync", "diverged")
 _SIZES = ("world", "replicas", "num proc", "gpu number", "training on", ", total ", "size")
 _STARTS = (
     "torchrun", "torch.distributed", "accelerate", "deepspeed", "mpirun", "mpiexec", "horovodrun",
-    "SLURM_NTASKS", "OMP_NUM", "dist_world", "distributed_world",
+    "slurm_ntasks", "omp_num", "dist_world", "distributed_world",
 )  # fmt: skip
 _GPU_THERE = re.compile(
     r"\bcuda(?:\.is_available\(\)| is available| available|_available)['\"]?[ :=]{1,3}(?:true|yes|1)\b", re.I
@@ -174,34 +175,44 @@ _NOT_FINITE = re.compile(
     r"\b(?:non[-_ ]?finite|nan|inf)(?:[-_ ]ranks?| on ranks?)?['\"]?[ :=]{1,3}[\[(](\d{1,6})[\])]", re.I
 )
 _PLANS = ("plan", "expect", "request", "intended", "wanted", "asked")
+_OF_WEIGHTS = ("param", "weight", "optimi", "shard")
+_PROCESSORS = ("cuda", "cpu", "gpu")
+_UNLIKENESS = ("diff", "spread", "deviat", "drift", "across ranks", "sync", "identical")
 
 
-def statements(text: str, low: str, labelled: bool) -> list[Value]:
-    """What a line says in words about the job itself, as numbers."""
-    values = [*_of_job(text, low)]
-    of = " of " in low
-    if any(word in low for word in ("diff", "spread", "deviat", "drift", "across ranks", "sync", "identical")):
+WORDS = (
+    *_COUNTS, *_SIZES, *_STARTS, *_PLANS, *_DIFFERENT, *_LISTED, *_UNLIKENESS, *_OF_WEIGHTS, *_PROCESSORS,
+    " of ", " on ", " over ", "/", "%", "change", "throttl", "quota", "finite", "nan", "efficiency", "max", "min",
+    "backend", "file",
+)  # fmt: skip
+
+
+def statements(text: str, low: str, present: Set[str], labelled: bool) -> list[Value]:
+    """What a line says in words about the job itself, as numbers; `present` are those of `WORDS` that stand in it."""
+    values = [*_of_job(text, low, present)]
+    of = " of " in present
+    if not present.isdisjoint(_UNLIKENESS):
         values += _apart(text)
-    if any(word in low for word in _COUNTS) and (found := _COUNTED.search(text)):
+    if not present.isdisjoint(_COUNTS) and (found := _COUNTED.search(text)):
         count, whole = [part for part in found.groups() if part]
         values += _ratio("counted", count, whole)
-    if "change" in low and (found := _MOVED.search(text)):
+    if "change" in present and (found := _MOVED.search(text)):
         values.append(Value("moved", float(found[1])))
-    if ("throttl" in low or "quota" in low) and (found := _THROTTLED.search(text)):
+    if ("throttl" in present or "quota" in present) and (found := _THROTTLED.search(text)):
         values += _ratio("throttled", found[1] or found["held"], found[2] or found["periods"])
-    if "param" in low or "weight" in low or "optimi" in low or "shard" in low:
+    if not present.isdisjoint(_OF_WEIGHTS):
         values += (_held(text) if of else []) or _local_of_total(text)
-    if ("finite" in low or "nan" in low) and (found := _NOT_FINITE.search(text)):
+    if ("finite" in present or "nan" in present) and (found := _NOT_FINITE.search(text)):
         values.append(Value("nonfinite rank", float(found[1])))
-    if "efficiency" in low and (found := _EFFICIENCY.search(text)):
+    if "efficiency" in present and (found := _EFFICIENCY.search(text)):
         values.append(Value("efficiency", float(found[1]) / (100 if found[2] or float(found[1]) > 1.5 else 1)))
     if "MiB /" in text and (found := _SMI.search(text)):
         values.append(Value("memory device", float(found[1]) * BYTES["mib"], "bytes"))
-    if any(word in low for word in _COUNTS) and (found := _EVALUATED_OF_THEM.search(text)):
+    if not present.isdisjoint(_COUNTS) and (found := _EVALUATED_OF_THEM.search(text)):
         values.append(Value("evaluated", float(found[1] or found[2])))
-    if "%" in text and (found := _DATA_SHARE.search(text)):
+    if "%" in present and (found := _DATA_SHARE.search(text)):
         values.append(Value("data_share", float(found[1] or found[2]) / 100))
-    if "max" in low and "min" in low:
+    if "max" in present and "min" in present:
         values += _extremes(text)
     if "Rtt/Rnk" in text and (found := _ROUND_TRIPS.search(text)):
         values += [
@@ -209,42 +220,46 @@ def statements(text: str, low: str, labelled: bool) -> list[Value]:
             Value("slowest round", float(found[2]) / 1e3, "s"),
         ]
         values.append(Value("slowest_rank", float(found[3])))
-    return [*values, *_of_samples(text, low), *_read_by_rank(text, low, labelled)]
+    return [*values, *_of_samples(text, present), *_read_by_rank(text, present, labelled)]
 
 
-def _of_samples(text: str, low: str) -> list[Value]:
+def _of_samples(text: str, present: Set[str]) -> list[Value]:
     """Of how many samples a result is, and how often each of them was read."""
     values: list[Value] = []
-    if (" on " in low or " over " in low) and (found := _SCORED_ON.search(text)):
+    if (" on " in present or " over " in present) and (found := _SCORED_ON.search(text)):
         values.append(Value("scored", float(found[1])))
         values += _ratio("scored_part", found[1], found[2]) if found[2] else []
-    if any(word in low for word in _DIFFERENT) and (found := _REPEATED.search(text)):
+    if not present.isdisjoint(_DIFFERENT) and (found := _REPEATED.search(text)):
         values += _ratio("repeated", found[1] or found[3], found[2] or found[4])
     return values
 
 
-def _of_job(text: str, low: str) -> Iterator[Value]:
+def _of_job(text: str, low: str, present: Set[str]) -> Iterator[Value]:
     """How many ranks there are, were started and were meant; on which kind of device, over which backend."""
     if "not using distributed mode" in low:
         yield Value("world", 1.0)
-    stated = " of " in low or any(word in low for word in _SIZES) or _SLASHED.search(low)
+    stated = (
+        " of " in present
+        or not present.isdisjoint(_SIZES)
+        or ("/" in present and divides(text) and _SLASHED.search(low))
+    )
     if stated and "dist_world" not in low and (found := _STATED.search(text)):
         yield Value("world", float(next(part for name, part in found.groupdict().items() if part and name != "index")))
-    if any(word in text for word in _STARTS) and (found := _LAUNCHED.search(text)):
+    if not present.isdisjoint(_STARTS) and (found := _LAUNCHED.search(text)):
         nodes = _NODES.search(text) if found["local"] else None
         if found["several"]:
             yield Value("several", 1.0)
         else:
             size = int(next(part for part in found.groups() if part))
             yield Value("launched", float(size * int(nodes[1] if nodes else 1)))
-    if any(word in low for word in _PLANS) and (found := _PLANNED.search(text)):
+    if not present.isdisjoint(_PLANS) and (found := _PLANNED.search(text)):
         yield Value("planned", float(found["after"] or found["before"]))
-    if "cuda" in low or "cpu" in low or "gpu" in low:
+    if not present.isdisjoint(_PROCESSORS):
         if _GPU_THERE.search(text):
             yield Value("gpu_there", 1.0)
         if (found := _DEVICE.search(text)) is not None:
             yield Value("on_gpu", float(found[1].lower() != "cpu"))
-    if "backend" in low and (found := _BACKEND.search(text)) is not None:
+    if "backend" in present and (found := _BACKEND.search(text)) is not None:
         yield Value("backend", float(found[1].lower() == "gloo"))
 
 
@@ -273,9 +288,9 @@ def _apart(text: str) -> list[Value]:
     return []
 
 
-def _read_by_rank(text: str, low: str, labelled: bool) -> Iterator[Value]:
+def _read_by_rank(text: str, present: Set[str], labelled: bool) -> Iterator[Value]:
     """Which samples: as a number for each list, as a pair for a range, as a number for each file."""
-    if any(word in low for word in _LISTED) and (found := _IDS.search(text)) is not None:
+    if not present.isdisjoint(_LISTED) and (found := _IDS.search(text)) is not None:
         ids = [int(word) for word in _DIGITS.findall(found[1])]
         if len(ids) >= _FEW:
             yield Value("ids shuffled" if ids != sorted(ids) else "ids", float(zlib.crc32(repr(ids).encode())))
@@ -283,7 +298,7 @@ def _read_by_rank(text: str, low: str, labelled: bool) -> Iterator[Value]:
         yield from _ratio("share", found[1], found[2])
     if not labelled and (found := _RANGE.search(text)) is not None and int(found[1]) < int(found[2]):
         yield from (Value("range_start", float(found[1])), Value("range_end", float(found[2])))
-    if not labelled and ("shard" in low or "file" in low) and (found := _FILES.search(text)) is not None:
+    if not labelled and ("shard" in present or "file" in present) and (found := _FILES.search(text)) is not None:
         for name in _QUOTED.findall(found[1]):
             yield Value("reads", float(zlib.crc32(name.encode())))
 

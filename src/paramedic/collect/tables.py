@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+
+from paramedic.collect.guarded import Words
 
 _COLUMN = re.compile(r"[A-Za-z|][\w/.()@%+| -]{0,60}")
 _CELL = re.compile(r"[-+]?\d{1,45}(?:[.,]\d{0,20})?(?:e[-+]?\d{1,3})?%?|[-+]?(?:nan|inf)|[\w.:/ -]{0,40}", re.I)
@@ -115,7 +117,8 @@ def _cut(text: str) -> Iterator[list[str]]:
 
 def of_ranks(text: str, at_a_step: bool) -> Iterator[tuple[int, str]]:
     """From a line that lists one quantity of all ranks, what each rank would have said: the surest way that fits."""
-    for way in (_in_brackets, _by_tensor_rank, _hashes, _behind_its_name, _by_number, _each_named, _on_a_node):
+    present = _WORDS.present(text)
+    for way in [way for way, words in _WAYS.items() if not present.isdisjoint(words)]:
         told = list(way(text))
         if told:
             yield from told
@@ -130,7 +133,7 @@ def of_ranks(text: str, at_a_step: bool) -> Iterator[tuple[int, str]]:
 
 
 def _in_brackets(text: str) -> Iterator[tuple[int, str]]:
-    if "rank" in text and ("[" in text or "(" in text) and (found := _PER_RANK.search(text)) is not None:
+    if ("[" in text or "(" in text) and (found := _PER_RANK.search(text)) is not None:
         yield from _each(found[1], found[2], found[3])
 
 
@@ -141,18 +144,17 @@ def _by_tensor_rank(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _hashes(text: str) -> Iterator[tuple[int, str]]:
-    if "hash" in text or "crc" in text or "checksum" in text:
-        for listed in _HEXES.finditer(text):
-            yield from ((rank, f"weights checksum: {value}") for rank, value in enumerate(_HEX.findall(listed[0])))
+    for listed in _HEXES.finditer(text):
+        yield from ((rank, f"weights checksum: {value}") for rank, value in enumerate(_HEX.findall(listed[0])))
 
 
 def _behind_its_name(text: str) -> Iterator[tuple[int, str]]:
-    for found in _BY_RANK.finditer(text) if "by " in text or "per " in text or "all ranks" in text else ():
+    for found in _BY_RANK.finditer(text):
         yield from _each(found[1], found[2], found[3])
 
 
 def _by_number(text: str) -> Iterator[tuple[int, str]]:
-    if "{" in text and (found := _BY_NUMBER.search(text)) is not None:
+    if (found := _BY_NUMBER.search(text)) is not None:
         pairs = [(int(rank), value) for rank, value in _NUMBERED.findall(found[2])]
         if [rank for rank, _ in pairs] == list(range(len(pairs))):
             yield from ((rank, f"{found[1]}: {value}") for rank, value in pairs)
@@ -170,6 +172,19 @@ def _on_a_node(text: str) -> Iterator[tuple[int, str]]:
         for found in _GPUS.finditer(text):
             values = found[2].split()
             yield from ((int(node[1]) * len(values) + n, f"{found[1]}: {value}") for n, value in enumerate(values))
+
+
+_WAYS: dict[Callable[[str], Iterator[tuple[int, str]]], tuple[str, ...]] = {
+    _in_brackets: ("rank",),
+    _by_tensor_rank: ("tp..",),
+    _hashes: ("hash", "crc", "checksum"),
+    _behind_its_name: ("by ", "per ", "all ranks"),
+    _by_number: ("{",),
+    _each_named: ("rank=", "rank:", "rank =", "rank :", "r=", "r:", "tp=", "tp:", "tp "),
+    _on_a_node: ("node",),
+}
+"""In the order in which they are tried; each with words, but for digits, of which one stands in whatever it reads."""
+_WORDS = Words(word for words in _WAYS.values() for word in words)
 
 
 def _each(name: str, unit: str | None, values: str) -> Iterator[tuple[int, str]]:

@@ -52,6 +52,7 @@ from paramedic.detect import (
     watched,
 )
 from paramedic.detect.answers import Failed, answer
+from paramedic.detect.match import Signatures
 from paramedic.detect.nodes import alike
 from paramedic.detect.topology import nodes
 from paramedic.detect.where import within_one_host
@@ -373,11 +374,18 @@ SAID_OF_EACH_NODE = frozenset(
 DETECTORS = EVENT_DETECTORS | RUN_DETECTORS | NODE_DETECTORS | FACT_DETECTORS
 
 
-def detect(run: Run, knowledge: Knowledge, prefilter: Prefilter, failed: Failed | None = None) -> list[Finding]:
-    """Where `failed` is given, a detector that breaks is noted there, and all others are asked nevertheless."""
+def detect(
+    run: Run,
+    knowledge: Knowledge,
+    prefilter: Prefilter,
+    failed: Failed | None = None,
+    signatures: Signatures | None = None,
+) -> list[Finding]:
+    """Where `failed` is given, a detector that breaks is noted there, and all others are asked nevertheless. What
+    `signatures` have heard of the Run by now need not be asked again."""
     rules = knowledge.rules.values()
     by_detector = {rule.detector: rule for rule in rules if rule.detector}
-    found = match.match(run, [rule for rule in rules if rule.match], prefilter)
+    found = match.match(run, signatures or Signatures(rules, prefilter))
     for name, detector in EVENT_DETECTORS.items():
         if name in by_detector:
             found += answer(by_detector[name], failed, detector, run, by_detector[name], tuple(found))

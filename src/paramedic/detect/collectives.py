@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from paramedic.detect.hang import few, listed
@@ -37,7 +37,7 @@ _SAME_GPU = re.compile(
 
 def fingerprints(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Each rank says what it runs and what another one runs; whoever runs what the fewest run is named."""
-    for events in _by_attempt(run, lambda text: _MISMATCH in text):
+    for events in _by_attempt(run.saying(_MISMATCH, "line", "traceback")):
         runs: dict[int, str] = {}
         ops: set[str] = set()
         for event in events:
@@ -52,7 +52,7 @@ def fingerprints(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
 
 def unlike_models(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """DDP on each rank compares its parameters with another rank's; whoever has what the fewest have is the odd one."""
-    for events in _by_attempt(run, _tells_models_apart):
+    for events in _by_attempt(_telling_models_apart(run)):
         models: dict[int, str] = {}
         for event in events:
             for said in _COUNTS.finditer(event.text):
@@ -65,14 +65,16 @@ def unlike_models(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
         yield on_events(rule, events, odd, {"accused": ", ".join(map(str, odd))} if odd else {})
 
 
-def _tells_models_apart(text: str) -> bool:
-    counts, sizes = "has inconsistent" in text, "appears not to match" in text
-    return bool((counts and _COUNTS.search(text)) or (sizes and _SIZES.search(text)))
+def _telling_models_apart(run: Run) -> Iterator[Event]:
+    for event in run.of_kind("line", "traceback"):
+        counts, sizes = "has inconsistent" in event.text, "appears not to match" in event.text
+        if (counts and _COUNTS.search(event.text)) or (sizes and _SIZES.search(event.text)):
+            yield event
 
 
 def stalled(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Horovod lists who is ready for each tensor: the few that are ready for other ones than most, or for none."""
-    for events in _by_attempt(run, lambda text: "[ready ranks:" in text):
+    for events in _by_attempt(run.saying("[ready ranks:", "line", "traceback")):
         ready: dict[int, str] = {}
         for event in events:
             for ranks in _READY.findall(event.text):
@@ -88,7 +90,7 @@ def shared_gpus(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Find
     """Each rank names one other that has its GPU, too. Where most are named, it is the whole job's doing; where all
     others have the GPU of their own place on the host, it is the one's that has not."""
     astray = _on_anothers_gpu(run)
-    for events in _by_attempt(run, lambda text: "Duplicate GPU detected" in text):
+    for events in _by_attempt(run.saying("Duplicate GPU detected", "line", "traceback")):
         pairs = [said for event in events for said in _SAME_GPU.finditer(event.text)]
         ranks = sorted({int(said[end]) for said in pairs for end in ("first", "second")})
         ranks = sorted(astray.intersection(ranks)) or ranks
@@ -117,12 +119,11 @@ def _past_the_check(run: Run, attempt: int) -> set[int]:
     return {rank for rank, told in frames if rank and told and not any("_verify_param" in frame for frame in told)}
 
 
-def _by_attempt(run: Run, wanted: Callable[[str], bool]) -> list[list[Event]]:
+def _by_attempt(events: Iterable[Event]) -> list[list[Event]]:
     found: dict[int, list[Event]] = defaultdict(list)
-    for event in run.of_kind("line", "traceback"):
-        if wanted(event.text):
-            found[event.attempt].append(event)
-    return [events for _, events in sorted(found.items())]
+    for event in events:
+        found[event.attempt].append(event)
+    return [of_attempt for _, of_attempt in sorted(found.items())]
 
 
 def _minority(said: Mapping[int, str]) -> tuple[list[int], str]:

@@ -121,9 +121,9 @@ def bare(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     if any(one.severity == "error" for one in found):
         return
     by_hand = interrupted.since(run)
-    lasts = {(e.source, e.seq) for e in run.events if e.kind == "last"}
-    for event in map(_as_raised, run.events):
-        types = event.fields.get("types") if event.kind == "complaint" else None
+    lasts = {(e.source, e.seq) for e in run.of_kind("last")}
+    for event in map(_as_raised, run.of_kind("complaint")):
+        types = event.fields.get("types")
         if types and (event.source, event.seq) in lasts and event.source not in by_hand and not _of_others(event):
             yield on_event(rule, event, {"line": event.text[:200], "means": _meaning(types[-1])})
             return

@@ -7,6 +7,7 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from paramedic.detect.match import on_event
 from paramedic.detect.once import once
@@ -65,7 +66,7 @@ def signal_of(exitcode: int) -> signal.Signals | None:
 
 def closed_by_launcher(run: Run, attempt: int) -> set[int]:
     """Processes that torchrun or DeepSpeed's launcher ended because one had failed."""
-    texts = (e.text for e in run.of_kind("line") if e.attempt == attempt and "process" in e.text)
+    texts = (e.text for e in run.saying("process", "line") if e.attempt == attempt)
     return {int(hit[1] or hit[2]) for text in texts if (hit := _CLOSED.search(text))}
 
 
@@ -73,13 +74,13 @@ def killed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Who had said that a collective took too long, its own or another's, was alive when the job was already lost."""
     forced = _forced(run)
     alive = {(rank, one.attempt) for one in found if one.symptom == "collective-hang" for rank in one.ranks}
-    whom, ask = _ASKED[_scheduled(run)]
 
     def wanted(event: Event) -> bool:
         from_outside = _signal(event) in _FROM_OUTSIDE and event.fields["pid"] not in forced
         return from_outside and (event.rank, event.attempt) not in alive
 
     for one in _ended(run, rule, wanted):
+        whom, ask = _ASKED[_scheduled(run)]
         yield replace(one, fields={**one.fields, "whom": whom, "ask": ask})
 
 
@@ -93,8 +94,8 @@ def killed_ranks(run: Run, attempt: int) -> set[int]:
 def _scheduled(run: Run) -> bool:
     names = (*(source.id for source in run.sources), *(fact.name for fact in run.facts))
     texts = (event.text for event in run.events if event.kind != "metric")
-    by_srun = any(event.fields.get("by_srun") for event in run.events)
-    return by_srun or "nodelist" in names or any(_SCHEDULER.search(text) for text in (*names, *texts))
+    by_srun = any(event.fields.get("by_srun") for event in run.of_kind("exit"))
+    return by_srun or "nodelist" in names or any(_SCHEDULER.search(text) for text in chain(names, texts))
 
 
 def crashed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -120,7 +121,7 @@ def crashed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]
 
 def killed_while_full(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Somebody got SIGKILL, and the last that was said of the host's memory is that hardly any was left."""
-    said = [(e, hit) for e in run.of_kind("line") if "%" in e.text and (hit := _MEMORY_USED.search(e.text))]
+    said = [(e, hit) for e in run.saying("%", "line") if (hit := _MEMORY_USED.search(e.text))]
     if not said or float(said[-1][1][1]) < _NEARLY_FULL:
         return
     event, used = said[-1]
@@ -132,8 +133,8 @@ def killed_while_full(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterato
 def loader_killed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """A loader's worker got SIGKILL: where somebody tells of memory that ran out, it follows from that."""
     told = any(one.symptom == "host-out-of-memory" and one.consequence == "never" for one in found)
-    for event in run.of_kind("line", "traceback"):
-        if "is killed by signal: Killed" in event.text and (worker := _LOADER_KILLED.search(event.text)):
+    for event in run.saying("is killed by signal: Killed", "line", "traceback"):
+        if (worker := _LOADER_KILLED.search(event.text)) is not None:
             one = on_event(rule, event, {"pid": worker[1]})
             yield replace(one, consequence="always") if told else one
 
@@ -189,8 +190,7 @@ def _rank(event: Event) -> int | None:
 def _forced(run: Run) -> set[int]:
     """Processes that did not end when the agent asked them to, or that Slurm ended with the step after others had
     failed: the SIGKILL is their doing."""
-    texts = (e.text for e in run.of_kind("line") if "shutdown process" in e.text)
-    asked = {int(hit[1]) for text in texts if (hit := _FORCED.search(text))}
+    asked = {int(hit[1]) for e in run.saying("shutdown process", "line") if (hit := _FORCED.search(e.text))}
     return asked | _cancelled(run)
 
 

@@ -189,8 +189,8 @@ _NOT_TRAINING = re.compile(r"predict|test_function|test_step|evaluate|restore|sa
 
 def retraced(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Every call so far of a function of the training loop was traced anew."""
-    for event in run.of_kind("line"):
-        said = _RETRACED.search(event.text) if "retracing" in event.text else None
+    for event in run.saying("retracing", "line"):
+        said = _RETRACED.search(event.text)
         if said is not None and said[1] == said[2] and not _NOT_TRAINING.search(said[0]):
             later = replace(event, seq=max(e.seq for e in run.events if e.source == event.source) + 1)
             yield on_events(rule, (later,), (), {"calls": said[1]})  # training goes on, and so does this

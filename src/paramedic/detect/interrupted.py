@@ -21,21 +21,24 @@ _STILL_MOVED_NS = 15 * 1_000_000_000
 def since(run: Run) -> dict[str, int]:
     """In which sources somebody interrupted the job, and where each begins to speak of it."""
     first: dict[str, int] = {}
-    for event in run.events:
-        if _is_interrupt(event) or (event.kind in ("line", "traceback") and _TOLD.search(event.text)):
-            first[event.source] = min(first.get(event.source, event.seq), event.seq)
+    for event in (*filter(_is_interrupt, run.of_kind("traceback")), *_told(run, "line", "traceback")):
+        first[event.source] = min(first.get(event.source, event.seq), event.seq)
     return first
 
 
 def stacks(run: Run) -> list[Event]:
     """Where each rank stood when it was interrupted; nothing where training had moved until just before."""
-    found = [event for event in run.events if event.rank is not None and _is_interrupt(event)]
+    found = [event for event in run.of_kind("traceback") if event.rank is not None and _is_interrupt(event)]
     return [] if not found or _just_moved(run) else [_as_stack(event) for event in found]
 
 
 def _is_interrupt(event: Event) -> bool:
     types = event.fields.get("types") or [""]
-    return event.kind == "traceback" and types[-1] == "KeyboardInterrupt"
+    return bool(types[-1] == "KeyboardInterrupt")
+
+
+def _told(run: Run, *kinds: str) -> list[Event]:
+    return [event for event in run.saying("signal", *kinds) if _TOLD.search(event.text)]
 
 
 def _as_stack(event: Event) -> Event:
@@ -56,8 +59,8 @@ def _as_stack(event: Event) -> Event:
 
 def _just_moved(run: Run) -> bool:
     """By their clocks, as far as both are known: a job that still trains hangs nowhere."""
-    told = [e for e in run.events if e.kind == "line" and e.utc_ns is not None and _TOLD.search(e.text)]
-    moved = [e for e in run.events if e.kind == "progress" and e.utc_ns is not None]
+    told = [e for e in _told(run, "line") if e.utc_ns is not None]
+    moved = [e for e in run.of_kind("progress") if e.utc_ns is not None]
     if not told or not moved:
         return False
     last = max(moved, key=lambda e: e.utc_ns or 0)

@@ -17,6 +17,8 @@ _TASKS = re.compile(r"/task:(\d{1,7})(?!\d)")
 """How TensorFlow and JAX name a rank: `/job:worker/replica:0/task:3`."""
 MAX_MESSAGE = 1_200
 """So much of a message is read for what it says about the cause."""
+SPOKEN = ("line", "traceback")
+"""Kinds of events that signatures are about."""
 _PID = re.compile(r"\d{1,10}")
 _ASCEND = re.compile(r"\(PID:\d{1,10}, Device:-?\d{1,4}, RankID:(\d{1,6})\)")
 _PROCESS = re.compile(
@@ -25,36 +27,59 @@ _PROCESS = re.compile(
 )
 
 
-def match(run: Run, rules: Sequence[Rule], prefilter: Prefilter) -> list[Finding]:
+Firing = tuple[tuple[Rule, dict[str, str]], ...]
+"""The rules that fire, each with the fields that it captures."""
+
+
+class Signatures:
+    """Which rules fire on which text. It does not depend on who said it, so that it can be asked of lines as they are
+    read, while the Run is not whole yet; and ranks repeat each other, and themselves: each text is asked about once."""
+
+    def __init__(self, rules: Iterable[Rule], prefilter: Prefilter) -> None:
+        self._prefilter = prefilter
+        self._by_keyword: dict[str, list[Rule]] = defaultdict(list)
+        for rule in rules:
+            for keyword in set(rule.keywords) if rule.match else ():
+                self._by_keyword[keyword].append(rule)
+        self._candidates: dict[tuple[str, ...], tuple[Rule, ...]] = {}
+        self._known: dict[str, Firing] = {}
+
+    def hear(self, events: Iterable[Event]) -> None:
+        new = {e.text: e for e in events if e.kind in SPOKEN and e.text not in self._known and _bare(e)}
+        for event, literals in zip(new.values(), self._prefilter.literals_in_each(list(new)), strict=True):
+            self._known[event.text] = self._asked(event, literals)
+
+    def on(self, event: Event) -> Firing:
+        """For one that was heard."""
+        if event.fields and not _bare(event):
+            return self._asked(event, next(self._prefilter.literals_in_each([event.text])))
+        return self._known[event.text]
+
+    def _asked(self, event: Event, literals: tuple[str, ...]) -> Firing:
+        if literals not in self._candidates:
+            self._candidates[literals] = _with_one_of(literals, self._by_keyword)
+        asked = [(rule, fires(rule, event)) for rule in self._candidates[literals]]
+        return tuple([(rule, fields) for rule, fields in asked if fields is not None])
+
+
+def _bare(event: Event) -> bool:
+    """Its text is all that there is of it."""
+    return not (event.fields.get("frames") or event.fields.get("code"))
+
+
+def match(run: Run, signatures: Signatures) -> list[Finding]:
     """Every rule that fires on an event; `most_specific` later keeps one of them for each event."""
-    events = run.of_kind("line", "traceback")
-    texts = list({event.text: None for event in events})  # ranks repeat each other, and themselves
-    literals = dict(zip(texts, prefilter.literals_in_each(texts), strict=True))
-    sets = set(literals.values())
-    present = {literal for said in sets for literal in said}
-    by_keyword: dict[str, list[Rule]] = defaultdict(list)
-    for rule in rules:
-        for keyword in present.intersection(rule.keywords):
-            by_keyword[keyword].append(rule)
-    candidates = {said: _with_one_of(said, by_keyword) for said in sets}
+    events = run.of_kind(*SPOKEN)
+    signatures.hear(events)
     known = places(run)
     launched = names_processes(run.of_kind("exit"))
     begun = _training_begun(run)
     found = []
-    of_texts: dict[str, tuple[tuple[Rule, dict[str, str]], ...]] = {}
     for event in events:
-        text = event.text
-        bare = not (event.fields.get("frames") or event.fields.get("code"))
-        firing = of_texts.get(text) if bare else None
-        if firing is None:
-            asked = ((rule, fires(rule, event)) for rule in candidates[literals[text]])
-            firing = tuple((rule, fields) for rule, fields in asked if fields is not None)
-            if bare:
-                of_texts[text] = firing
-        for rule, fields in firing:
+        for rule, fields in signatures.on(event):
             if not (rule.setup_only and event.seq > begun.get(event.source, event.seq)):
                 said = dict(fields)
-                if launched and "srun: error: " in text:  # its tasks are the launchers, one on each node
+                if launched and "srun: error: " in event.text:  # its tasks are the launchers, one on each node
                     said.pop("accused", None)
                 found.append(finding(rule, event, said, known))
     return found
@@ -138,9 +163,9 @@ def on_events(
         hosts=tuple(sorted({e.host for e in events if e.host})),
         confidence=rule.confidence,
         summary=rule.title,
-        evidence=tuple(_evidence(e) for e in events),
+        evidence=tuple(map(_evidence, events)),
         consequence=rule.consequence,
-        attempt=max((e.attempt for e in events), default=0),
+        attempt=max([e.attempt for e in events], default=0),
         fields=fields or {},
         weights=weights or {},
     )

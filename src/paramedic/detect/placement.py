@@ -96,7 +96,7 @@ def on_other_device(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[
 def gpus_left_out(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """TensorFlow goes on without the GPUs; where it only reads the data of others, it need not have them."""
     if "tensorflow" in run.frameworks and not {"pytorch", "jax"} & set(run.frameworks):
-        said = [event for event in run.of_kind("line") if _LEFT_OUT in event.text]
+        said = run.saying(_LEFT_OUT, "line")
         if said:
             yield on_events(rule, said, {event.rank for event in said if event.rank is not None})
 

@@ -115,7 +115,7 @@ def extremes(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding
 
 
 def _reports(run: Run) -> Iterator[Event]:
-    yield from (event for event in run.of_kind("line") if "Rtt/Rnk" in event.text)
+    yield from run.saying("Rtt/Rnk", "line")
 
 
 def _always_the_same(found: Sequence[Series]) -> tuple[int, ...]:

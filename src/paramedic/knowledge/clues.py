@@ -36,18 +36,17 @@ def named_causes(message: str) -> Mapping[str, float]:
     """The causes that a message names outright, which count under every rule."""
     low = message.casefold()
     named: dict[str, float] = {}
-    for clue in _outright():
-        if any(word in low for word in clue.words) and clue.pattern.search(message):
+    for clue in [clue for word, clue in _outright() if word in low]:
+        if clue.pattern.search(message):
             named |= {cause: factor for cause, factor in clue.causes.items() if factor >= OUTRIGHT}
     return named
 
 
 @cache
-def _outright() -> list[Clue]:
-    """The few clues of that strength: every finding asks for them."""
-    return [
-        clue for clue in load_clues() if clue.place == "message" and max(clue.causes.values(), default=0) >= OUTRIGHT
-    ]
+def _outright() -> list[tuple[str, Clue]]:
+    """The few clues of that strength, each under each of its words: every finding asks for them."""
+    strong = (clue for clue in load_clues() if max(clue.causes.values(), default=0) >= OUTRIGHT)
+    return [(word, clue) for clue in strong if clue.place == "message" for word in clue.words]
 
 
 @cache

@@ -13,6 +13,7 @@ from paramedic.report.escape import encodable
 from paramedic.report.words import by_probability, when
 
 SCHEMA_VERSION = 1
+_LISTS = (list, tuple)
 
 
 @cache
@@ -109,12 +110,12 @@ def _plain(value: Any) -> Any:
     """Only what JSON has: no lone surrogates, no NaN, no objects."""
     if isinstance(value, str):
         return encodable(value)
-    if value is None or isinstance(value, bool | int):
+    if value is None or isinstance(value, int):
         return value
+    if isinstance(value, _LISTS):
+        return [_plain(item) for item in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, Mapping):
         return {encodable(str(key)): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
     return encodable(str(value))

@@ -34,6 +34,8 @@ def shorten(text: str, most: int) -> str:
 
 def encodable(text: str) -> str:
     """As it stands, but lone surrogates (bytes that were no UTF-8) become visible, so that it encodes."""
+    if text.isascii():
+        return text
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
