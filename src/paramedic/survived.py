@@ -308,7 +308,7 @@ def _went_on(event: Event, later: Event) -> bool:
         return False  # torch's excepthook had the last word; what follows was still in a buffer
     if _long_before(later, event):
         return False
-    at = later.fields["at"]
+    at = later.fields.get("at") or ()
     after = len(at) - bisect_right(at, event.seq)
     needed = 3 if event.rank is None else 2 if event.rank == later.rank else _OF_OTHERS
     if later.fields.get("prefixed") and (later.rank is None or event.rank is None):
