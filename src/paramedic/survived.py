@@ -150,6 +150,9 @@ def _ended_well(run: Run, tests: set[str]) -> dict[str, int]:
     for event in _own_progress(run):
         if event.fields.get("closes") and event.source not in ends:
             ends[event.source] = event.seq
+    for event in run.of_kind("last"):
+        if event.fields.get("well"):
+            ends.setdefault(event.source, event.seq)
     after = {e.source for e in _failures(run) if e.seq > ends.get(e.source, e.seq)}
     return {source: end for source, end in ends.items() if source not in after - tests}
 

@@ -38,11 +38,9 @@ _TESTED = re.compile(
     r"^=+ (?!.{0,200}\b\d+ (?:failed|errors?)\b).{0,200}?\b\d+ passed\b.{0,200} in \d|^OK \([a-z ]{4,20}=\d"
 )
 """pytest's and unittest's last line, when nothing failed but what was to."""
-_CLOSING = re.compile(
-    r"(?:^|[;:,.\]] )(?:all )?(?:done|ok)(?:[.! ]|$)|\bdone \d+/\d"
-    r"|\b(?:exit(?:ed)?(?: with)?(?: code| status)?|rc|return code)[ :=]{1,3}0(?::0)?\s*$|\bclean exit$",
-    re.I,
-)
+_EXIT_ZERO = r"\b(?:exit(?:ed)?(?: with)?(?: code| status)?|rc|return code)[ :=]{1,3}0(?::0)?\s*$|\bclean exit$"
+_LEFT_WELL = re.compile(_EXIT_ZERO, re.I)
+_CLOSING = re.compile(rf"(?:^|[;:,.\]] )(?:all )?(?:done|ok)(?:[.! ]|$)|\bdone \d+/\d|{_EXIT_ZERO}", re.I)
 _PAIR = re.compile(r"[A-Za-z_][\w/@.-]{0,60}(?P<sign>[=:] {0,2}| {1,3})(?:[-+]?\d[\w.%/+-]{0,30}|nan\b|inf\b)")
 _FEW, _MANY = 3, 6
 _NOT = Guarded(
@@ -125,6 +123,11 @@ def finished(text: str) -> bool:
 def closing(text: str) -> bool:
     """A word with which programs, and scripts around them, take their leave."""
     return _CLOSING.search(text[:400]) is not None
+
+
+def left_well(text: str) -> bool:
+    """It says so itself."""
+    return _LEFT_WELL.search(text[:400]) is not None
 
 
 def _without_numbers(text: str) -> str:

@@ -11,7 +11,17 @@ from itertools import chain
 from typing import Any, BinaryIO, NamedTuple
 
 from paramedic.collect import elastic, stacks, tracebacks
-from paramedic.collect.activity import bar, closing, complains, ended, finished, shows_progress, steps, tested
+from paramedic.collect.activity import (
+    bar,
+    closing,
+    complains,
+    ended,
+    finished,
+    left_well,
+    shows_progress,
+    steps,
+    tested,
+)
 from paramedic.collect.blocks import MAX_LINE, NEWLINE, Block, blocks, context, line_before, piece_end, piece_start
 from paramedic.collect.clocks import Stamp, find_stamp
 from paramedic.collect.guarded import shape
@@ -529,7 +539,10 @@ class _Scan:
             )  # fmt: skip
         for rank, (number, raw, peeled) in last.items():
             named = rank_named(peeled.text) if rank is None and self.source.rank is None else None
-            self._event("last", peeled, number, raw, again=again[rank], **({} if named is None else {"said_by": named}))
+            self._event(
+                "last", peeled, number, raw, again=again[rank], **({} if named is None else {"said_by": named}),
+                **({"well": True} if left_well(peeled.text) else {}),
+            )  # fmt: skip
         for number, raw, peeled in complaints:
             self._event("complaint", peeled, number, raw)
 

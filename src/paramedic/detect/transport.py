@@ -24,7 +24,7 @@ _WHY = (
 _FABRIC = re.compile(
     r"Link layer: InfiniBand|\bmlx5\w*\b[^\n]{0,40}\b(?:Active|[HNEX]DR\d{0,3})\b"
     r"|NET/IB : Using \[|NET/OFI Selected|[Pp]rovider is efa|FI_PROVIDER\W{1,3}efa|\bFI_EFA_\w|\b(?:\d{1,3} )?EFA\b"
-    r"|\brdmap\d{1,4}s\d|\bp(?:4de?|5e?n?|6-b\d00)\.\d{1,3}xlarge|\ba3-(?:high|mega|ultra)gpu|\bStandard_ND\w{0,12}rs?_"
+    r"|\bNCCL_IB_HCA\W{1,12}(?:value\W{1,4})?=?mlx5|\brdma/[a-z]\w{2,40}\W{1,4}[1-9]|\buverbs\d{1,3}$|\brdmap\d{1,4}s\d|\bp(?:4de?|5e?n?|6-b\d00)\.\d{1,3}xlarge|\ba3-(?:high|mega|ultra)gpu|\bStandard_ND\w{0,12}rs?_"
 )
 """Adapters, settings for them, and machines that clouds sell with them."""
 _COMPARED = re.compile(r"\b(?:expected|baseline|should be|was|last week|before)\b\D{0,40}(\d[\d,.]{0,12})", re.I)
