@@ -577,3 +577,23 @@ def test_a_pods_log_shows_that_its_volume_came_in_the_end(said: Said) -> None:
 def test_ranks_that_agents_tell_are_bounded() -> None:
     met = f"  group_rank=1 global_ranks=[0, {'9' * 30}, 1234567] global_world_sizes=[3, 3]"
     assert {fact.rank for fact in roster([met], Source("n1.log", "log")) if fact.name == "host"} == {0}
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["cmd = pdsh -S -w n1,n2 python -u -m deepspeed.launcher.launch --world_info=eyJuMSI6IFswLCAxXSwgIm4yIjogWzAsIDFdfQ== --node_rank=%n"],
+        ["ranks    0-   1 host n1 | 47.1 46.9", "ranks    2-   3 host n2 | 47.0 47.3"],
+        ["# rank -> host, from SLURM_PROCID map", "0-1 n1", "2-3 n2"],
+        ["rank: node", "0 n1", "1 n1", "2 n2", "3 n2"],
+    ],
+    ids=["DeepSpeed's argument", "spans in a table", "spans below a heading", "ranks below a heading"],
+)  # fmt: skip
+def test_hosts_of_ranks_are_read_from_lists(lines: list[str]) -> None:
+    told = [(fact.rank, fact.value) for fact in roster(lines, Source("map.txt", "log")) if fact.name == "host"]
+    assert told == [(0, "n1"), (1, "n1"), (2, "n2"), (3, "n2")]
+
+
+@pytest.mark.parametrize("line", ["--world_info=AAAA----", "--world_info=W10=W10=", "--world_info=bnVsbA==", "0-1 n1"])
+def test_what_is_no_list_of_hosts_tells_of_none(line: str) -> None:
+    assert not [fact for fact in roster([line], Source("map.txt", "log")) if fact.name == "host"]

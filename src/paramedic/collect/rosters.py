@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
+from paramedic.collect.identity import MAX_WORLD_SIZE
 from paramedic.collect.layouts import ranks_in
 from paramedic.model import Fact, Source
 
@@ -20,6 +23,14 @@ _TOGETHER = (
 )
 _DEEPSPEED = re.compile(r"WORLD INFO DICT: \{(.{1,20000})\}")
 _SLOTS = re.compile(r"'([\w.-]{1,120})': \[([\d, ]{0,400})\]")
+_WORLD_INFO = re.compile(r"--world_info[= ]([\w=-]{8,16000})")
+"""The same, as DeepSpeed's runner hands it to each node."""
+_SPAN = re.compile(
+    rf"\branks? {{1,4}}(?P<first>\d{{1,6}}) ?- {{0,4}}(?P<last>\d{{1,6}})[ :]{{1,4}}(?:on )?(?:host|node)[=: ]{{1,2}}{_HOST}",
+    re.I,
+)
+_LISTED = re.compile(rf"\s{{0,8}}(?P<first>\d{{1,6}})(?:-(?P<last>\d{{1,6}}))?[\s:,]{{1,8}}{_HOST}\s*$")
+_HEADING = re.compile(r"\brank\b.{0,20}(?:->|:|=|to).{0,12}\b(?:host|node)", re.I)
 _SLURM = re.compile(r"(?:^|[\s='\"])([A-Za-z][\w-]{0,60})\[(\d{1,6}(?:[-,]\d{1,6}){1,200})\](?=$|[\s,'\"])")
 _PER_NODE = re.compile(r"\bnproc[-_]per[-_]node[= ]{1,2}(\d{1,4})\b")
 _TASKS_EACH = re.compile(r"\bn?tasks[-_]per[-_]node[= ]{1,2}(\d{1,4})\b", re.I)
@@ -54,8 +65,12 @@ def roster(lines: Sequence[str], source: Source) -> Iterator[Fact]:
     host though nobody else can reach it, as `host address`."""
     stated: set[tuple[str, str, int | None]] = set()
     of_file = source.host or _OF_NAME.split(source.id.rsplit("/", 1)[-1], maxsplit=1)[0]
+    heading = False
     for number, line in enumerate(lines, 1):
-        for name, value, rank in (*_met(line[:20_000], of_file), *_asked(line[:4_000], of_file), *_said(line[:20_000])):
+        listed = _spanned(_LISTED.match(line[:200])) if heading else []
+        heading = bool(listed) or ("rank" in line and _HEADING.search(line[:200]) is not None)
+        said = (*listed, *_met(line[:20_000], of_file), *_asked(line[:4_000], of_file), *_said(line[:20_000]))
+        for name, value, rank in said:
             if (name, value, rank) not in stated and len(stated) < _MOST:
                 stated.add((name, value, rank))
                 yield Fact(name, value, source.id, number, rank)
@@ -88,10 +103,35 @@ def _asked(line: str, of_file: str) -> Iterator[tuple[str, str, int | None]]:
         yield "node", f"{of_file} {at[1]} {each[1]}", None
 
 
-def _said(line: str) -> Iterator[tuple[str, str, int | None]]:
+def _spanned(found: re.Match[str] | None) -> list[tuple[str, str, int | None]]:
+    """`0-7 node-3`, one a line, or in a sentence."""
+    if found is None:
+        return []
+    ranks = range(int(found["first"]), min(int(found["last"] or found["first"]), MAX_WORLD_SIZE) + 1)[:_MOST]
+    return [("host", found["host"], rank) for rank in ranks]
+
+
+def _dealt(line: str) -> dict[str, int]:
+    """How many processes DeepSpeed starts on each host, in its order."""
     if "WORLD INFO DICT" in line and (dict_ := _DEEPSPEED.search(line)) is not None:
-        slots = [host for host, gpus in _SLOTS.findall(dict_[1]) for _ in gpus.split(",")]
+        return {host: gpus.count(",") + 1 for host, gpus in _SLOTS.findall(dict_[1])}
+    if "--world_info" in line and (coded := _WORLD_INFO.search(line)) is not None:
+        try:
+            told = json.loads(base64.urlsafe_b64decode(coded[1]))
+        except (ValueError, RecursionError):
+            return {}
+        if isinstance(told, dict) and all(isinstance(slots, list) for slots in told.values()):
+            return {host[:120]: len(slots) for host, slots in told.items()}
+    return {}
+
+
+def _said(line: str) -> Iterator[tuple[str, str, int | None]]:
+    if dealt := _dealt(line):
+        slots = [host for host, count in dealt.items() for _ in range(min(count, _MOST))]
         yield from (("host", host, rank) for rank, host in enumerate(slots[:_MOST]))
+        return
+    if "rank" in line and "-" in line and (span := _SPAN.search(line[:500])) is not None:
+        yield from _spanned(span)
         return
     if "busId " in line and (gpu := _NCCL_GPU.search(line)) is not None:
         yield "gpu", f"{gpu['host']} {_as_nvidia_writes(gpu['bus'])} {gpu['size']}", int(gpu["rank"])
