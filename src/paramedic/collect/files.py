@@ -279,17 +279,23 @@ def _by_process(named: Sequence[int | None], reads: Sequence[Read]) -> list[int 
     ]
 
 
+_ON_A_NODE = 16
+
+
 def _beside_records(named: Sequence[int | None], reads: Sequence[Read]) -> list[int | None]:
-    """Stacks in `spy_0.txt` or `pyspy_r077.txt`, of whom the recorders of collectives know a rank of that number: who
-    looks into processes numbers them as they do, or by the number of the process, which stands in the file."""
+    """Stacks in `spy_0.txt` or `pyspy_r077.txt`, of whom the recorders of collectives know a rank of that number, or so
+    many ranks speak that it is no number on a node: who looks into processes numbers them as they do, or by the number
+    of the process, which stands in the file."""
     recorded = {read.log.source.rank for read in reads if read.log.source.kind == "trace"} - {None}
+    heard = [event.rank for read in reads for event in read.log.events if event.rank is not None]
+    known = recorded or set(range(_ON_A_NODE, max(heard, default=0) + 1))
     ranks = list(named)
-    for at, read in enumerate(reads) if recorded else ():
+    for at, read in enumerate(reads) if known else ():
         stacks = [event for event in read.log.events if event.kind == "stack"]
         of_one = len([event for event in stacks if event.fields.get("main")]) == 1
         free = of_one and ranks[at] is None and read.log.source.rank is None
         name = numbered(read.log.source.id.rsplit("/", 1)[-1]) if free else None
-        if name and name[1] in recorded and name[1] not in {event.fields.get("pid") for event in stacks}:
+        if name and name[1] in known and name[1] not in {event.fields.get("pid") for event in stacks}:
             ranks[at] = name[1]
     return ranks
 

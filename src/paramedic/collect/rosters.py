@@ -26,7 +26,7 @@ _SLOTS = re.compile(r"'([\w.-]{1,120})': \[([\d, ]{0,400})\]")
 _WORLD_INFO = re.compile(r"--world_info[= ]([\w=-]{8,16000})")
 """The same, as DeepSpeed's runner hands it to each node."""
 _SPAN = re.compile(
-    rf"\branks? {{1,4}}(?P<first>\d{{1,6}}) ?- {{0,4}}(?P<last>\d{{1,6}})[ :]{{1,4}}(?:on )?(?:host|node)[=: ]{{1,2}}{_HOST}",
+    r"\branks? {1,4}(?P<first>\d{1,6}) ?- {0,4}(?P<last>\d{1,6})[ :]{1,4}(?:on )?(?:host|node)[=: ]{1,2}" + _HOST,
     re.I,
 )
 _LISTED = re.compile(rf"\s{{0,8}}(?P<first>\d{{1,6}})(?:-(?P<last>\d{{1,6}}))?[\s:,]{{1,8}}{_HOST}\s*$")

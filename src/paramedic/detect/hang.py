@@ -42,6 +42,14 @@ _PREPARES = re.compile(
 _LOCK = re.compile(r"(?i)\block(?:s|ed| ?file)?\b|\.lock\b")
 _FOR_A_LOCK = 250.0
 _MORE_THAN_SET_UP = ("progress", "description")
+PLACES: Mapping[str, Mapping[str, float]] = {
+    "data": {"storage-or-external-service-fault": 4.0, "uneven-work-across-ranks": 3.0},
+    "checkpoint": {"storage-or-external-service-fault": 12.0},
+    "io": {"storage-or-external-service-fault": 8.0},
+    "compile": {"uneven-work-across-ranks": 3.0, "cross-node-environment-skew": 3.0},
+    "lock": {"storage-or-external-service-fault": 8.0},
+}
+"""What the place where a rank stands says about why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,13 +329,20 @@ def _reasons(run: Run, ranks: Set[int], elsewhere: bool = False, at_the_end: boo
         return {"collective-order-divergence": 2.0}
     if any(e.rank in (None, *ranks) and _PREPARES.search(e.text) for e in run.of_kind("bars")):
         return {"uneven-work-across-ranks": 6.0}
+    return _by_stack(run, ranks) or _by_last_words(run, ranks)
+
+
+def _by_stack(run: Run, ranks: Set[int]) -> Mapping[str, float]:
+    stacks = [e for e in run.of_kind("stack") if e.rank in ranks and e.fields.get("main")]
+    return next((PLACES[waits] for e in stacks if (waits := str(e.fields.get("waits"))) in PLACES), {})
+
+
+def _by_last_words(run: Run, ranks: Set[int]) -> Mapping[str, float]:
     lasts = [e for e in run.of_kind("last", "progress") if e.rank in ranks]
     words = max(lasts, key=lambda e: e.seq).text if lasts else ""
     if _TRIES.search(words):
         return {"storage-or-external-service-fault": 40.0}
-    if _SAVING.search(words):
-        return {"storage-or-external-service-fault": 12.0}
-    return {}
+    return {"storage-or-external-service-fault": 12.0} if _SAVING.search(words) else {}
 
 
 def _finished(run: Run) -> set[int]:

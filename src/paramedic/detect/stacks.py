@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from paramedic.detect import hang, interrupted
-from paramedic.detect.hang import few, listed
+from paramedic.detect.hang import PLACES, few, listed
 from paramedic.detect.match import on_events
 from paramedic.detect.once import once
 from paramedic.detect.where import places
@@ -22,14 +22,6 @@ from paramedic.model import Event, Finding, Run
 _STOPPED, _ENDED = "T", ("Z", "X", "gone")
 _BUSY = 0.5  # of a core
 _SAYS = {"T": "is stopped", "Z": "has ended", "X": "has ended", "gone": "is gone"}
-PLACES: Mapping[str, Mapping[str, float]] = {
-    "data": {"storage-or-external-service-fault": 4.0, "uneven-work-across-ranks": 3.0},
-    "checkpoint": {"storage-or-external-service-fault": 12.0},
-    "io": {"storage-or-external-service-fault": 8.0},
-    "compile": {"uneven-work-across-ranks": 3.0, "cross-node-environment-skew": 3.0},
-    "lock": {"storage-or-external-service-fault": 8.0},
-}
-"""What the place where a rank stands says about why."""
 _BY_HAND = 0.15
 """So much less sure is where ranks stood when somebody interrupted them: a job that trains stands somewhere, too."""
 _IN_THE_KERNEL = {"hrtimer_nanosleep": "sleep", "do_nanosleep": "sleep", "wait_for_partner": "io", "pipe_read": "io"}
