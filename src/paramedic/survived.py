@@ -61,7 +61,7 @@ def outlived(run: Run, found: Sequence[Finding]) -> tuple[list[Finding], list[Su
     failed = [e for e in run.of_kind("exit") if e.fields.get("exitcode") not in (0, -15)]
     dead = {e.rank for e in failed if e.seq > ends.get(e.source, -1)}
     somebody_died = bool(dead) or any(f.consequence == "always" for f in found)
-    started_again = _StartedAgain(run, ends)
+    started_again = _StartedAgain(run, ends, _resumed(run, found))
     # Who is missed may have gone on to its own end: for those who gave up waiting for it that is too late.
     waited_in_vain = {rank for one in found if one.symptom == _HANG for rank in one.ranks} & dead
     alive, survived = [], []
@@ -103,9 +103,10 @@ def _of_the_end(one: Finding) -> bool:
 
 class _StartedAgain:
     """Whether what failed was started again: a container's earlier log and that of its next start, a job's log and a
-    later one that tells of its good end, what kept a pod from starting before it started."""
+    later one that tells of its good end or fails to resume it, what kept a pod from starting before it started."""
 
-    def __init__(self, run: Run, ends: Mapping[str, int]) -> None:
+    def __init__(self, run: Run, ends: Mapping[str, int], resumed: Mapping[str, str]) -> None:
+        self.resumed = resumed
         failed = {e.source for e in _failures(run)}
         trains = {e.source for e in run.of_kind("progress") if not e.fields.get("stepless")} - failed
         names = {source.id: _PREVIOUS.sub("", source.id) for source in run.sources}
@@ -123,6 +124,8 @@ class _StartedAgain:
         event = one.evidence[0].event
         if event.source in self.next:
             return f"started again: {self.next[event.source]} trains"
+        if event.source in self.resumed and one.symptom == "worker-or-node-loss":
+            return f"the end of an earlier run, which {self.resumed[event.source]} was to resume"
         if _NOT_STARTED.search(event.text):
             pod = _pod(event)
             if event.seq < self.pods.get((event.source, pod), -1) or (pod and self._log_of(pod)):
@@ -133,6 +136,16 @@ class _StartedAgain:
 
     def _log_of(self, pod: str) -> bool:
         return any(name == pod or name.startswith((f"{pod}.", f"{pod}_")) for name in self.logs)
+
+
+def _resumed(run: Run, found: Sequence[Finding]) -> dict[str, str]:
+    """Logs of training beside one of a job that could not resume, and so never trained: theirs is the run before."""
+    refused = [one for one in found if one.symptom == "checkpoint-resume-failure" and one.consequence == "never"]
+    resuming = {one.evidence[0].event.source for one in refused if one.severity == "error"}
+    trained = {event.source for event in run.of_kind("progress", "bars")}
+    if not resuming or resuming & trained or any(source.rank is not None for source in run.sources):
+        return {}
+    return dict.fromkeys(trained, min(resuming))
 
 
 def _pod(event: Event) -> str:

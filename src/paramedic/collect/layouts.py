@@ -171,7 +171,7 @@ _NCCL_SENDS = re.compile(
 _NCCL_RANK = re.compile(r"\brank (\d{1,6}) nranks (\d{1,6})\b")
 _SAID = re.compile(
     r"^[\d:.,TZ+/ -]{0,40}(?:\[[^\]\n]{1,80}\][ :]{0,2}|[A-Z]{4,8}[ :]{1,2}){0,4}"
-    r"\[(?:[Rr]ank|RANK|process|proc|R|r)[ :=#-]{0,2}(\d{1,6})\]"
+    r"\[(?:[Rr]ank|RANK|process|proc|R|r)[ :=#-]{0,2}(\d{1,6})(?:/\d{1,6})?\]"
 )
 _TAGS = ("[r", "[R", "[proc")
 _IN_GROUP = re.compile(

@@ -149,6 +149,8 @@ class Meter:
     """So many lines may still be about what one process has computed by itself."""
     counters: set[str] = field(default_factory=set)
     """What has been equal to the step once."""
+    listed: set[Key] = field(default_factory=set)
+    """Series from lines that list all ranks: whoever wrote them speaks of others, too."""
 
     def block(self, lines: bytes, first: int, last: bool) -> None:
         """`first` is the number of the block's first line. Behind the log's beginning only a block's own is read."""
@@ -198,10 +200,10 @@ class Meter:
             self._add((*who, one.name), label, one, number, peeled.text)
         for rank, of_rank in of_ranks(text, bool(label)):
             for one in said_of_rank(of_rank):
-                self._add((*who[:3], rank, one.name), label, one, number, peeled.text)
+                self._add_listed((*who[:3], rank, one.name), label, one, number, peeled.text)
                 if one.name == "loss":  # listed rank by rank, it is each one's own
                     own = one._replace(name="own loss")
-                    self._add((*who[:3], rank, own.name), label, own, number, peeled.text)
+                    self._add_listed((*who[:3], rank, own.name), label, own, number, peeled.text)
 
     def _by_one_process(self, said: Said) -> Iterator[Value]:
         """What is said, outside of training, where one process works by itself."""
@@ -232,7 +234,7 @@ class Meter:
             self.timer = found[1]
         elif (found := _TIMER_OF_RANK.fullmatch(peeled.text)) is not None and self.timer:
             for one in said_in(f"{self.timer} {found[2]} {self.timers}").values:
-                self._add((*who, int(found[1]), one.name), label, one, number, f"{self.timer}:{peeled.text}")
+                self._add_listed((*who, int(found[1]), one.name), label, one, number, f"{self.timer}:{peeled.text}")
         elif (found := _TIMER_RANGE.fullmatch(peeled.text)) is not None:
             for which, value in (("fastest", found[2]), ("slowest", found[3])):
                 for one in said_in(f"{found[1]} {value} {self.timers}").values:
@@ -242,6 +244,11 @@ class Meter:
             self.timers = self.timer = ""
             return False
         return True
+
+    def _add_listed(self, key: Key, label: str, one: Value, number: int, text: str) -> None:
+        if len(self.series) < MAX_SERIES:
+            self.listed.add(key)
+        self._add(key, label, one, number, text)
 
     def _add(self, key: Key, label: str, one: Value, number: int, text: str) -> None:
         series = self.series.get(key)
@@ -265,8 +272,9 @@ class Meter:
 
     def found(self) -> Iterator[tuple[Peeled, int, dict[str, Any]]]:
         """For each series: whose it is, with its last line, that line's number, and the fields of its event."""
-        for (by, rank, stream, named, _), series in self.series.items():
-            more = {} if named is None else {"rank": named}
+        for key, series in self.series.items():
+            by, rank, stream, named, _ = key
+            more = {} if named is None else {"rank": named, "listed": key in self.listed}
             fields = {**series.fields(), "sharded": self.sharded, **more}
             yield Peeled(rank, by, series.last[1], stream), series.last[0], fields
 

@@ -99,7 +99,7 @@ _THROUGHPUT = re.compile(
     r"(?: per sec(?:ond)?|/s(?:ec(?:ond)?)?))$"
 )
 _EXPECTED = re.compile(r"\b(?:expected|baseline|target|reference)\b")
-_WORK = re.compile(r"(?:^| )(words|tokens|documents|sequence length|seq len)$")
+_WORK = re.compile(r"(?:^| )(words|tokens|documents|sequence length|seq len)(?: in| received| routed)?$")
 _CUMULATIVE = re.compile(r"\b(?:consumed|total|global|seen|processed|so far)\b")
 _SCORE = re.compile(
     r"(?:^| )(accuracy|acc|top|perplexity|ppl|bleu|auc|roc auc|auroc|recall|f|precision|map|iou|miou|dice|r@)$"

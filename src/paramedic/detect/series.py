@@ -146,7 +146,7 @@ def _series(event: Event) -> Series:
     fields = event.fields
     values = [_number(word) for word in str(fields.get("values", "")).split()]
     steps = str(fields.get("steps", "")).split("\n")
-    rank = event.rank if event.rank is not None else fields.get("rank")
+    rank = fields.get("rank") if event.rank is None or fields.get("listed") else event.rank
     size = min(len(steps), len(values), _POINTS)
     return Series(
         name=str(fields.get("name", "")),
