@@ -59,6 +59,11 @@ _HASH = re.compile(
     r"(?P<value>(?=[0-9]{0,63}[a-f])[0-9a-f]{6,64})\b",
     re.I,
 )
+_BARE_HASH = re.compile(
+    r"\b(?P<kind>param(?:eter)?s?|weights?|model|opt(?:im(?:izer)?)?)[ :=]{1,3}(?:0x)?"
+    r"(?P<value>(?=[0-9]{1,63}[a-f]|[a-f]{1,63}[0-9])[0-9a-f]{8,64})(?=[\s,;|)\]]|$)"
+)
+"""Without a word that says so: nothing else is written in such digits behind these."""
 _OF_HASH = re.compile(r"[a-z_ ]{0,40}+\Z", re.I)
 _MEMORY = re.compile(
     r"(?:^| )((?:(?:max|peak|gpu|cuda|host|cpu|device|allocated|reserved|resident|used|current) ){0,3}"
@@ -281,3 +286,10 @@ def hashes_in(text: str) -> Iterator[tuple[str, float]]:
             yield f"state {state[1]}", float(int(found["value"][:12], 16))
         elif words.strip():
             yield f"hash {words.strip()}", float(int(found["value"][:12], 16))
+
+
+def bare_hashes_in(text: str) -> Iterator[tuple[str, float]]:
+    """`params cfcd208495d5 opt de66f829`, as programs print what their replicas hold."""
+    for found in _BARE_HASH.finditer(text):
+        whose = "hash" if found["kind"].startswith("opt") else "state"
+        yield f"{whose} {found['kind']} hash", float(int(found["value"][:12], 16))

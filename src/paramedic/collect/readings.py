@@ -9,6 +9,7 @@ from typing import NamedTuple
 from paramedic.collect import comparisons
 from paramedic.collect.quantities import (
     Value,
+    bare_hashes_in,
     factor_of,
     hashes_in,
     parsed,
@@ -69,6 +70,9 @@ _WENT_ON = re.compile(
 )
 _STAMP = re.compile(r"[\[(]?\d{4}[-/]\d\d[-/]\d\d[ T_]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?")
 _HASHES = ("checksum", "hash", "md5", "sha", "crc", "digest", "fingerprint", "signature", "xor")
+
+
+_HASHED = ("param", "weight", "model")
 
 
 class Said(NamedTuple):
@@ -218,6 +222,8 @@ class _Reading:
         found = list(values.values())
         if any(word in self.low for word in _HASHES):
             found += [Value(*pair) for pair in hashes_in(self.text)]
+        elif any(word in self.low for word in _HASHED):
+            found += [Value(*pair) for pair in bare_hashes_in(self.text)]
         found += statements(self.text, self.low, bool(labels))
         found += comparisons.comparisons(self.text, self.low, self.numbers)
         label = " ".join(f"{kind} {labels[kind]}" for kind in ("epoch", "step") if kind in labels)
