@@ -92,6 +92,10 @@ class Series:
     largest: tuple[int, str] = (0, "")
     latest: tuple[str, float | None] = ("", None)
     most: float = -math.inf
+    good: tuple[str, float] | None = None
+    """The last that was a number, and where."""
+    lost: tuple[str, int, str] | None = None
+    """Since when it has been none, and the line that shows it."""
     _stride: int = 1
 
     def add(self, label: str, value: float | None, line: int, text: str) -> None:
@@ -102,6 +106,10 @@ class Series:
         self.last, self.latest = (line, text), (label, value)
         if value is not None and value > self.most:
             self.most, self.largest = value, (line, text)
+        if value is not None:
+            self.good, self.lost = (label, value), None
+        elif self.lost is None:
+            self.lost = label, line, text
         if self.count % self._stride == 0:
             self.labels.append(label)
             self.values.append(value)
@@ -120,8 +128,15 @@ class Series:
         return {
             "name": self.name, "unit": self.unit, "count": self.count, "steps": "\n".join(steps),
             "values": " ".join("nan" if value is None else repr(value) for value in values),
-            "shown": redact("\n".join(lines)),
+            "shown": redact("\n".join(lines)), **self._lost(),
         }  # fmt: skip
+
+    def _lost(self) -> dict[str, str]:
+        """Exactly, though the values themselves are thinned out."""
+        if self.lost is None or self.good is None:
+            return {}
+        (since, line, text), (last, value) = self.lost, self.good
+        return {"lost": redact("\t".join((since, last, repr(value), str(line), text)))}
 
 
 @dataclass(slots=True)
