@@ -190,6 +190,11 @@ _OUTER = {
     "hydra": re.compile(r"\[(\d{1,6})\](?!<std) ?"),
     "host": re.compile(r"([A-Za-z0-9][\w.-]{0,100}):(?: |$)"),
     "compose": re.compile(r"([A-Za-z0-9][\w.-]{0,100}) {1,40}\| ?"),
+    "bracket": re.compile(
+        r"\[(?!(?:rank|r|proc\w{0,4}|worker|trainer|default|gpu|cuda|device|stage|step|it\w{0,7}|epoch|local|[dtpce]p|p)[-_:#]?\d)"
+        r"([A-Za-z][\w.-]{0,100})\](?: |$)",
+        re.I,
+    ),
     "stern": re.compile(r"([a-z0-9][a-z0-9.-]{0,252}) [a-z0-9][a-z0-9-]{0,62}(?: |$)"),
 }
 _NUMBERED = ("srun", "hydra")
@@ -511,6 +516,8 @@ def _labels(kind: str, lines: Sequence[str]) -> bool:
         numbered = all(int(a) < int(b) for a, b in pairwise(labels))
         return not numbered and (kind == "srun" or len(set(labels)) > 1)
     names = set(labels)
+    if kind == "bracket" and len(names) < 2:
+        return False
     if kind == "stern" and (len({hit[0].split()[1] for hit in found}) > 2 or not pod_ranks(names).keys() >= names):
         return False
     return len(names) <= max(len(lines) // 2, 1) and all(
