@@ -16,7 +16,7 @@ _OF_OTHERS = 6  # lines of progress, where it is not known that the same rank wr
 _SOMEBODY = -1
 """Stands for processes that a prefix tells apart, and of which nobody knows the ranks."""
 _HANG = "collective-hang"
-_STAYS = frozenset(["low-throughput", "straggler-or-imbalance", "unexpected-transport"])
+_STAYS = frozenset(["low-throughput", "memory-savings-not-realised", "straggler-or-imbalance", "unexpected-transport"])
 """Training goes on, and the fault with it."""
 _NO_FAILURE = (0, -15, 143)
 _PREVIOUS = re.compile(r"[._-]prev(?:ious)?(?=\.(?:log|txt|out)\b|$)")

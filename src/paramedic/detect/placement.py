@@ -57,7 +57,9 @@ def _tasks_of_one_job(run: Run) -> bool:
     if len(set(numbers.values())) < 2 or len(set(numbers.values())) != len(numbers):
         return False
     plans = {
-        source: [(one.name, one.values) for one in every(run, "samples", "total_steps", "lr") if one.event.source == source]
+        source: [
+            (one.name, one.values) for one in every(run, "samples", "total_steps", "lr") if one.event.source == source
+        ]
         for source in numbers
     }
     first = next(iter(plans.values()))
