@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -105,7 +106,7 @@ class _StartedAgain:
     """Whether what failed was started again: a container's earlier log and that of its next start, a job's log and a
     later one that tells of its good end or fails to resume it, what kept a pod from starting before it started."""
 
-    def __init__(self, run: Run, ends: Mapping[str, int], resumed: Mapping[str, str]) -> None:
+    def __init__(self, run: Run, ends: Mapping[str, int], resumed: Mapping[str, Event]) -> None:
         self.resumed = resumed
         failed = {e.source for e in _failures(run)}
         trains = {e.source for e in run.of_kind("progress") if not e.fields.get("stepless")} - failed
@@ -124,8 +125,9 @@ class _StartedAgain:
         event = one.evidence[0].event
         if event.source in self.next:
             return f"started again: {self.next[event.source]} trains"
-        if event.source in self.resumed and one.symptom == "worker-or-node-loss":
-            return f"the end of an earlier run, which {self.resumed[event.source]} was to resume"
+        refused = self.resumed.get(event.source)
+        if refused and one.symptom == "worker-or-node-loss" and (event.utc_ns or 0) <= (refused.utc_ns or math.inf):
+            return f"the end of an earlier run, which {refused.source} was to resume"
         if _NOT_STARTED.search(event.text):
             pod = _pod(event)
             if event.seq < self.pods.get((event.source, pod), -1) or (pod and self._log_of(pod)):
@@ -138,14 +140,15 @@ class _StartedAgain:
         return any(name == pod or name.startswith((f"{pod}.", f"{pod}_")) for name in self.logs)
 
 
-def _resumed(run: Run, found: Sequence[Finding]) -> dict[str, str]:
+def _resumed(run: Run, found: Sequence[Finding]) -> dict[str, Event]:
     """Logs of training beside one of a job that could not resume, and so never trained: theirs is the run before."""
-    refused = [one for one in found if one.symptom == "checkpoint-resume-failure" and one.consequence == "never"]
-    resuming = {one.evidence[0].event.source for one in refused if one.severity == "error"}
+    told = [one for one in found if one.symptom == "checkpoint-resume-failure" and one.severity == "error"]
+    refused = [one.evidence[0].event for one in told if one.consequence == "never"]
+    resuming = {event.source for event in refused}
     trained = {event.source for event in run.of_kind("progress", "bars")}
     if not resuming or resuming & trained or any(source.rank is not None for source in run.sources):
         return {}
-    return dict.fromkeys(trained, min(resuming))
+    return dict.fromkeys(trained, refused[0])
 
 
 def _pod(event: Event) -> str:

@@ -92,7 +92,7 @@ _AT_OR_WHERE = frozenset(b"step global_step iteration iter epoch time timestamp 
 
 def _is_table_of_ranks(head: bytes) -> bool:
     """Its first line names a column for the rank, and one for when or where: somebody measured a job."""
-    line = head.split(b"\n", 1)[0].lower()
+    line = head.removeprefix(b"\xef\xbb\xbf").split(b"\n", 1)[0].lower()
     names = {cell.strip(b" \t\r\"'") for cell in line.split(b"\t" if b"\t" in line else b",")}
     return bool(names & _OF_RANK and names & _AT_OR_WHERE)
 

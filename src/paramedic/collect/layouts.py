@@ -469,7 +469,7 @@ class Prefixes:
         spoken = self._in_stream.get(stream, set())
         if spoken or self.torch_ranks or self._local:
             return next(iter(spoken)) if len(spoken) == 1 and stream not in self._local else None
-        return pod_ranks(self._in_stream).get(stream) if self.outer != "host" else None
+        return pod_ranks(self._in_stream).get(stream) if self.outer not in ("host", "bracket") else None
 
     def is_helper(self, who: Who) -> bool:
         """A Ray actor beside the training workers: its controller logs what it survives, and repeats what they said."""

@@ -60,7 +60,7 @@ _HASH = re.compile(
     re.I,
 )
 _BARE_HASH = re.compile(
-    r"\b(?P<kind>param(?:eter)?s?|weights?|model|opt(?:im(?:izer)?)?)[ :=]{1,3}(?:0x)?"
+    r"\b(?P<kind>param(?:eter)?s?|weights?|model|opt(?:im(?:izer)?)?)[ :=]{1,3}"
     r"(?P<value>(?=[0-9]{1,63}[a-f]|[a-f]{1,63}[0-9])[0-9a-f]{8,64})(?=[\s,;|)\]]|$)"
 )
 """Without a word that says so: nothing else is written in such digits behind these."""
@@ -291,5 +291,4 @@ def hashes_in(text: str) -> Iterator[tuple[str, float]]:
 def bare_hashes_in(text: str) -> Iterator[tuple[str, float]]:
     """`params cfcd208495d5 opt de66f829`, as programs print what their replicas hold."""
     for found in _BARE_HASH.finditer(text):
-        whose = "hash" if found["kind"].startswith("opt") else "state"
-        yield f"{whose} {found['kind']} hash", float(int(found["value"][:12], 16))
+        yield f"hash {found['kind']}", float(int(found["value"][:12], 16))

@@ -49,6 +49,8 @@ def _first_lost(run: Run) -> dict[int, Lost]:
     known = {rank: one for rank, one in lost.items() if one is not None}
     if len(known) < 2 or known.keys() != set(run.expected_ranks) or len(known) != len(lost):
         return {}
+    if any(one.since.startswith("#") for one in known.values()) and len({one.count for one in series.values()}) > 1:
+        return {}  # counted, and one has said more than the others
     since = {rank: _place(one.since) for rank, one in known.items()}
     earliest = min(since.values())
     first = {rank: known[rank] for rank in sorted(known) if since[rank] == earliest}

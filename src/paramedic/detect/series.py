@@ -45,6 +45,12 @@ class Series:
         return [value for step, value in pairs if value is not None and not step.startswith("#")]
 
     @property
+    def count(self) -> int:
+        """Of all values, also those that were thinned out."""
+        count = self.event.fields.get("count", 0)
+        return count if isinstance(count, int) else 0
+
+    @property
     def since_start(self) -> Series:
         """Without what an earlier run wrote into the same file: from where the first step stands for the last time."""
         named = self.steps[:1] != ("",) and not "".join(self.steps[:1]).startswith("#")
