@@ -33,6 +33,7 @@ def ns(*parts: int) -> int:
         ("[rank1]:[E603 17:48:01.005271823 ProcessGroupNCCL.cpp:632]", None, UNKNOWN_ZONE_NS),
         ("Nov  5 02:24:59 node kernel: x", None, UNKNOWN_ZONE_NS),
         ("[11/15/26 02:25:07] INFO     colossalai - x", ns(2026, 11, 15, 2, 25, 7), UNKNOWN_ZONE_NS),
+        (" 1a2 | 11/15/2026 | 02:25:07 | Power Supply PSU2 | x", ns(2026, 11, 15, 2, 25, 7), UNKNOWN_ZONE_NS),
         ("11/15/2026 02:25:07 - INFO - __main__ - x", ns(2026, 11, 15, 2, 25, 7), UNKNOWN_ZONE_NS),
         (" [2026-11-15 02:25:07] iteration      101/    1000 |", ns(2026, 11, 15, 2, 25, 7), UNKNOWN_ZONE_NS),
         ("[2026-11-15 02:25:07,733] [INFO] [x.py:1:f] y", ns(2026, 11, 15, 2, 25, 7) + 733_000_000, UNKNOWN_ZONE_NS),

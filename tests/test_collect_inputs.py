@@ -660,3 +660,13 @@ def test_notes_are_read_where_a_folder_holds_nothing_else(tmp_path: Path) -> Non
     assert not list(open_inputs([str(tmp_path)], []))
     (tmp_path / "train.py").rename(tmp_path / "train.log")
     assert [item.name for item in open_inputs([str(tmp_path)], [])] == [str(tmp_path / "train.log")]
+
+
+def test_a_table_of_what_ranks_did_is_read_whatever_its_name(tmp_path: Path, prefilter: Prefilter) -> None:
+    rows = "".join(f"{step},{rank},{1.0 + rank}\n" for step in range(8) for rank in range(3))
+    (tmp_path / "profile.csv").write_text(f"\ufeffstep,Rank,fwd_ms\n{rows}", "utf-8")
+    (tmp_path / "data.csv").write_text("title,rank,price\na,1,2\n", "utf-8")
+    run = collect([str(tmp_path)], prefilter)
+    assert [Path(source.id).name for source in run.sources] == ["profile.csv"]
+    assert {event.fields["rank"] for event in run.of_kind("metric")} == {0, 1, 2}
+    assert [skipped.why for skipped in run.skipped] == ["not logs by their names: 1 × .csv"]

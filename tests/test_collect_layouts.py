@@ -507,3 +507,24 @@ def test_megatrons_wide_counter_shows_progress() -> None:
     assert shows_progress(
         " [2026-11-15 02:25:07] iteration        1/    1000 | consumed samples:           16 | loss scale: 1.0 |"
     )
+
+
+def test_hosts_in_brackets_before_every_line_are_peeled() -> None:
+    sample = ["NCCL version 2.19", *(f"[gn{n}] trainer: waiting" for n in (0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1))]
+    prefixes = Prefixes.of(sample)
+    peeled = prefixes.peel("[gn2] [rank5]:[E x")
+    assert (peeled.rank, peeled.stream, peeled.text) == (5, "gn2", "[E x")
+    assert prefixes.hosts == {5: "gn2"}
+    assert prefixes.whose(prefixes.peel("[gn-7] still in setup").who, None) is None
+
+
+@pytest.mark.parametrize("label", ["rank{}", "r{}", "worker-{}", "GPU{}", "epoch {}", "proc{}", "dp{}", "same1"])
+def test_other_labels_in_brackets_are_no_hosts(label: str) -> None:
+    assert Prefixes.of([f"[{label.format(n % 3)}] loss 1.{n}" for n in range(12)]).outer == ""
+
+
+def test_a_program_may_say_of_how_many_it_is_one() -> None:
+    prefixes = Prefixes.of([])
+    prefixes.peel("(WorkerDict pid=3702, ip=10.44.1.13) [rank 6/8] worker up")
+    assert prefixes.hosts == {6: "10.44.1.13"}
+    assert prefixes.rank_of_process("3702@10.44.1.13") == 6

@@ -597,3 +597,22 @@ def test_hosts_of_ranks_are_read_from_lists(lines: list[str]) -> None:
 @pytest.mark.parametrize("line", ["--world_info=AAAA----", "--world_info=W10=W10=", "--world_info=bnVsbA==", "0-1 n1"])
 def test_what_is_no_list_of_hosts_tells_of_none(line: str) -> None:
     assert not [fact for fact in roster([line], Source("map.txt", "log")) if fact.name == "host"]
+
+
+def test_a_ray_node_that_is_gone_is_its_ranks_and_not_the_node_whose_disk_fills_up(said: Said) -> None:
+    up = "".join(f"(Worker pid={30 + r}, ip=10.4.1.{r // 2}) [rank {r}/4] worker up\n" for r in range(4))
+    text = (
+        f"{up}(raylet, ip=10.4.1.0) file_system_monitor.cc:116: /tmp/ray/s is over 95% full, available space: 4 GB; "
+        "capacity: 877 GB. Object creation will fail if spilling is required.\n"
+        "(raylet) The node with node id: 0c55e1 and address: 10.4.1.1 and node name: 10.4.1.1 has been marked dead because "
+        "the detector has missed too many heartbeats from it.\n"
+    )
+    verdict = said(text)
+    assert (verdict.symptom, verdict.ranks) == ("worker-or-node-loss", (2, 3))
+    board = "1a2 | 08/21/2026 | 17:26:58 | Power Supply PSU2_Status | Power Supply AC lost | Asserted\n"
+    assert said(**{"driver.log": text, "bmc_10.4.1.1.txt": board}).causes[0].id == "hardware-fault"
+
+
+def test_deepspeeds_agents_tell_which_ranks_a_node_has() -> None:
+    lines = [f"dl{n}: [INFO] [launch.py:151:main] nnodes=2, num_local_procs=4, node_rank={n - 1}" for n in (1, 2)]
+    assert [fact.value for fact in roster(lines, Source("run.log", "log"))] == ["dl1 0 4", "dl2 1 4"]

@@ -10,6 +10,7 @@ from paramedic import diagnose, run_folder
 from paramedic.collect.files import collect
 from paramedic.collect.metrics import MAX_SERIES, POINTS
 from paramedic.collect.readings import said_in
+from paramedic.detect.series import every
 from paramedic.knowledge import load
 from paramedic.model import Event, Run
 from paramedic.pipeline import Options, compile_prefilter, examine
@@ -283,3 +284,34 @@ def test_a_loss_that_is_no_number_is_shown_where_it_began(tmp_path: Path) -> Non
     assert verdict is not None and verdict.symptom == "numerical-instability"
     assert "loss = nan (since step 4)" in verdict.summary and "4 loss" not in verdict.fields["what"]
     assert verdict.evidence[0].event.line == 7
+
+
+def test_what_a_ranks_file_lists_of_all_ranks_is_each_ones(tmp_path: Path) -> None:
+    timers = "times across ranks (ms):\n  forward-compute:\n" + "".join(
+        f"     rank {r:2}: {100 + r}.00\n" for r in range(4)
+    )
+    text = "".join(f" iteration {n}/ 100 | lm loss: 1.{n}\n{timers}" for n in range(1, 4))
+    run = read(tmp_path, text, "megatron_rank3.out")
+    told = {one.rank: [round(value, 6) for value in one.said] for one in every(run, "compute_time")}
+    assert told == {rank: [(100 + rank) / 1e3] * 3 for rank in range(4)}
+
+
+def test_since_when_a_value_is_no_number_is_kept_exactly(tmp_path: Path) -> None:
+    text = "".join(f"step {n} loss {'nan' if n in (40, *range(301, 400)) else 1.5}\n" for n in range(400))
+    (one,) = every(read(tmp_path, text), "loss")
+    assert one.lost is not None
+    assert (one.lost.since, one.lost.last, one.lost.before, one.lost.event.line) == ("step 301", "step 300", 1.5, 302)
+    (one,) = every(read(tmp_path, "".join(f"step {n} loss 1.{n}\n" for n in range(5))), "loss")
+    assert one.lost is None
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("[r4] params cfcd208495d5 opt de66f829", {"hash params", "hash opt"}),
+        ("model=0x7f10a2c4b2d0 weights 12345678", set()),
+        ("params 7241732096 facade", set()),
+    ],
+)
+def test_hashes_need_no_word_for_it(line: str, names: set[str]) -> None:
+    assert {value.name for value in said_in(line).values if value.name.startswith(("hash", "state"))} == names

@@ -305,3 +305,19 @@ def test_a_rank_that_was_slow_on_average_by_what_each_said_at_the_end(tmp_path: 
     assert (found.symptom, found.ranks) == ("straggler-or-imbalance", (3,))
     usual = "".join(f"[rank{r}]: average forward time {95 + r} ms\n" for r in range(4))
     assert verdict(tmp_path, head + usual) is None
+
+
+def test_the_rank_whose_loss_was_no_number_first(tmp_path: Path) -> None:
+    def spoiled(first: int, last: float) -> str:
+        def line(rank: int, step: int) -> str:
+            lost = step > 7 or (step == 7 and rank == first)
+            return f"step {step} loss {'nan' if lost else f'{last if step > 4 else 1.4 - step / 90 + rank / 310:.4f}'}"
+
+        return lanes(12, 4, line)
+
+    for first in (0, 2):
+        found = say(tmp_path, spoiled(first, 1.3)).verdict
+        assert found is not None
+        assert (found.rule, found.ranks, found.causes[0].id) == ("NUM005", (first,), "data-or-input-defect")
+    found = say(tmp_path, spoiled(2, 900.0)).verdict  # it exploded everywhere
+    assert found is not None and found.ranks == ()

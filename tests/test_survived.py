@@ -227,3 +227,27 @@ def test_an_exit_before_the_good_end_was_made_up_for(judged: Judged) -> None:
     train = "".join(f"step {n} loss 1.{n}\n" for n in range(8)) + "Training completed\n"
     assert judged(console_log=BROKEN + ended + train) is None
     assert judged(console_log=train + BROKEN + ended) is not None
+
+
+LIMIT = "slurmstepd: error: *** STEP 4.0 ON n1 CANCELLED AT 2026-04-01T01:39:08 DUE TO TIME LIMIT ***\n"
+REFUSED = (
+    "{}Traceback (most recent call last):\n"
+    '  File "/opt/job/train.py", line 90, in resume\n'
+    "    state = torch.load(path)\n"
+    '  File "/opt/py/lib/python3.11/site-packages/torch/serialization.py", line 779, in __init__\n'
+    "    super().__init__(torch._C.PyTorchFileReader(name_or_buffer))\n"
+    "RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory\n"
+)
+
+
+def test_what_ended_the_run_that_cannot_be_resumed_is_not_why_it_cannot(judged: Judged) -> None:
+    before = steps("2026-04-01", "01:20:00", "01:25:00", "01:30:00") + LIMIT
+    verdict = judged(first_log=before, second_log=REFUSED.format(""))
+    assert verdict is not None and verdict.symptom == "checkpoint-resume-failure"
+
+
+def test_a_job_that_trains_after_a_refusal_may_still_be_ended(judged: Judged) -> None:
+    verdict = judged(
+        first_log=REFUSED.format("2026-03-31 01:00:00 INFO start\n") + steps("2026-04-01", "01:20:00") + LIMIT
+    )
+    assert verdict is None or verdict.symptom == "worker-or-node-loss"

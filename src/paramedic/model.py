@@ -5,6 +5,7 @@ Standard library only; every other module imports this one and this one imports 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -157,9 +158,13 @@ def last_exception(event: Event) -> str:
     return next((line for line in reversed(lines) if line.startswith(name)), lines[-1])
 
 
+_RELATIVE = re.compile(r"(?:\.{1,2}/)?\w[\w./-]{0,200}\.py(?::|$)")
+
+
 def is_own(frame: str) -> bool:
-    """A frame, or a path, of the user's own code: neither installed nor of Python itself, nor written by a compiler."""
-    return frame.startswith("/") and not any(
+    """A frame, or a path, of the user's own code: neither installed nor of Python itself, nor written by a compiler.
+    What is run by a relative path, as `python train.py`, stands so in its frames."""
+    return (frame.startswith("/") or _RELATIVE.match(frame) is not None) and not any(
         part in frame for part in ("-packages/", "/lib/python", "/paramedic/rank/", "/torchinductor_")
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,7 @@ _OF_OTHERS = 6  # lines of progress, where it is not known that the same rank wr
 _SOMEBODY = -1
 """Stands for processes that a prefix tells apart, and of which nobody knows the ranks."""
 _HANG = "collective-hang"
-_STAYS = frozenset(["low-throughput", "straggler-or-imbalance", "unexpected-transport"])
+_STAYS = frozenset(["low-throughput", "memory-savings-not-realised", "straggler-or-imbalance", "unexpected-transport"])
 """Training goes on, and the fault with it."""
 _NO_FAILURE = (0, -15, 143)
 _PREVIOUS = re.compile(r"[._-]prev(?:ious)?(?=\.(?:log|txt|out)\b|$)")
@@ -63,7 +64,7 @@ def outlived(run: Run, found: Sequence[Finding]) -> tuple[list[Finding], list[Su
     failed = [e for e in run.of_kind("exit") if e.fields.get("exitcode") not in (0, -15)]
     dead = {e.rank for e in failed if e.seq > ends.get(e.source, -1)}
     somebody_died = bool(dead) or any(f.consequence == "always" for f in found)
-    started_again = _StartedAgain(run, ends)
+    started_again = _StartedAgain(run, ends, _resumed(run, found))
     # Who is missed may have gone on to its own end: for those who gave up waiting for it that is too late.
     waited_in_vain = {rank for one in found if one.symptom == _HANG for rank in one.ranks} & dead
     alive, survived = [], []
@@ -105,9 +106,10 @@ def _of_the_end(one: Finding) -> bool:
 
 class _StartedAgain:
     """Whether what failed was started again: a container's earlier log and that of its next start, a job's log and a
-    later one that tells of its good end, what kept a pod from starting before it started."""
+    later one that tells of its good end or fails to resume it, what kept a pod from starting before it started."""
 
-    def __init__(self, run: Run, ends: Mapping[str, int]) -> None:
+    def __init__(self, run: Run, ends: Mapping[str, int], resumed: Mapping[str, Event]) -> None:
+        self.resumed = resumed
         failed = {e.source for e in _failures(run)}
         trains = {e.source for e in run.of_kind("progress") if not e.fields.get("stepless")} - failed
         names = {source.id: _PREVIOUS.sub("", source.id) for source in run.sources}
@@ -125,6 +127,9 @@ class _StartedAgain:
         event = one.evidence[0].event
         if event.source in self.next:
             return f"started again: {self.next[event.source]} trains"
+        refused = self.resumed.get(event.source)
+        if refused and one.symptom == "worker-or-node-loss" and (event.utc_ns or 0) <= (refused.utc_ns or math.inf):
+            return f"the end of an earlier run, which {refused.source} was to resume"
         if _NOT_STARTED.search(event.text):
             pod = _pod(event)
             if event.seq < self.pods.get((event.source, pod), -1) or (pod and self._log_of(pod)):
@@ -135,6 +140,17 @@ class _StartedAgain:
 
     def _log_of(self, pod: str) -> bool:
         return any(name == pod or name.startswith((f"{pod}.", f"{pod}_")) for name in self.logs)
+
+
+def _resumed(run: Run, found: Sequence[Finding]) -> dict[str, Event]:
+    """Logs of training beside one of a job that could not resume, and so never trained: theirs is the run before."""
+    told = [one for one in found if one.symptom == "checkpoint-resume-failure" and one.severity == "error"]
+    refused = [one.evidence[0].event for one in told if one.consequence == "never"]
+    resuming = {event.source for event in refused}
+    trained = {event.source for event in run.of_kind("progress", "bars")}
+    if not resuming or resuming & trained or any(source.rank is not None for source in run.sources):
+        return {}
+    return dict.fromkeys(trained, refused[0])
 
 
 def _pod(event: Event) -> str:

@@ -85,6 +85,26 @@ def _may_be_dump(head: bytes) -> bool:
     return head[:1] in b"\x80{" and any(word in head for word in _OF_DUMPS)
 
 
+_MAY_BE_TABLE = (".csv", ".tsv")
+_OF_RANK = frozenset({b"rank", b"global_rank"})
+_AT_OR_WHERE = frozenset(b"step global_step iteration iter epoch time timestamp host hostname node".split())
+
+
+def _is_table_of_ranks(head: bytes) -> bool:
+    """Its first line names a column for the rank, and one for when or where: somebody measured a job."""
+    line = head.removeprefix(b"\xef\xbb\xbf").split(b"\n", 1)[0].lower()
+    names = {cell.strip(b" \t\r\"'") for cell in line.split(b"\t" if b"\t" in line else b",")}
+    return bool(names & _OF_RANK and names & _AT_OR_WHERE)
+
+
+def _by_its_head(base: str, head: Callable[[], bytes]) -> bool:
+    """A file that is no log by its name, and yet tells of a job."""
+    low = base.lower()
+    if low.endswith(_MAY_BE_DUMP):
+        return _may_be_dump(head())
+    return low.endswith(_MAY_BE_TABLE) and _is_table_of_ranks(head())
+
+
 Wanted = Callable[[str], bool]
 """Which files of a folder or an archive are read, by their names."""
 
@@ -127,7 +147,7 @@ class Chosen:
         if len(base) > _MAX_BASE:
             self._passed_over[f"longer than {_MAX_BASE} characters"] += 1
             return False
-        if not self.wanted(base) and not (base.lower().endswith(_MAY_BE_DUMP) and _may_be_dump(head())):
+        if not self.wanted(base) and not _by_its_head(base, head):
             suffix = PurePosixPath(base).suffix.lower()[:_MAX_SUFFIX]
             if suffix == ".py" and self.folder:
                 self._programs += 1

@@ -28,7 +28,7 @@ _SYSLOG_YEAR = re.compile(
     rf"\b(?P<name>{'|'.join(_MONTHS)})\s{{1,2}}(?P<day>[0-9]{{1,2}}) {_CLOCK} (?P<year>20[0-9]{{2}})\b"
 )
 _SLASHES = re.compile(
-    r"(?<![0-9/])(?P<month>[0-9]{2})/(?P<day>[0-9]{2})/(?P<year>(?:20)?[0-9]{2}) "
+    r"(?<![0-9/])(?P<month>[0-9]{2})/(?P<day>[0-9]{2})/(?P<year>(?:20)?[0-9]{2}) (?:\| )?"
     + _CLOCK
     + r"(?:[.,](?P<fraction>[0-9]{1,9}))?(?![0-9])"
 )

@@ -171,7 +171,7 @@ _NCCL_SENDS = re.compile(
 _NCCL_RANK = re.compile(r"\brank (\d{1,6}) nranks (\d{1,6})\b")
 _SAID = re.compile(
     r"^[\d:.,TZ+/ -]{0,40}(?:\[[^\]\n]{1,80}\][ :]{0,2}|[A-Z]{4,8}[ :]{1,2}){0,4}"
-    r"\[(?:[Rr]ank|RANK|process|proc|R|r)[ :=#-]{0,2}(\d{1,6})\]"
+    r"\[(?:[Rr]ank|RANK|process|proc|R|r)[ :=#-]{0,2}(\d{1,6})(?:/\d{1,6})?\]"
 )
 _TAGS = ("[r", "[R", "[proc")
 _IN_GROUP = re.compile(
@@ -190,6 +190,11 @@ _OUTER = {
     "hydra": re.compile(r"\[(\d{1,6})\](?!<std) ?"),
     "host": re.compile(r"([A-Za-z0-9][\w.-]{0,100}):(?: |$)"),
     "compose": re.compile(r"([A-Za-z0-9][\w.-]{0,100}) {1,40}\| ?"),
+    "bracket": re.compile(
+        r"\[(?!(?:rank|r|proc\w{0,4}|worker|trainer|default|gpu|cuda|device|stage|step|it\w{0,7}|epoch|local|[dtpce]p|p)[-_:#]?\d)"
+        r"([A-Za-z][\w.-]{0,100})\](?: |$)",
+        re.I,
+    ),
     "stern": re.compile(r"([a-z0-9][a-z0-9.-]{0,252}) [a-z0-9][a-z0-9-]{0,62}(?: |$)"),
 }
 _NUMBERED = ("srun", "hydra")
@@ -464,7 +469,7 @@ class Prefixes:
         spoken = self._in_stream.get(stream, set())
         if spoken or self.torch_ranks or self._local:
             return next(iter(spoken)) if len(spoken) == 1 and stream not in self._local else None
-        return pod_ranks(self._in_stream).get(stream) if self.outer != "host" else None
+        return pod_ranks(self._in_stream).get(stream) if self.outer not in ("host", "bracket") else None
 
     def is_helper(self, who: Who) -> bool:
         """A Ray actor beside the training workers: its controller logs what it survives, and repeats what they said."""
@@ -514,6 +519,8 @@ def _labels(kind: str, lines: Sequence[str]) -> bool:
         numbered = all(int(a) < int(b) for a, b in pairwise(labels))
         return not numbered and (kind == "srun" or len(set(labels)) > 1)
     names = set(labels)
+    if kind == "bracket" and len(names) < 2:
+        return False
     if kind == "stern" and (len({hit[0].split()[1] for hit in found}) > 2 or not pod_ranks(names).keys() >= names):
         return False
     return len(names) <= max(len(lines) // 2, 1) and all(

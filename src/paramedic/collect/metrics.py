@@ -34,7 +34,7 @@ _MIN_LINE, _MAX_LINE = 4, 600
 _WORTH = re.compile(
     rb"[Ll]oss|[Ss]tep|[Ii]ter|[Ee]poch|update|[Nn]orm|[Mm]em|resident|checksum|hash|/s|ms\b|[Ww]orld|[Rr]ank|"
     rb"replicas|process|MEMBER|words|tokens|documents|scale|accuracy|[Tt]hrottl|quota|[Rr]esum|holds|param|weight|"
-    rb"[Aa]cc|[Tt]ime|[Bb]atch|_s\b|OMP_NUM|nproc|NTASKS|torchrun|num_gpus|[Dd]evice|CUDA|[Bb]ackend|samples|examples|"
+    rb"[Aa]cc|[Tt]ime|[Bb]atch|_s\b|OMP_NUM|nproc|NTASKS|_PROCID|_RANK|torchrun|num_gpus|[Dd]evice|CUDA|[Bb]ackend|samples|examples|"
     rb"indices|idx|shards|files|across ranks|GPU|took|MiB|[Ee]fficiency|numel|[Dd]istributed|[MGk]i?B\b|rss|RSS|"
     rb"\b(?:[Rr]?mse|mae|bce|ce|huber|elbo|ctc|mlm|kl)\b|RMSE|MSE|MAE|BCE|theta|learner"
 )
@@ -92,6 +92,10 @@ class Series:
     largest: tuple[int, str] = (0, "")
     latest: tuple[str, float | None] = ("", None)
     most: float = -math.inf
+    good: tuple[str, float] | None = None
+    """The last that was a number, and where."""
+    lost: tuple[str, int, str] | None = None
+    """Since when it has been none, and the line that shows it."""
     _stride: int = 1
 
     def add(self, label: str, value: float | None, line: int, text: str) -> None:
@@ -102,6 +106,10 @@ class Series:
         self.last, self.latest = (line, text), (label, value)
         if value is not None and value > self.most:
             self.most, self.largest = value, (line, text)
+        if value is not None:
+            self.good, self.lost = (label, value), None
+        elif self.lost is None:
+            self.lost = label, line, text
         if self.count % self._stride == 0:
             self.labels.append(label)
             self.values.append(value)
@@ -120,8 +128,15 @@ class Series:
         return {
             "name": self.name, "unit": self.unit, "count": self.count, "steps": "\n".join(steps),
             "values": " ".join("nan" if value is None else repr(value) for value in values),
-            "shown": redact("\n".join(lines)),
+            "shown": redact("\n".join(lines)), **self._lost(),
         }  # fmt: skip
+
+    def _lost(self) -> dict[str, str]:
+        """Exactly, though the values themselves are thinned out."""
+        if self.lost is None or self.good is None:
+            return {}
+        (since, line, text), (last, value) = self.lost, self.good
+        return {"lost": redact("\t".join((since, last, repr(value), str(line), text)))}
 
 
 @dataclass(slots=True)
@@ -149,6 +164,8 @@ class Meter:
     """So many lines may still be about what one process has computed by itself."""
     counters: set[str] = field(default_factory=set)
     """What has been equal to the step once."""
+    listed: set[Key] = field(default_factory=set)
+    """Series from lines that list all ranks: whoever wrote them speaks of others, too."""
 
     def block(self, lines: bytes, first: int, last: bool) -> None:
         """`first` is the number of the block's first line. Behind the log's beginning only a block's own is read."""
@@ -198,10 +215,10 @@ class Meter:
             self._add((*who, one.name), label, one, number, peeled.text)
         for rank, of_rank in of_ranks(text, bool(label)):
             for one in said_of_rank(of_rank):
-                self._add((*who[:3], rank, one.name), label, one, number, peeled.text)
+                self._add_listed((*who[:3], rank, one.name), label, one, number, peeled.text)
                 if one.name == "loss":  # listed rank by rank, it is each one's own
                     own = one._replace(name="own loss")
-                    self._add((*who[:3], rank, own.name), label, own, number, peeled.text)
+                    self._add_listed((*who[:3], rank, own.name), label, own, number, peeled.text)
 
     def _by_one_process(self, said: Said) -> Iterator[Value]:
         """What is said, outside of training, where one process works by itself."""
@@ -232,7 +249,7 @@ class Meter:
             self.timer = found[1]
         elif (found := _TIMER_OF_RANK.fullmatch(peeled.text)) is not None and self.timer:
             for one in said_in(f"{self.timer} {found[2]} {self.timers}").values:
-                self._add((*who, int(found[1]), one.name), label, one, number, f"{self.timer}:{peeled.text}")
+                self._add_listed((*who, int(found[1]), one.name), label, one, number, f"{self.timer}:{peeled.text}")
         elif (found := _TIMER_RANGE.fullmatch(peeled.text)) is not None:
             for which, value in (("fastest", found[2]), ("slowest", found[3])):
                 for one in said_in(f"{found[1]} {value} {self.timers}").values:
@@ -242,6 +259,11 @@ class Meter:
             self.timers = self.timer = ""
             return False
         return True
+
+    def _add_listed(self, key: Key, label: str, one: Value, number: int, text: str) -> None:
+        if len(self.series) < MAX_SERIES:
+            self.listed.add(key)
+        self._add(key, label, one, number, text)
 
     def _add(self, key: Key, label: str, one: Value, number: int, text: str) -> None:
         series = self.series.get(key)
@@ -265,8 +287,9 @@ class Meter:
 
     def found(self) -> Iterator[tuple[Peeled, int, dict[str, Any]]]:
         """For each series: whose it is, with its last line, that line's number, and the fields of its event."""
-        for (by, rank, stream, named, _), series in self.series.items():
-            more = {} if named is None else {"rank": named}
+        for key, series in self.series.items():
+            by, rank, stream, named, _ = key
+            more = {} if named is None else {"rank": named, "listed": key in self.listed}
             fields = {**series.fields(), "sharded": self.sharded, **more}
             yield Peeled(rank, by, series.last[1], stream), series.last[0], fields
 

@@ -59,6 +59,11 @@ _HASH = re.compile(
     r"(?P<value>(?=[0-9]{0,63}[a-f])[0-9a-f]{6,64})\b",
     re.I,
 )
+_BARE_HASH = re.compile(
+    r"\b(?P<kind>param(?:eter)?s?|weights?|model|opt(?:im(?:izer)?)?)[ :=]{1,3}"
+    r"(?P<value>(?=[0-9]{1,63}[a-f]|[a-f]{1,63}[0-9])[0-9a-f]{8,64})(?=[\s,;|)\]]|$)"
+)
+"""Without a word that says so: nothing else is written in such digits behind these."""
 _OF_HASH = re.compile(r"[a-z_ ]{0,40}+\Z", re.I)
 _MEMORY = re.compile(
     r"(?:^| )((?:(?:max|peak|gpu|cuda|host|cpu|device|allocated|reserved|resident|used|current) ){0,3}"
@@ -99,7 +104,7 @@ _THROUGHPUT = re.compile(
     r"(?: per sec(?:ond)?|/s(?:ec(?:ond)?)?))$"
 )
 _EXPECTED = re.compile(r"\b(?:expected|baseline|target|reference)\b")
-_WORK = re.compile(r"(?:^| )(words|tokens|documents|sequence length|seq len)$")
+_WORK = re.compile(r"(?:^| )(words|tokens|documents|sequence length|seq len)(?: in| received| routed)?$")
 _CUMULATIVE = re.compile(r"\b(?:consumed|total|global|seen|processed|so far)\b")
 _SCORE = re.compile(
     r"(?:^| )(accuracy|acc|top|perplexity|ppl|bleu|auc|roc auc|auroc|recall|f|precision|map|iou|miou|dice|r@)$"
@@ -283,3 +288,9 @@ def hashes_in(text: str) -> Iterator[tuple[str, float]]:
             yield f"state {state[1]}", float(int(found["value"][:12], 16))
         elif words.strip():
             yield f"hash {words.strip()}", float(int(found["value"][:12], 16))
+
+
+def bare_hashes_in(text: str) -> Iterator[tuple[str, float]]:
+    """`params cfcd208495d5 opt de66f829`, as programs print what their replicas hold."""
+    for found in _BARE_HASH.finditer(text):
+        yield f"hash {found['kind']}", float(int(found["value"][:12], 16))

@@ -10,6 +10,7 @@ from paramedic.collect import comparisons
 from paramedic.collect.guarded import Words, divides
 from paramedic.collect.quantities import (
     Value,
+    bare_hashes_in,
     factor_of,
     hashes_in,
     parsed,
@@ -71,7 +72,8 @@ _WENT_ON = re.compile(
 _STAMP = re.compile(r"[\[(]?\d{4}[-/]\d\d[-/]\d\d[ T_]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?")
 _HASHES = ("checksum", "hash", "sha", "crc", "digest", "fingerprint", "signature", "xor")
 
-_WORDS = Words((*_HASHES, *_GOING_ON, *WORDS, *comparisons.WORDS))
+_HASHED = ("param", "weight", "model")
+_WORDS = Words((*_HASHES, *_HASHED, *_GOING_ON, *WORDS, *comparisons.WORDS))
 
 
 class Said(NamedTuple):
@@ -232,6 +234,8 @@ class _Reading:
         present = _WORDS.present(self.low)
         if not present.isdisjoint(_HASHES) or "md5" in self.low:
             found += [Value(*pair) for pair in hashes_in(self.text)]
+        elif not present.isdisjoint(_HASHED):
+            found += [Value(*pair) for pair in bare_hashes_in(self.text)]
         found += statements(self.text, self.low, present, bool(labels))
         found += comparisons.comparisons(self.text, present, self.numbers)
         label = " ".join(f"{kind} {labels[kind]}" for kind in ("epoch", "step") if kind in labels)

@@ -52,6 +52,7 @@ _BRIDGE = re.compile(
     r"(?:docker\d{1,3}|br-[0-9a-f]{12}|virbr\d{1,3}|lxcbr\d|cni\d{1,3}|podman\d|lo|veth\w{1,12}):(?P<address>[\d.]{7,15})<"
 )
 """An interface behind which only the host itself is."""
+_LAUNCH = re.compile(r"\bnnodes=\d{1,6}, num_local_procs=(\d{1,5}), node_rank=(\d{1,5})\b")
 _MET = re.compile(r"\bglobal_ranks=\[([\d, ]{1,20000})\]")
 _BEFORE = re.compile(r"\[pod/([\w.-]{1,253})[/\]]|([A-Za-z0-9][\w.-]{0,100}): ")
 _OF_NAME = re.compile(r"\.(?:log|txt|out|err)\b")
@@ -83,11 +84,17 @@ def processes_on_a_node(lines: Sequence[str]) -> int:
 
 
 def _met(line: str, of_file: str) -> Iterator[tuple[str, str, int | None]]:
-    """torchrun's agent on each node, once all have met: `global_ranks=[8, 9]`."""
+    """torchrun's agent on each node, once all have met: `global_ranks=[8, 9]`; DeepSpeed's, when it starts its own."""
     if "global_ranks=[" in line and (found := _MET.search(line)) is not None:
-        where = _BEFORE.match(line)
-        host = (where[1] or where[2]) if where else of_file
-        yield from (("host", host, rank) for rank in ranks_in(found[1])[:_MOST])
+        yield from (("host", _before(line) or of_file, rank) for rank in ranks_in(found[1])[:_MOST])
+    elif "num_local_procs=" in line and (found := _LAUNCH.search(line)) is not None:
+        yield "node", f"{_before(line) or of_file} {found[2]} {found[1]}", None
+
+
+def _before(line: str) -> str:
+    """The host or pod whose label the line carries."""
+    where = _BEFORE.match(line)
+    return (where[1] or where[2]) if where else ""
 
 
 def _asked(line: str, of_file: str) -> Iterator[tuple[str, str, int | None]]:

@@ -27,6 +27,7 @@ _LAUNCHED = re.compile(
     r"|\b(?:torchrun|torch\.distributed\.(?:run|launch))\b[^\n]{0,200}? --nproc[_-]per[_-]node[ =](?P<local>\d{1,5})\b"
     r"|(?P<several>Setting OMP_NUM_THREADS environment variable for each process)"
 )
+_TASK = re.compile(r"\b(?:SLURM_PROCID|OMPI_COMM_WORLD_RANK|PMIX?_RANK)['\"]?[=:] ?['\"]?(\d{1,6})\b")
 _NODES = re.compile(r" --nnodes[ =](\d{1,5})\b")
 _SLASHED = re.compile(r"\d ?/ ?\d")
 _PLANNED = re.compile(
@@ -252,6 +253,8 @@ def _of_job(text: str, low: str, present: Set[str]) -> Iterator[Value]:
         else:
             size = int(next(part for part in found.groups() if part))
             yield Value("launched", float(size * int(nodes[1] if nodes else 1)))
+    if ("_PROCID" in text or "_RANK" in text) and (found := _TASK.search(text)):
+        yield Value("task", float(found[1]))
     if not present.isdisjoint(_PLANS) and (found := _PLANNED.search(text)):
         yield Value("planned", float(found["after"] or found["before"]))
     if not present.isdisjoint(_PROCESSORS):

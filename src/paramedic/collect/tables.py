@@ -80,7 +80,7 @@ class Table:
             return f"epoch={found[1]}, " + ", ".join(
                 f"{name}={cell}" for name, cell in zip(self.columns[1:], cells, strict=False)
             )
-        for cells in _cut(text.strip()):
+        for cells in _cut(text.removeprefix("\ufeff").strip()):
             if 2 <= len(cells) <= _MAX_COLUMNS and all(_COLUMN.fullmatch(cell) for cell in cells):
                 if any(name.lower() in _COUNTED for name in cells):
                     self.columns = cells

@@ -195,3 +195,28 @@ def retraced(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding
             later = replace(event, seq=max(e.seq for e in run.events if e.source == event.source) + 1)
             yield on_events(rule, (later,), (), {"calls": said[1]})  # training goes on, and so does this
             return
+
+
+_UNIT = re.compile(r"\(_fsdp_wrapped_module\): (\w{1,120})\(")
+_BLOCKS = re.compile(r"\(0-\d{1,4}\): (\d{1,5}) x (\w{1,120}(?:Layer|Block))\(")
+_ASKED = re.compile(r"transformer_layer_cls_to_wrap['\"]?[:= ]{1,3}[\[(']{0,2}(\w{1,120})")
+_FEWEST_BLOCKS, _BELOW = 4, 400
+
+
+def printed_as_one_unit(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """In the model as FSDP prints it, the whole is the only unit, and its layers are not wrapped. It is an error where
+    the log tells which layers were to be, and they are others."""
+    lines = run.of_kind("line")
+    units = [(event, unit) for event in lines if (unit := _UNIT.search(event.text)) is not None]
+    blocks = [(event, block) for event in lines if (block := _BLOCKS.search(event.text)) is not None]
+    if not units or not blocks or len({unit[1] for _, unit in units}) != 1:
+        return
+    (root, unit), (event, block) = units[0], blocks[0]
+    below = root.source == event.source and 0 < event.seq - root.seq < _BELOW
+    if not below or int(block[1]) < _FEWEST_BLOCKS or unit[1] == block[2]:
+        return
+    asked = next(((e, hit[1]) for e in lines if (hit := _ASKED.search(e.text)) is not None), None)
+    other = asked is not None and asked[1] not in {hit[2] for _, hit in blocks}
+    fields = {"blocks": f"{block[1]} {block[2]}", "asked": f"; {asked[1]} was to be wrapped" if asked else ""}
+    one = on_events(rule, [root, event, *([asked[0]] if asked else [])], (), fields)
+    yield one if other else replace(one, severity="warning")

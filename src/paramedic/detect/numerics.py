@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from statistics import median
 
 from paramedic.detect.match import on_event, on_events
 from paramedic.detect.sentinels import lost_losses
-from paramedic.detect.series import FIRST, LAST, every
+from paramedic.detect.series import FIRST, LAST, Lost, by_rank, every
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 
@@ -20,6 +21,55 @@ _ENOUGH, _MANY = 3, 4
 
 
 def ended_non_finite(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Whose loss was no number first, where each tells its own; else all who end so."""
+    ended = list(_ended(run, rule))
+    first = _first_lost(run) if ended else {}
+    if not first:
+        yield from ended
+        return
+    since = next(iter(first.values())).since
+    told = f" (since {since}, while the others' still was a number)" if since.startswith(("step", "epoch")) else ""
+    accused = ", ".join(map(str, first))
+    fields = {"what": "loss", "value": "nan", "since": told, "accused": accused, "rank": accused}
+    one = on_events(rule, [lost.event for lost in first.values()], first, fields)
+    yield replace(one, weights=_ITS_OWN_BATCH)
+
+
+_ITS_OWN_BATCH = {"data-or-input-defect": 4.0}
+"""All have the same weights and settings; what it alone has is its data, and its device."""
+_AS_EVER = 2.0
+_PLACE = re.compile(r"(?:epoch (\d{1,9}) )?step (\d{1,12})|#(\d{1,9})")
+
+
+def _first_lost(run: Run) -> dict[int, Lost]:
+    """The ranks, fewer than half of all, whose own loss was no number at a step at which everybody else's was as ever:
+    what they send makes the others' the same one step later. A loss that exploded does so wherever it is largest."""
+    series = by_rank(every(run, "own loss") or every(run, "loss"))
+    lost = {rank: one.lost for rank, one in series.items()}
+    known = {rank: one for rank, one in lost.items() if one is not None}
+    if len(known) < 2 or known.keys() != set(run.expected_ranks) or len(known) != len(lost):
+        return {}
+    if any(one.since.startswith("#") for one in known.values()) and len({one.count for one in series.values()}) > 1:
+        return {}  # counted, and one has said more than the others
+    since = {rank: _place(one.since) for rank, one in known.items()}
+    earliest = min(since.values())
+    first = {rank: known[rank] for rank in sorted(known) if since[rank] == earliest}
+    seen = all(_place(one.last) >= earliest for rank, one in known.items() if rank not in first)
+    tame = all(abs(one.before) <= _AS_EVER * _usual(series[rank].said) for rank, one in known.items())
+    return first if earliest and seen and tame and 2 * len(first) < len(known) else {}
+
+
+def _place(step: str) -> tuple[int, ...]:
+    """In the order of training; empty where that is not told."""
+    found = _PLACE.fullmatch(step)
+    return tuple(int(part or 0) for part in found.groups()) if found else ()
+
+
+def _usual(values: Sequence[float]) -> float:
+    return median(map(abs, values)) if values else 0.0
+
+
+def _ended(run: Run, rule: Rule) -> Iterator[Finding]:
     """Each rank's last line of progress; one skipped step in the middle of a run is nobody's business."""
     bad_lines = [(e, bad) for e in run.of_kind("progress") if (bad := _NON_FINITE.search(e.text))]
     lost = min(lost_losses(run).values(), key=lambda one: one.step, default=None)

@@ -27,14 +27,26 @@ def out_of_line(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Find
         series = by_rank(one for one in told if one.name == name)
         if len(series) < _MEMBERS or (sharded(series.values()) and name.startswith(("state", "grad_norm"))):
             continue
-        odd = _minority(_steps(series))
+        steps = _steps(series)
+        odd = _minority(steps)
         if odd:
             ranks = sorted(odd)
             others = [rank for rank in sorted(series) if rank not in odd][:2]
             events = [event for rank in (*ranks[:2], *others) for event in series[rank].shown(LAST)]
             what = name.removeprefix("said ").removeprefix("state ").removeprefix("hash ").replace("_", " ")
-            yield on_events(rule, events, ranks, {"what": what, "rank": ", ".join(map(str, ranks))})
+            one = on_events(rule, events, ranks, {"what": what, "rank": ", ".join(map(str, ranks))})
+            by_itself = len(odd) == 1 and name.startswith(("hash", "state")) and _long_alike(steps)
+            yield replace(one, weights={"hardware-fault": _BY_ITSELF}) if by_itself else one
             return
+
+
+_LONG, _BY_ITSELF = 0.25, 20.0
+
+
+def _long_alike(steps: Sequence[Mapping[int, float]]) -> bool:
+    """What all ranks hold was the same for long: nothing was forgotten on one of them, or started otherwise."""
+    alike = next((at for at, said in enumerate(steps) if len(set(said.values())) > 1), len(steps))
+    return alike >= max(_LOOKS, _LONG * len(steps))
 
 
 def _steps(series: Mapping[int, Series]) -> list[dict[int, float]]:

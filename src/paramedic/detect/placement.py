@@ -45,9 +45,25 @@ def each_alone(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findi
     processes = {(one.event.source, one.event.rank) for one in said if one.event.rank is not None}
     launched = [*every(run, "several"), *every(run, "launched")]
     several = (len(processes) >= 2 and any(rank for _, rank in processes)) or _interleaved(run)
-    several = several or any(_one_after_the_other(one) for one in said)
+    several = several or any(_one_after_the_other(one) for one in said) or _tasks_of_one_job(run)
     if several or every(run, "several") or max(_numbers(launched), default=1) > 1:
         yield on_events(rule, [event for one in (*shown[:4], *launched[:1]) for event in one.shown(LAST)], ())
+
+
+def _tasks_of_one_job(run: Run) -> bool:
+    """Several logs by tasks that a launcher has numbered, all with the same plan and the same learning rates: runs with
+    settings of their own, side by side, are another matter."""
+    numbers = {one.event.source: int(one.said[-1]) for one in every(run, "task") if one.said}
+    if len(set(numbers.values())) < 2 or len(set(numbers.values())) != len(numbers):
+        return False
+    plans = {
+        source: [
+            (one.name, one.values) for one in every(run, "samples", "total_steps", "lr") if one.event.source == source
+        ]
+        for source in numbers
+    }
+    first = next(iter(plans.values()))
+    return bool(first) and all(plan == first for plan in plans.values())
 
 
 def _one_after_the_other(one: Series) -> bool:

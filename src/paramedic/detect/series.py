@@ -7,11 +7,23 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
+from typing import NamedTuple
 
 from paramedic.detect.once import once
 from paramedic.model import Event, Run
 
 FIRST, LARGEST, LAST = 0, 1, -1
+
+
+class Lost(NamedTuple):
+    """The step at which a value became no number, the last at which it was one, that value, and the line."""
+
+    since: str
+    last: str
+    before: float
+    event: Event
+
+
 _POINTS = 256  # more than any series of ours has: a recording is a stranger's file, and pairs are compared
 
 
@@ -31,6 +43,12 @@ class Series:
         """At the steps of training, without what is no number."""
         pairs = zip(self.steps, self.values, strict=True)
         return [value for step, value in pairs if value is not None and not step.startswith("#")]
+
+    @property
+    def count(self) -> int:
+        """Of all values, also those that were thinned out."""
+        count = self.event.fields.get("count", 0)
+        return count if isinstance(count, int) else 0
 
     @property
     def since_start(self) -> Series:
@@ -57,6 +75,18 @@ class Series:
         known = [(int(line), text) for line, _, text in lines if line.isdecimal() and int(line) > 0]
         chosen = {known[n]: n % len(known) for n in which if -len(known) <= n < len(known)}
         return [self._line(line, text, place) for (line, text), place in chosen.items()]
+
+    @property
+    def lost(self) -> Lost | None:
+        """Since when it has been no number, to its end."""
+        since, _, rest = str(self.event.fields.get("lost", "")).partition("\t")
+        last, _, rest = rest.partition("\t")
+        before, _, rest = rest.partition("\t")
+        line, _, text = rest.partition("\t")
+        value = _number(before)
+        if value is None or not line.isdecimal():
+            return None
+        return Lost(since, last, value, self._line(int(line), text, len(self.values)))
 
     def line(self, which: int) -> int:
         """In which of the log's lines it is shown; nought where that is not known."""
@@ -146,7 +176,7 @@ def _series(event: Event) -> Series:
     fields = event.fields
     values = [_number(word) for word in str(fields.get("values", "")).split()]
     steps = str(fields.get("steps", "")).split("\n")
-    rank = event.rank if event.rank is not None else fields.get("rank")
+    rank = fields.get("rank") if event.rank is None or fields.get("listed") else event.rank
     size = min(len(steps), len(values), _POINTS)
     return Series(
         name=str(fields.get("name", "")),

@@ -93,9 +93,37 @@ _EXTREME = re.compile(r"\b(M[nx](?:Rtt|Clk|Tmp))/Rnk: ?(\d{1,9}(?:\.\d{1,6})?)(?
 _REPORTS, _COOL, _SLOWED = 3, 0.85, 1.15
 
 
+_LOWEST = re.compile(r"Ranks with lowest {1,3}Etpt\(TF\): ?((?:\d{1,9}(?:\.\d{1,6})?/\d{1,6}(?:, ?)?){2,64})")
+
+
 def extremes(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Megatron's straggler reports name the rank of each extreme. In the last ones it is always the same GPU that has
     the lowest clock, far below the others', while somebody needs longer: whoever shares its work waits with it."""
+    named = list(_by_clock_or_time(run, rule))
+    yield from named or _by_throughput(run, rule)
+
+
+def _by_throughput(run: Run, rule: Rule) -> Iterator[Finding]:
+    """In the last reports it is always the same GPU that computes less by itself than even the next one above it."""
+    told = [(e, _LOWEST.search(e.text)) for e in run.of_kind("line") if "Ranks with lowest" in e.text]
+    last = [(event, _worst(listed[1])) for event, listed in told if listed is not None][-_REPORTS:]
+    ranks = {rank for _, (rank, _) in last}
+    if len(last) == _REPORTS and len(ranks) == 1 and min(times for _, (_, times) in last) >= _SLOWED:
+        fields = {"times": f"{last[-1][1][1]:.1f}", "clock": "", "accused": str(min(ranks))}
+        yield on_events(rule, [last[-1][0], last[0][0]], tuple(ranks), fields)
+
+
+def _worst(listed: str) -> tuple[int, float]:
+    """From `266.05/21, 433.77/30`: the rank with the least, and how many times as much the next one has."""
+    pairs = sorted((float(value), int(rank)) for value, _, rank in (one.partition("/") for one in _split(listed)))
+    return pairs[0][1], pairs[1][0] / max(pairs[0][0], 1e-9)
+
+
+def _split(listed: str) -> list[str]:
+    return [one for one in listed.replace(" ", "").split(",") if one]
+
+
+def _by_clock_or_time(run: Run, rule: Rule) -> Iterator[Finding]:
     told = [
         (e, {name: (float(value), int(rank)) for name, value, rank in _EXTREME.findall(e.text)}) for e in _reports(run)
     ]

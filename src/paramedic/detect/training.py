@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import permutations
 from statistics import median
 
 from paramedic.detect.match import on_events
@@ -17,6 +18,7 @@ from paramedic.detect.series import (
     common_steps,
     every,
     kendall,
+    names,
     numbered,
     parts,
     precise,
@@ -316,3 +318,45 @@ def average_begun_anew(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterat
             fields = {"score": f"{pairs[0][0]:.3g}", "other": f"{pairs[0][1]:.3g}"}
             yield on_events(rule, one.shown(FIRST, LAST), (), fields)
             return
+
+
+_LARGER, _SAME_RATE, _BATCHES = 4.0, 0.01, 16
+_WORSE, _LOWER = 1.5, 0.85
+
+
+def behind_smaller_batch(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Of two logs, the one with a batch many times larger and the same learning rate is far behind after as many
+    epochs, and does not come nearer."""
+    batches = {one.said[-1]: one for one in every(run, "whole_batch") if one.said and one.said[-1] > 0}
+    for small, large in permutations(list(batches.values())[:_BATCHES], 2):
+        times = large.said[-1] / small.said[-1]
+        rates = [_highest_rate(run, one.event.source) for one in (small, large)]
+        if times < _LARGER or not rates[0] or abs(rates[1] / rates[0] - 1) > _SAME_RATE:
+            continue
+        behind = _behind(run, small.event.source, large.event.source)
+        if behind:
+            events = [*large.shown(LAST), *(event for one in behind for event in one.shown(LAST)), *small.shown(LAST)]
+            fields = {"times": f"{times:.4g}", "batch": f"{large.said[-1]:.0f}", "rate": f"{rates[0]:.3g}"}
+            yield on_events(rule, events, (), fields)
+            return
+
+
+def _highest_rate(run: Run, source: str) -> float:
+    return max((rate for one in every(run, "lr") if one.event.source == source for rate in one.said), default=0.0)
+
+
+def _behind(run: Run, small: str, large: str) -> list[Series]:
+    """What shows it, of both: the loss of evaluations is much larger in all of the last epochs, or the score lower."""
+    judged = every(run, "eval_loss", *_SCORES)
+    for name in names(judged):
+        pair = [next((s for s in judged if (s.name, s.event.source) == (name, of)), None) for of in (small, large)]
+        both = [one for one in pair if one is not None]
+        common = [values for step, values in common_steps(both) if not step.startswith("#")] if len(both) > 1 else []
+        last = common[-_HALF:]
+        worse = all(b > _WORSE * a > 0 if name == "eval_loss" else 0 < b < _LOWER * a for a, b in last)
+        if len(last) == _HALF and worse:
+            return both
+    return []
+
+
+_SCORES = ("score acc", "score accuracy", "score top", "score auc", "score map", "score iou")
