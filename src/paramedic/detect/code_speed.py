@@ -261,7 +261,7 @@ def moved_piece_by_piece(flow: Flow) -> Iterator[Hit]:
         stop = inner.over.attrs.get("stop") if inner.over.kind == "range" else None
         number = stop.number() if stop is not None else None
         many = (number is not None and number >= 32) or (stop is not None and stop.has("len"))
-        if many and inner.target and re.search(rf"\[[^\]]*\b{re.escape(inner.target)}\b", receiver):
+        if many and inner.target and re.search(rf"[\[,][^\],:]*\b{re.escape(inner.target)}\b[^\],:]*[\],]", receiver):
             if op.last != "to" or (op.args and not op.args[0].name.startswith("torch.")):
                 yield hit(op, name=op.last)
 

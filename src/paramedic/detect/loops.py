@@ -165,19 +165,18 @@ def optimizers(flow: Flow) -> list[Op]:
 @noted
 def zeros(flow: Flow) -> list[Op]:
     found = list(flow.calls("zero_grad", "zero_grad_buffer"))
-    found += [op for op in flow.of_kind("setattr") if op.target.endswith(".grad") and not _gives_gradients(op)]
+    found += [op for op in flow.of_kind("setattr") if op.target.endswith(".grad") and _clears(op)]
     found += [op for op in flow.calls("zero_", "fill_") if op.of is not None and op.of.has("grad")]
     return sorted(found, key=lambda op: op.index)
 
 
-def _gives_gradients(op: Op) -> bool:
-    """`p.grad = …` of something that was computed; None and zeros clear it."""
-    return any(value.has("grad") for value in op.args)
+def _clears(op: Op) -> bool:
+    """None and zeros clear it; `p.grad = …` of anything else is a gradient."""
+    given = ast.unparse(op.node.value) if isinstance(op.node, ast.Assign | ast.AnnAssign) and op.node.value else ""
+    return given == "None" or ".zeros" in given if given else not any(value.has("grad") for value in op.args)
 
 
 def _receiver(op: Op) -> str:
-    import ast
-
     func = getattr(op.node, "func", None)
     return ast.unparse(func.value) if isinstance(func, ast.Attribute) else ""
 

@@ -115,7 +115,7 @@ def memory_grows(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
     by_watcher = (
         {natural(rank, -1): _list(points) for rank, points in told.items()} if isinstance(told, Mapping) else {}
     )
-    growing: dict[str, list[tuple[int, float, int, float]]] = defaultdict(list)
+    growing: dict[str, list[tuple[int, float, int, bool]]] = defaultdict(list)
     for rank, seen in ranks.items():
         by_agent = _rows(_list(said_by(seen.event).get("memory")))
         for place, column in (("host", 1), ("device", 2)):
@@ -132,7 +132,7 @@ def memory_grows(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
         fields = {"place": place, "slope": f"{slope / 1e6:.2f}", "now": f"{now / 1e9:.1f}", "forecast": forecast}
         events = [ranks[rank].event for rank in who[:3]]
         one = replace(on_events(rule, events, who if len(who) < len(ranks) else (), fields), attempt=0)
-        yield replace(one, severity="error") if min(rise for *_, rise in grown_ranks) >= _CLEAR_GROWTH else one
+        yield replace(one, severity="error") if all(clear for *_, clear in grown_ranks) else one
 
 
 def _rows(points: Sequence[Any]) -> list[list[int]]:
@@ -140,7 +140,7 @@ def _rows(points: Sequence[Any]) -> list[list[int]]:
     return _rising([p for p in points if isinstance(p, list) and len(p) == 3 and all(isinstance(v, int) for v in p)])
 
 
-def _on_a_line(rows: Sequence[Sequence[int]], column: int) -> tuple[float, int, float] | None:
+def _on_a_line(rows: Sequence[Sequence[int]], column: int) -> tuple[float, int, bool] | None:
     """As `_growth`, of points after steps: what is allocated late, or in ever larger blocks, rises less and less."""
     rows = rows[len(rows) // 4 :]
     third = len(rows) // 3
@@ -149,7 +149,7 @@ def _on_a_line(rows: Sequence[Sequence[int]], column: int) -> tuple[float, int, 
     rise = (values[-1] - values[0]) / max(values[0], 1)
     if min(slopes) < _ONE_LINE * max(slopes) or rise < _GROWTH or kendall(values) < _MOST or values[0] <= 0:
         return None
-    return median(slopes), values[-1], rise
+    return median(slopes), values[-1], True
 
 
 def _slope(rows: Sequence[Sequence[int]], column: int) -> float:
@@ -157,8 +157,8 @@ def _slope(rows: Sequence[Sequence[int]], column: int) -> float:
     return linear_regression([row[0] for row in rows], [row[column] for row in rows]).slope
 
 
-def _growth(rows: Sequence[Sequence[int]], column: int) -> tuple[float, int, float] | None:
-    """Bytes a step, bytes now, and by what share it rose, where each third lies clearly above the one before it."""
+def _growth(rows: Sequence[Sequence[int]], column: int) -> tuple[float, int, bool] | None:
+    """Bytes a step, bytes now, and whether it is clear, where each third lies clearly above the one before it."""
     if len(rows) < _POINTS and (grown := _straight(rows, column)) is not None:
         return grown
     rows = rows[len(rows) // 4 :]  # the first steps allocate what is then kept
@@ -175,7 +175,7 @@ def _growth(rows: Sequence[Sequence[int]], column: int) -> tuple[float, int, flo
     if low <= 0 or rise < _GROWTH or not steady:
         return None
     slope = (rows[-1][column] - rows[0][column]) / (rows[-1][0] - rows[0][0])
-    return (slope, rows[-1][column], rise) if slope > 0 else None
+    return (slope, rows[-1][column], rise >= _CLEAR_GROWTH) if slope > 0 else None
 
 
 def _rising(rows: Sequence[Any]) -> list[Any]:
@@ -187,7 +187,7 @@ def _rising(rows: Sequence[Any]) -> list[Any]:
     return kept
 
 
-def _straight(rows: Sequence[Any], column: int) -> tuple[float, int, float] | None:
+def _straight(rows: Sequence[Any], column: int) -> tuple[float, int, bool] | None:
     """Of a short job few points are known: those must lie on one line that rises steeply, over many steps."""
     if len(rows) < _FEW or rows[0][0] < _WARM or rows[-1][0] < 2 * rows[0][0]:
         return None
@@ -195,7 +195,7 @@ def _straight(rows: Sequence[Any], column: int) -> tuple[float, int, float] | No
     rise = (rows[-1][column] - rows[0][column]) / max(rows[0][column], 1)
     if min(slopes) <= 0 or min(slopes) < _ONE_LINE * max(slopes) or rise < _CLEAR_GROWTH:
         return None
-    return median(slopes), rows[-1][column], rise
+    return median(slopes), rows[-1][column], True
 
 
 def _limit(run: Run, place: str, rank: int) -> float:
