@@ -90,7 +90,7 @@ def examine(
     failed = Failed()
     found = detect(run, knowledge, prefilter, failed, signatures)
     kept, left_out = _chosen(found, knowledge, options)
-    foreseen, aside = _foreseen(beside, knowledge, options, failed)
+    foreseen, aside = _foreseen(run, beside, knowledge, options, failed)
     report = explain(run, kept, knowledge, options.setting, foreseen)
     report = fix.propose(report, knowledge)
     if beside is not None:
@@ -101,12 +101,13 @@ def examine(
 
 
 def _foreseen(
-    beside: Run | None, knowledge: Knowledge, options: Options, failed: Failed
+    run: Run, beside: Run | None, knowledge: Knowledge, options: Options, failed: Failed
 ) -> tuple[list[Finding], Sequence[Suppressed]]:
-    """What `check` would have said of the programs that ran and of the settings beside them."""
+    """What `check` would have said of the programs that ran and of the settings beside them, unless the job itself was
+    seen to do otherwise."""
     if beside is None:
         return [], ()
-    from paramedic import allowed
+    from paramedic import allowed, refuted
     from paramedic.detect.checks import CHECKS  # only here: most diagnoses need not wait for them
     from paramedic.detect.setup import examine as examine_setup
 
@@ -116,7 +117,8 @@ def _foreseen(
     found = [one for one in all_found if one.evidence[0].event.source not in programs]
     kept, left_out = _chosen(found, knowledge, options)
     kept, aside = allowed.set_aside(kept, beside, options.allow, options.baseline)
-    return kept, (*left_out, *aside)
+    kept, otherwise = refuted.set_aside(kept, run)
+    return kept, (*left_out, *aside, *otherwise)
 
 
 def check(run: Run, options: Options = Options()) -> ShownReport:

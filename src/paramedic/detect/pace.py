@@ -169,18 +169,20 @@ class Work:
         return cls(rank, event, total, of, sum(lately))
 
 
-def computes_more(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
-    """Some ranks' processes computed far more than the others' in the same steps, over the run and lately."""
+def work_of(run: Run) -> list[Work]:
+    """Of all ranks, where each is known and they made as many steps, for long enough; else nothing."""
     ranks = seen_ranks(run)
     work = [one for rank, seen in ranks.items() if (one := Work.of_rank(rank, seen.event))]
-    steps = [said_by(one.event).get("steps") for one in work]
-    if len(work) < max(2, len(ranks)) or len({*steps}) > 1 or is_suspected(run):
-        return
-    if min(one.of for one in work) < _WATCHED_MS or any(
-        f.symptom == rule.symptom and f.severity == "error" for f in found
-    ):
-        return
-    more = _more(work)
+    steps = {said_by(one.event).get("steps") for one in work}
+    known = len(work) == len(ranks) and len(steps) == 1 and min(one.of for one in work) >= _WATCHED_MS
+    return work if known else []
+
+
+def computes_more(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Some ranks' processes computed far more than the others' in the same steps, over the run and lately."""
+    work = work_of(run)
+    told = any(one.symptom == rule.symptom and one.severity == "error" for one in found)
+    more = _more(work) if len(work) > 1 and not told and not is_suspected(run) else []
     if not more:
         return
     rest = [one for one in work if one not in more]
@@ -188,7 +190,7 @@ def computes_more(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
         "accused": listed([one.rank for one in more]),
         "own": f"{median([one.total for one in more]) / 1e3:.1f}",
         "others": f"{median([one.total for one in rest]) / 1e3:.1f}",
-        "steps": str(steps[0]),
+        "steps": str(said_by(work[0].event).get("steps")),
     }
     yield on_events(rule, [one.event for one in (*more[:3], *rest[:1])], sorted(one.rank for one in more), fields)
 

@@ -25,7 +25,7 @@ _GROWTH, _CLEAR_GROWTH = 0.10, 0.20
 """Of what the rank began with. What is clear is seen in few points, too, and is a verdict."""
 
 
-_FEW, _WARM, _ONE_LINE, _AFTER_STEPS = 3, 16, 0.7, 20
+_FEW, _WARM, _ONE_LINE, AFTER_STEPS = 3, 16, 0.7, 20
 """Points of a short job; the step before which nothing counts; of the steepest slope; points that agents took."""
 
 
@@ -117,10 +117,10 @@ def memory_grows(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
     )
     growing: dict[str, list[tuple[int, float, int, bool]]] = defaultdict(list)
     for rank, seen in ranks.items():
-        by_agent = _rows(_list(said_by(seen.event).get("memory")))
+        by_agent = memory_after_steps(seen.event)
         for place, column in (("host", 1), ("device", 2)):
             watched = _growth(_rows(by_watcher.get(rank, [])), column)
-            grown = _on_a_line(by_agent, column) if len(by_agent) >= _AFTER_STEPS else watched
+            grown = _on_a_line(by_agent, column) if len(by_agent) >= AFTER_STEPS else watched
             if grown:
                 growing[place].append((rank, *grown))
     for place, grown_ranks in growing.items():
@@ -135,8 +135,13 @@ def memory_grows(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
         yield replace(one, severity="error") if all(clear for *_, clear in grown_ranks) else one
 
 
+def memory_after_steps(event: Event) -> list[list[int]]:
+    """As a rank's agent saw it: of a step, the host's memory and the device's."""
+    return _rows(_list(said_by(event).get("memory")))
+
+
 def _rows(points: Sequence[Any]) -> list[list[int]]:
-    """Of a step, the host's memory and the device's; as far as they are numbers, and the steps rise."""
+    """As far as they are numbers, and the steps rise."""
     return _rising([p for p in points if isinstance(p, list) and len(p) == 3 and all(isinstance(v, int) for v in p)])
 
 
