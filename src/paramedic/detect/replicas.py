@@ -244,12 +244,10 @@ def summed_not_averaged(run: Run, rule: Rule, found: Sequence[Finding]) -> Itera
 
 def _begin_unlike(ranks: Mapping[int, Conduct]) -> bool:
     """Some optimizer trains something else on each rank from its first look on."""
-    first: dict[tuple[int, int], set[int | None]] = defaultdict(set)
-    for optimizer in {number for one in ranks.values() for number, _ in one.looks}:
-        steps = sorted(step for number, step in ranks[min(ranks)].looks if number == optimizer)[:1]
-        for at in ((optimizer, step) for step in steps):
-            first[at] |= {one.looks[at].parameters for one in ranks.values() if at in one.looks}
-    return any(len(digests) > 1 for digests in first.values())
+    first: dict[int, int] = {}
+    for optimizer, step in sorted(look for one in ranks.values() for look in one.looks):
+        first.setdefault(optimizer, step)
+    return any(len({one.looks[at].parameters for one in ranks.values() if at in one.looks}) > 1 for at in first.items())
 
 
 def gradients_alike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
