@@ -46,7 +46,6 @@ UNREAD = {
     "m004": "a node that excludes the right interface, by the bridge that NCCL takes there",
     "m006": "which node runs the other NCCL: nobody is named",
     "m011": "a base model's weights through a booster: said as a checkpoint's",
-    "m014": "a shard with fewer steps, by each rank's own count",
     "m015": "which rank a stuck process is, by NCCL's RAS",
     "m016": "a write that never ends: the rank is named, order is the likelier cause",
     "m021": "mpirun's first of eight that die alike",

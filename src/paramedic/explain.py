@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from paramedic.causes import Place, explained, listed, subject
 from paramedic.detect.exits import closed_by_launcher, killed_ranks
-from paramedic.detect.hang import absent, missed, odd_among_accused, odd_ones
+from paramedic.detect.hang import absent, has_less, missed, odd_among_accused, odd_ones
 from paramedic.detect.where import located, places
 from paramedic.knowledge import Knowledge, Rule
 from paramedic.knowledge.clues import OUTRIGHT
@@ -230,6 +230,8 @@ def _first_failure(run: Run, errors: Sequence[Finding], knowledge: Knowledge) ->
     named = set(first.ranks)
     rest = [f for f in errors if f.rule != first.rule or not named.issuperset(f.ranks)]
     first = _named(run, replace(first, weights=_named_causes(first, errors)), errors, knowledge)
+    if first.symptom in _WAITED and has_less(run, first.ranks):
+        first = replace(first, weights={**first.weights, "uneven-work-across-ranks": _FEWER})
     rivals = [f for f in merged if f.rule != first.rule and f.consequence == "never" and first.consequence == "never"]
     if rivals:
         first = replace(first, confidence=first.confidence * 0.9)
@@ -266,6 +268,7 @@ def _named(run: Run, first: Finding, errors: Sequence[Finding], knowledge: Knowl
     return first
 
 
+_WAITED, _FEWER = ("collective-hang", "collective-desync"), 20.0
 _QUOTA = re.compile(r"Disk quota exceeded|\[Errno 122\]")
 """Of a project on shared storage: whoever writes next meets it."""
 

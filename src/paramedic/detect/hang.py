@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from paramedic.detect.match import on_events, own_frames
+from paramedic.detect.series import by_rank, every
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 
@@ -343,6 +344,14 @@ def _by_last_words(run: Run, ranks: Set[int]) -> Mapping[str, float]:
     if _TRIES.search(words):
         return {"storage-or-external-service-fault": 40.0}
     return {"storage-or-external-service-fault": 12.0} if _SAVING.search(words) else {}
+
+
+def has_less(run: Run, ranks: Collection[int]) -> bool:
+    """By their own words these have fewer batches or samples than all others, who have as many as each other."""
+    told = {rank: one.said[-1] for rank, one in by_rank(every(run, "samples")).items() if one.said}
+    own = [told[rank] for rank in ranks if rank in told]
+    others = [count for rank, count in told.items() if rank not in ranks]
+    return bool(own) and len(own) == len(ranks) and len(others) > 1 and max(own) < min(others) == max(others)
 
 
 def _finished(run: Run) -> set[int]:
