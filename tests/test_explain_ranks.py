@@ -459,7 +459,10 @@ def test_a_loader_worker_that_the_scheduler_killed_for_memory_is_out_of_memory(s
 def test_a_rank_that_is_missed_and_has_fewer_steps_than_the_others_has_run_out(
     tmp_path: Path, steps: int, cause: str
 ) -> None:
-    lines = [f"[1,{rank}]<stdout>:shard {rank}: {steps if rank == 2 else 107} steps/epoch" for rank in range(4)]
+    lines = [
+        f"[1,{rank}]<stdout>:shard {rank}: 1712 tfrecord examples -> {steps if rank == 2 else 107} steps/epoch"
+        for rank in range(4)
+    ]
     lines += [
         "[1,0]<stderr>:[2022-10-18 08:48:17.268671: W horovod/common/stall_inspector.cc:107] One or more tensors were "
         "submitted to be reduced, gathered or broadcasted by subset of ranks and are waiting for remainder of ranks "
@@ -468,5 +471,5 @@ def test_a_rank_that_is_missed_and_has_fewer_steps_than_the_others_has_run_out(
         "[1,0]<stderr>:2: [HorovodAllreduce_grads_6_0]",
     ]
     (tmp_path / "hvd.log").write_text("\n".join(lines))
-    verdict = diagnose([str(tmp_path / "hvd.log")]).verdict
+    verdict = diagnose(tmp_path / "hvd.log").verdict
     assert verdict is not None and (verdict.ranks, verdict.causes[0].id) == ((2,), cause)
