@@ -34,6 +34,8 @@ _AT_LEAST_MS, _WAITED, _TIMES, _WITH_BACKWARD = 2.0, 0.6, 1.7, 3.0
 _MOST_OF_IT, _LARGE_PART = 0.5, 0.3  # of a step
 _FIFTH = 0.2
 _MUCH_MORE, _TENTH = 1.4, 0.1
+_HELD_BY_ONE = "memory-savings-not-realised"
+"""Who holds most of what was to be shared computes most of it."""
 _FAR = 0.4  # of a step
 _OWN = ("data", "optimizer", "other")
 _HARDLY, _NEARLY_HALF, _AGAIN, _WATCHED_MS = 0.1, 0.45, 4, 1000.0
@@ -181,7 +183,7 @@ def work_of(run: Run) -> list[Work]:
 def computes_more(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Some ranks' processes computed far more than the others' in the same steps, over the run and lately."""
     work = work_of(run)
-    told = any(one.symptom == rule.symptom and one.severity == "error" for one in found)
+    told = any(one.symptom in (rule.symptom, _HELD_BY_ONE) and one.severity == "error" for one in found)
     more = _more(work) if len(work) > 1 and not told and not is_suspected(run) else []
     if not more:
         return

@@ -183,13 +183,29 @@ def _slow(run: Run) -> _Slow | None:
     for kind in ("compute_time", "data_time", "step_time"):
         found = every(run, kind)
         for name in names(found):
-            if (slow := _slower(by_rank(one for one in found if one.name == name), _times, _LEAST)) is not None:
+            slow = _slower(by_rank(one for one in found if one.name == name), _times, _LEAST)
+            if slow is not None and not (kind == "compute_time" and _waits_for_others(run, slow)):
                 return slow
     if (slow := _usually_slower(run)) is not None:
         return slow
     computing = [median(one.finite) for one in every(run, "compute_time", "step_time") if one.finite]
     usual = median(computing) if computing else 0.0
     return _slower(by_rank(every(run, "wait_time")), _waited_for, _WAITED * usual) if usual else None
+
+
+def _waits_for_others(run: Run, slow: _Slow) -> bool:
+    """What computing takes them longer they were sooner there: collectives are a part of it, in which whoever has his
+    data first waits for those who have not."""
+    data = {rank: median(one.finite) for rank, one in by_rank(every(run, "data_time")).items() if one.finite}
+    own, peers = ([data[rank] for rank in data if (rank in slow.ranks) is mine] for mine in (True, False))
+    if not own or not peers:
+        return False
+    each = {rank: median(one.finite) for rank, one in slow.series.items() if one.finite}
+    longer = min(each[rank] for rank in slow.ranks) - median([each[r] for r in each if r not in slow.ranks])
+    return median(peers) - max(own) >= _MOST_OF_IT * longer
+
+
+_MOST_OF_IT = 0.5
 
 
 def _usually_slower(run: Run) -> _Slow | None:
