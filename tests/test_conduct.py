@@ -118,7 +118,7 @@ def test_targets_files_and_threads_are_seen(fault: str, rules: set[str], tmp_pat
     ("fault", "rules"),
     [
         ("", set()),
-        ("same draws", {"DATA419"}),
+        pytest.param("same draws", {"DATA419"}, marks=pytest.mark.slow),
         pytest.param("summed", {"NUM417"}, marks=pytest.mark.slow),
         pytest.param("half", {"NUM427"}, marks=pytest.mark.slow),
     ],

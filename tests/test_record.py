@@ -355,6 +355,7 @@ def _program() -> list[str]:
     return [sys.executable, str(PROGRAM)]
 
 
+@pytest.mark.slow
 def test_what_the_program_sets_after_its_group_stands_in_the_head(start: Start, tmp_path: Path) -> None:  # noqa: F811
     (tmp_path / "late.py").write_text(
         """
