@@ -16,7 +16,7 @@ _LOOKS, _FAR = 4, 16
 _LEVEL, _EVEN = 1.02, 1.1
 _STAND_STILL = ("CODE164",)
 """Rules that say that the weights never change."""
-_PART = tuple(f"CODE{n}" for n in (163, 180, 181, 182, 183, 185, 188, 189, 243, 244, 250, 252, 308))
+_APART = tuple(f"CODE{n}" for n in (163, 180, 181, 182, 183, 185, 188, 189, 243, 244, 250, 252, 308))
 """Rules that say that replicas train parameters apart; others speak of copies, of statistics, of later steps."""
 
 
@@ -28,7 +28,7 @@ def set_aside(found: Sequence[Finding], run: Run) -> tuple[list[Finding], list[S
 
 
 def _refuted(one: Finding, run: Run) -> str:
-    if one.rule in _PART:
+    if one.rule in _APART:
         return _agreed(run)
     if one.symptom == "memory-growth":
         return _stayed_level(run)

@@ -206,16 +206,16 @@ _FEWEST_BLOCKS, _BELOW = 4, 400
 def printed_as_one_unit(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """In the model as FSDP prints it, the whole is the only unit, and its layers are not wrapped. It is an error where
     the log tells which layers were to be, and they are others."""
-    lines = run.of_kind("line")
-    units = [(event, unit) for event in lines if (unit := _UNIT.search(event.text)) is not None]
-    blocks = [(event, block) for event in lines if (block := _BLOCKS.search(event.text)) is not None]
-    if not units or not blocks or len({unit[1] for _, unit in units}) != 1:
+    units = [(e, unit) for e in run.saying("_fsdp_wrapped_module", "line") if (unit := _UNIT.search(e.text))]
+    blocks = [(e, block) for e in run.saying("(0-", "line") if (block := _BLOCKS.search(e.text))] if units else []
+    if not blocks or len({unit[1] for _, unit in units}) != 1:
         return
     (root, unit), (event, block) = units[0], blocks[0]
     below = root.source == event.source and 0 < event.seq - root.seq < _BELOW
     if not below or int(block[1]) < _FEWEST_BLOCKS or unit[1] == block[2]:
         return
-    asked = next(((e, hit[1]) for e in lines if (hit := _ASKED.search(e.text)) is not None), None)
+    wrapped = run.saying("transformer_layer_cls_to_wrap", "line")
+    asked = next(((e, hit[1]) for e in wrapped if (hit := _ASKED.search(e.text)) is not None), None)
     other = asked is not None and asked[1] not in {hit[2] for _, hit in blocks}
     fields = {"blocks": f"{block[1]} {block[2]}", "asked": f"; {asked[1]} was to be wrapped" if asked else ""}
     one = on_events(rule, [root, event, *([asked[0]] if asked else [])], (), fields)

@@ -119,8 +119,10 @@ def memory_grows(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
     for rank, seen in ranks.items():
         by_agent = memory_after_steps(seen.event)
         for place, column in (("host", 1), ("device", 2)):
-            watched = _growth(_rows(by_watcher.get(rank, [])), column)
-            grown = _on_a_line(by_agent, column) if len(by_agent) >= AFTER_STEPS else watched
+            if len(by_agent) >= AFTER_STEPS:
+                grown = _on_a_line(by_agent, column)
+            else:
+                grown = _growth(_rows(by_watcher.get(rank, [])), column)
             if grown:
                 growing[place].append((rank, *grown))
     for place, grown_ranks in growing.items():

@@ -105,7 +105,7 @@ def extremes(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding
 
 def _by_throughput(run: Run, rule: Rule) -> Iterator[Finding]:
     """In the last reports it is always the same GPU that computes less by itself than even the next one above it."""
-    told = [(e, _LOWEST.search(e.text)) for e in run.of_kind("line") if "Ranks with lowest" in e.text]
+    told = [(e, _LOWEST.search(e.text)) for e in run.saying("Ranks with lowest", "line")]
     last = [(event, _worst(listed[1])) for event, listed in told if listed is not None][-_REPORTS:]
     ranks = {rank for _, (rank, _) in last}
     if len(last) == _REPORTS and len(ranks) == 1 and min(times for _, (_, times) in last) >= _SLOWED:

@@ -27,7 +27,7 @@ def never_tried(patterns: Sequence[str], keywords: Sequence[str]) -> Iterator[st
         if not _opened(tree, keywords, {}):
             yield pattern
             continue
-        for number, branches in enumerate(_branches(tree)):
+        for number, branches in enumerate(_Machine.of(tree, {})[0].branches):
             for choice in range(branches):
                 if not _opened(tree, keywords, {number: choice}):
                     yield f"alternative {choice + 1} of {branches} in {pattern}"
@@ -40,8 +40,15 @@ class _Machine:
     chosen: dict[int, int]
     free: list[list[int]] = field(default_factory=list)
     steps: list[list[tuple[Accepts, bool, int]]] = field(default_factory=list)
-    seen: int = 0
-    """Branches so far, in the order in which the tree is read."""
+    branches: list[int] = field(default_factory=list)
+    """How many alternatives each has, in the order in which the tree is read."""
+
+    @classmethod
+    def of(cls, tree: Any, chosen: dict[int, int]) -> tuple[_Machine, int, int]:
+        """With its first state and its last."""
+        machine = cls(chosen)
+        start = machine.state()
+        return machine, start, machine.read(tree, start)
 
     def state(self) -> int:
         self.free.append([])
@@ -78,8 +85,8 @@ class _Machine:
         return after
 
     def _branch(self, parts: Sequence[Any], at: int) -> int:
-        number, after = self.seen, self.state()
-        self.seen += 1
+        number, after = len(self.branches), self.state()
+        self.branches.append(len(parts))
         for choice, part in enumerate(parts):
             start = self.state()
             if self.chosen.get(number, choice) == choice:
@@ -101,9 +108,7 @@ class _Machine:
 
 def _opened(tree: Any, keywords: Sequence[str], chosen: dict[int, int]) -> bool:
     """A match that takes these alternatives can hold a keyword: it can be read from some state that is reached."""
-    machine = _Machine(chosen)
-    start = machine.state()
-    end = machine.read(tree, start)
+    machine, start, end = _Machine.of(tree, chosen)
     reached = machine.closed({start})
     waiting = list(reached)
     while waiting:
@@ -170,24 +175,3 @@ def _always_there(tree: Any) -> list[str]:
         elif kind not in _NOTHING:
             texts.append("")
     return texts
-
-
-def _branches(tree: Any) -> list[int]:
-    """Of every branch in the order in which it is read, how many alternatives it has."""
-    found: list[int] = []
-
-    def look(part: Any) -> None:
-        for kind, about in part:
-            if kind in _REPEATS:
-                look(about[2])
-            elif kind is _constants.SUBPATTERN:
-                look(about[3])
-            elif kind is _constants.ATOMIC_GROUP:
-                look(about)
-            elif kind is _constants.BRANCH:
-                found.append(len(about[1]))
-                for one in about[1]:
-                    look(one)
-
-    look(tree)
-    return found

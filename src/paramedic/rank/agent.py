@@ -349,27 +349,31 @@ class Memory:
             self.points = [point for point in self.points if point[0] % self._every == 0]
 
 
-def _own() -> int | None:
-    """Without the files and the memory that it shares with others."""
-    try:
-        with open("/proc/self/statm", "rb") as file:
-            _, resident, shared, *_ = map(int, file.read().split())
-    except (OSError, ValueError):
-        return None
-    return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
-
-
 def _allocated() -> int:
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     return int(cuda.memory_allocated()) if cuda is not None and cuda.is_initialized() else 0
 
 
 def _resident() -> int | None:
+    pages = _pages()
+    return pages[0] if pages else None
+
+
+def _own() -> int | None:
+    """Without the files and the memory that it shares with others."""
+    pages = _pages()
+    return pages[0] - pages[1] if pages else None
+
+
+def _pages() -> tuple[int, int] | None:
+    """What is in memory of this process, and what of that it shares: bytes."""
     try:
         with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
+            _, resident, shared, *_ = map(int, file.read().split())
+    except (OSError, ValueError):
         return None
+    size = os.sysconf("SC_PAGE_SIZE")
+    return resident * size, shared * size
 
 
 def _versions() -> dict[str, str]:
