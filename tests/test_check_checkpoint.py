@@ -305,25 +305,11 @@ def test_ranks_of_a_launch_command(command: str, ranks: int | None) -> None:
     assert named.get("wanted ranks") == ranks
 
 
-def test_the_command_says_it_in_one_sentence(tmp_path: Path, capsys: Captured) -> None:
+def test_the_command_says_it_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
     zero(tmp_path, 2)
-    assert (
-        main(
-            [
-                "check",
-                "--checkpoint",
-                str(tmp_path),
-                "--select",
-                "CKPT",
-                "--",
-                "torchrun",
-                "--nproc-per-node",
-                "4",
-                "x.py",
-            ]
-        )
-        == 1
-    )
+    monkeypatch.chdir(tmp_path)
+    launch = ["torchrun", "--nproc-per-node", "4", "x.py"]
+    assert main(["check", "--checkpoint", str(tmp_path), "--select", "CKPT", "--", *launch]) == 1
     assert "Saved by 2 ranks, to be loaded by 4 (deepspeed)." in capsys.readouterr().out
 
 

@@ -216,6 +216,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 def test_an_optimizer_inside_another_has_no_gradients_of_anothers_loss(tmp_path: Path) -> None:
     program = tmp_path / "inside.py"
     program.write_text(INSIDE)

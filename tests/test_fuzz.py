@@ -264,6 +264,7 @@ def test_the_campaign_counts_keeps_and_makes_small_what_goes_wrong(
     assert any(file.read_bytes() == b"a" for file in tmp_path.glob("*/*/files/**/*") if file.is_file())
 
 
+@pytest.mark.slow
 def test_a_campaign_that_is_asked_to_end_leaves_its_summary(tmp_path: Path) -> None:
     command = [sys.executable, str(HERE.parent / "bench" / "fuzz.py"), "--jobs", "1", "--first", "7"]
     with subprocess.Popen(

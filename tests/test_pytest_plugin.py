@@ -252,6 +252,7 @@ def test_ranks_end_with_a_pytest_that_is_killed(pytester: pytest.Pytester) -> No
     wait_until(lambda: not any(map(alive, pids)))
 
 
+@pytest.mark.slow
 def test_a_rank_that_dies_is_named_with_its_signal(run: Run) -> None:
     result = run(
         """

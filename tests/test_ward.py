@@ -118,10 +118,10 @@ def test_the_matrix_has_a_number_or_a_reason_in_every_cell() -> None:
 
 # -- running -------------------------------------------------------------------------------------------------------
 
-SMOKE = ["rank-killed", "disk-full", "ddp-sampler-forgotten"]
-"""A lost rank, a full disk and a silent error: all in seconds."""
-MORE = [pytest.param(id, marks=pytest.mark.slow, id=id) for id in ("nan-check", "port-in-use")]
-"""A crash, and a failed rendezvous."""
+SMOKE = ["rank-killed", "ddp-sampler-forgotten"]
+"""A lost rank and a silent error: both in seconds."""
+MORE = [pytest.param(id, marks=pytest.mark.slow, id=id) for id in ("disk-full", "nan-check", "port-in-use")]
+"""A full disk, a crash, and a failed rendezvous."""
 
 
 def _last_words(folder: Path) -> str:

@@ -153,14 +153,17 @@ def labels_of_first_rank(flow: Flow, module: Module) -> Iterator[Hit]:
     for function in module.statements:
         if not isinstance(function, Function):
             continue
-        gathered = _gathered(function, module)
         labels = {
             name: node
             for name, node in _assigned(function)
-            if re.match(r"torch\.arange\([^,]*\)(?:\.(?:to|long|cuda)\(.*\))?$", text_of(node))
-            or re.match(r"torch\.arange\([^,]*, (?:device|dtype)=.*\)$", text_of(node))
+            if isinstance(node, ast.Call)
+            and (
+                re.match(r"torch\.arange\([^,]*\)(?:\.(?:to|long|cuda)\(.*\))?$", text_of(node))
+                or re.match(r"torch\.arange\([^,]*, (?:device|dtype)=.*\)$", text_of(node))
+            )
         }
-        if not gathered or not labels:
+        gathered = _gathered(function, module) if labels else set()
+        if not gathered:
             continue
         unlike = {name for name, node in _assigned(function) if _own_by_all(node, gathered)}
         changed = {text_of(node.target) for node in ast.walk(function) if isinstance(node, ast.AugAssign)}

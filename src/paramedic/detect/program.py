@@ -197,7 +197,7 @@ def dotted(node: ast.AST) -> str:
 
 
 def text_of(node: ast.AST | None) -> str:
-    """As it would be written. Plain names, which most are, need no `unparse`."""
+    """As it would be written. Plain names, which most are, need no `unparse`; nothing is unparsed twice."""
     if node is None:
         return ""
     if isinstance(node, ast.Name):
@@ -210,4 +210,7 @@ def text_of(node: ast.AST | None) -> str:
             below = below.value
         if isinstance(below, ast.Name):
             return ".".join((below.id, *reversed(parts)))
-    return ast.unparse(node)
+    known: str | None = node.__dict__.get("_as_written")
+    if known is None:
+        known = node.__dict__["_as_written"] = ast.unparse(node)
+    return known
