@@ -24,6 +24,7 @@ PROGRAM = Path(__file__).parent / "conduct" / "silent_job.py"
 PAIR = PROGRAM.with_name("silent_pair.py")
 TARGET = PROGRAM.with_name("silent_target.py")
 HAND = PROGRAM.with_name("silent_hand.py")
+WASTE = PROGRAM.with_name("silent_waste.py")
 KNOWLEDGE = load()
 PREFILTER = compile_prefilter(KNOWLEDGE)
 
@@ -127,6 +128,24 @@ def test_gradients_averaged_by_hand_are_seen(fault: str, rules: set[str], tmp_pa
     folder = watched(tmp_path, fault, program=HAND)
     assert state(folder)["off"] == {}
     assert findings(folder) == rules
+
+
+@pytest.mark.parametrize(
+    ("fault", "rules"),
+    [
+        pytest.param("", set(), marks=pytest.mark.slow),
+        ("kept", {"MEM415", "MEM416", "NUM431", "DATA420"}),
+        pytest.param("units", {"PERF425"}, marks=pytest.mark.slow),
+        pytest.param("rows", {"PERF426"}, marks=pytest.mark.slow),
+        pytest.param("sorted", {"DATA421"}, marks=pytest.mark.slow),
+    ],
+)
+def test_what_is_kept_and_sent_without_need_is_seen(fault: str, rules: set[str], tmp_path: Path) -> None:
+    folder = watched(tmp_path, fault, program=WASTE)
+    assert state(folder)["off"] == {}
+    run = read([str(folder)], PREFILTER)
+    conduct = [rule for rule in KNOWLEDGE.rules.values() if rule.of_conduct]
+    assert {rule.id for rule in conduct if any(RUN_DETECTORS[rule.detector](run, rule, []))} == rules
 
 
 def test_a_healthy_job_of_two_models_is_seen_whole_and_nothing_is_found(tmp_path: Path) -> None:

@@ -49,6 +49,7 @@ from paramedic.detect import (
     training,
     transport,
     versions,
+    waste,
     watched,
 )
 from paramedic.detect.answers import Failed, answer
@@ -202,6 +203,14 @@ RUN_DETECTORS: dict[str, Detector] = {
     "orders.each_part_averaged": orders.each_part_averaged,
     "orders.left_out_too_late": orders.left_out_too_late,
     "orders.views_of_more": orders.views_of_more,
+    "waste.states_of_others": waste.states_of_others,
+    "waste.one_recomputed_piece": waste.one_recomputed_piece,
+    "waste.sharded_by_leaf": waste.sharded_by_leaf,
+    "waste.rows_untouched": waste.rows_untouched,
+    "feeding.classes_apart": feeding.classes_apart,
+    "feeding.one_class_at_a_time": feeding.one_class_at_a_time,
+    "replicas.buffers_part": replicas.buffers_part,
+    "replicas.tied_copies_part": replicas.tied_copies_part,
     "orders.one_call_each": orders.one_call_each,
     "orders.moved_again": orders.moved_again,
     "orders.buffers_sent": orders.buffers_sent,

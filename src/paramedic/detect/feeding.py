@@ -9,6 +9,7 @@ from paramedic.detect.conduct import (
     Conduct,
     Loader,
     are_replicas,
+    as_dict,
     by_engine,
     conducts,
     fed_unlike,
@@ -16,6 +17,7 @@ from paramedic.detect.conduct import (
     have_met,
     is_alone,
     items,
+    natural,
     numbers,
     ran_out_of_data,
     world_size,
@@ -33,6 +35,10 @@ _CHANCE = 0.3
 _EVERY_STEP, _STEPS = 0.8, 10
 _POSITIONS, _FILLED = 4096, 0.25
 """Of masks, at least; the share that is no padding."""
+_MANY_TARGETS, _IN_COMMON = 64, 0.1
+_BATCHES, _EACH = 8, 8
+"""So many batches, of so many targets each, are counted at least."""
+_ALL_BUT, _SELDOM = 0.9, 0.25
 
 
 def _batches(one: Conduct) -> str:
@@ -355,3 +361,48 @@ def ran_out_apart(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
     if moments and least > 0 and most - least > 1:
         fields = {"most": str(most), "least": str(least), "type": str(used[0][0].get("type"))}
         yield finding(rule, ranks, [], fields)
+
+
+def classes_apart(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """The replicas' targets have next to no class in common."""
+    ranks = conducts(run)
+    counts = {rank: _counts(one) for rank, one in ranks.items()}
+    if not _all_hold_all(run) or len({len(one) for one in counts.values()}) != 1:
+        return
+    if (
+        min(sum(one) for one in counts.values()) < _MANY_TARGETS
+        or sum(map(any, zip(*counts.values(), strict=True))) < 2
+    ):
+        return
+    shares = [[value / sum(one) for value in one] for one in counts.values()]
+    common = max(sum(map(min, one, other)) for one, other in combinations(shares, 2))
+    if common <= _IN_COMMON:
+        yield finding(rule, ranks, [], {"share": f"{common:.0%}", "classes": str(len(shares[0]))}, _classes)
+
+
+def one_class_at_a_time(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Nearly every batch holds one class alone, though the same rank comes to others."""
+    ranks = conducts(run)
+    for one in ranks.values():
+        known = as_dict(one.raw.get("classes"))
+        batches, changes = natural(known.get("batches")), natural(known.get("changes"))
+        seldom = changes <= batches * _SELDOM if sum(map(bool, _counts(one))) < 3 else True  # two tasks take turns
+        if not _counts(one) or not changes or natural(known.get("single")) < _ALL_BUT * batches or not seldom:
+            return
+    if ranks:
+        count = str(natural(as_dict(ranks[min(ranks)].raw["classes"]).get("batches")))
+        yield finding(rule, ranks, [], {"count": count}, _classes)
+
+
+def _counts(one: Conduct) -> tuple[int, ...]:
+    """Of each class, in the batches that were counted; nothing where these are few."""
+    known = as_dict(one.raw.get("classes"))
+    counts = numbers(known.get("counts"))
+    batches = natural(known.get("batches"))
+    return counts if batches >= _BATCHES and sum(counts) >= _EACH * batches else ()
+
+
+def _classes(one: Conduct) -> str:
+    counts = _counts(one)
+    most = sorted(range(len(counts)), key=lambda number: -counts[number])[:6]
+    return "targets by class: " + ", ".join(f"{number}: {counts[number]}" for number in most if counts[number])

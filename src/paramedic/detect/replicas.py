@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise, zip_longest
+from itertools import combinations, pairwise, zip_longest
 
 from paramedic.detect import boxes
 from paramedic.detect.conduct import (
@@ -445,3 +445,58 @@ def unlike_beside(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
         if len(set(prints.values())) > 1:
             yield finding(rule, ranks, odd_ones(prints), {"type": str(kind)})
             return
+
+
+def buffers_part(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Buffers that training changes, and that nobody sends, are others on other ranks."""
+    ranks = conducts(run)
+    rows = {rank: items(one.raw.get("buffers")) for rank, one in ranks.items()}
+    kinds = {tuple((str(row.get("type")), natural(row.get("elements"))) for row in one) for one in rows.values()}
+    if len(ranks) < 2 or len(kinds) != 1 or not are_replicas(run):
+        return
+    for number, (kind, elements) in enumerate(kinds.pop()):
+        prints = {rank: numbers(one[number].get("prints")) for rank, one in rows.items()}
+        moved = all(len(set(one)) > 1 for one in prints.values())
+        if moved and len({one[-1] for one in prints.values()}) > 1:
+            yield finding(rule, ranks, [], {"type": kind, "elements": f"{elements:,}"})
+            return
+
+
+def tied_copies_part(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Two stages of a model begin with the same matrix, at unlike places: one that they share, and then do not."""
+    ranks = conducts(run)
+    looks = {rank: sorted((at, look) for at, look in one.looks.items() if not at[0]) for rank, one in ranks.items()}
+    shapes = {rank: _shapes(one) for rank, one in ranks.items()}
+    if by_engine(ranks) or any(len(one) <= _PERSISTS or one[0][0][1] != 1 for one in looks.values()):
+        return
+    for one, other in combinations(sorted(ranks), 2):
+        if looks[one][0][1].shapes == looks[other][0][1].shapes:
+            continue  # replicas, or parts of the same layers
+        for mine, theirs in _same(looks[one][0][1], looks[other][0][1], shapes[one], shapes[other]):
+            later = [
+                (a.each_parameters[mine], b.each_parameters[theirs])
+                for (_, a), (_, b) in zip(looks[one][1:], looks[other][1:], strict=False)
+                if len(a.each_parameters) > mine and len(b.each_parameters) > theirs
+            ]
+            if len(later) >= _PERSISTS and all(a != b for a, b in later):
+                yield finding(rule, ranks, [one, other], {"one": str(one), "other": str(other)}, _digests)
+                return
+
+
+def _shapes(one: Conduct) -> tuple[int, ...]:
+    rows = [row for row in items(one.raw.get("replicas")) if not natural(row.get("optimizer"))]
+    return numbers(rows[0].get("matrices")) if rows else ()
+
+
+def _same(one: Look, other: Look, shapes: Sequence[int], others: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Matrices that two ranks have in common, but for those before which both have as many: the same seed makes the
+    same."""
+    at = {
+        (shape, value): number
+        for number, (shape, value) in enumerate(zip(others, other.each_parameters, strict=False))
+        if shape and value
+    }
+    for number, (shape, value) in enumerate(zip(shapes, one.each_parameters, strict=False)):
+        place = at.get((shape, value))
+        if place is not None and sum(map(bool, shapes[:number])) != sum(map(bool, others[:place])):
+            yield number, place

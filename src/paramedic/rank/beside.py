@@ -1,11 +1,12 @@
-"""Networks that the program uses beside the one it trains: teachers, targets, references. All ranks should have
-the same."""
+"""Networks that the program uses beside the one it trains: teachers, targets, references; and the buffers of those
+that it trains. All ranks should have the same."""
 
 from __future__ import annotations
 
 import sys
+import weakref
 import zlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from .agent import Agent
@@ -13,6 +14,8 @@ from .sentinels import local
 
 _FROM, _TO = 2, 4
 """Steps between which calls of modules are looked at."""
+_AGAIN = 16
+"""The step after which buffers are looked at once more."""
 _NETWORKS, _VALUES = 8, 64
 
 
@@ -24,6 +27,7 @@ class Beside:
         self.inner: set[int] = set()
         self.networks: list[Any] = []
         self.ear: Any = None
+        self.buffered: list[tuple[Any, dict[str, Any]]] = []
 
     def stepped(self, trained: Collection[int]) -> None:
         """After each step; `trained` are the addresses of parameters that optimizers have."""
@@ -34,6 +38,18 @@ class Beside:
             self.ear = None
             networks, self.networks, self.inner = self.networks, [], set()
             self.said["beside"] = [_described(one) for one in networks if not _is_trained(one, trained)]
+            self.buffered = [(weakref.ref(one), {"type": type(one).__name__[:80], "prints": []}) for one in networks]
+            self._buffers()
+        elif self.agent.steps == _AGAIN and self.buffered:
+            self._buffers()
+            self.said["buffers"] = [row for _, row in self.buffered if len(row["prints"]) > 1]
+            self.buffered = []
+
+    def _buffers(self) -> None:
+        for reference, row in self.buffered:
+            if (module := reference()) is not None and (held := list(_own_buffers(module))):
+                row["elements"] = sum(one.numel() for one in held)
+                row["prints"].append(_printed(held))
 
     def called(self, module: Any, _: Any) -> None:
         """The outermost modules are called before what is in them."""
@@ -55,6 +71,21 @@ def _is_trained(module: Any, trained: Collection[int]) -> bool:
 
 def _described(module: Any) -> dict[str, Any]:
     parts = [part for part in map(local, module.parameters()) if part is not None and part.device.type == "cpu"]
-    said = [(tuple(part.shape), part.detach().reshape(-1)[:_VALUES].tolist()) for part in parts]
-    shapes = zlib.crc32(repr([shape for shape, _ in said]).encode())
-    return {"type": type(module).__name__[:80], "shapes": shapes, "print": zlib.crc32(repr(said).encode())}
+    shapes = zlib.crc32(repr([tuple(part.shape) for part in parts]).encode())
+    return {"type": type(module).__name__[:80], "shapes": shapes, "print": _printed(parts)}
+
+
+def _own_buffers(module: Any) -> Iterator[Any]:
+    """But for those that DDP sends, and for the statistics of batches, which are each rank's own unless asked for."""
+    if not getattr(module, "broadcast_buffers", False):
+        batch_norm = sys.modules["torch"].nn.modules.batchnorm._BatchNorm
+        for one in module.modules():
+            for buffer in () if isinstance(one, batch_norm) else one.buffers(recurse=False):
+                part = local(buffer)
+                if part is not None and part.device.type == "cpu" and part.is_floating_point() and part.numel() > 1:
+                    yield part
+
+
+def _printed(tensors: Iterable[Any]) -> int:
+    said = [(tuple(one.shape), one.detach().reshape(-1)[:_VALUES].tolist()) for one in tensors]
+    return zlib.crc32(repr(said).encode())

@@ -14,10 +14,13 @@ from typing import Any
 
 from .agent import Agent
 from .beside import Beside
+from .classes import Classes
 from .compiled import unless_compiling
 from .counting import Known
 from .feeding import Feeding, printed
 from .hooks import own_place
+from .keeping import Keeping
+from .recomputing import Recomputing
 from .restoring import Restoring
 from .rounding import Rounding
 from .sentinels import Sentinels, bits, local
@@ -32,6 +35,8 @@ _MODELS, _FED, _OPTIMIZERS = 6, 8, 4
 _GROUPS = 32
 _EXTRA = 4  # looks where the program moved as much as it has parameters
 _DEPTH = 4
+_ROWS, _LARGE, _FEW = 4096, 1 << 20, 0.01
+"""A large table, and the share of its rows that are few."""
 
 
 class Conduct:
@@ -71,13 +76,16 @@ class Conduct:
             "loads": [], "saves": [], "states": {}, "matched": [], "factors": [], "groups": [], "groups_made": 0,
             "sharded_units": 0, "left_over": 0, "places": {}, "sums": [], "buckets": [], "called": 0, "moved": [],
             "schedules": [], "scaler_updates": 0, "plans": {}, "spread": {},
-            "gathered": 0, "gathers": [], "too_late": 0,
+            "gathered": 0, "gathers": [], "too_late": 0, "kept": [], "sharded_leaves": 0,
         }  # fmt: skip
         agent.conduct = self.said
         self.feeding = Feeding(agent, self.said, is_on)
         self.restoring = Restoring(agent, self.said, is_on)
         self.beside = Beside(agent, self.said, is_on)
         self.rounding = Rounding(sentinels)
+        self.keeping = Keeping(sentinels, self.said, _sampled)
+        self.recomputing = Recomputing(agent, self.said, is_on)
+        self.classes = Classes(sentinels, self.said, self.recomputing.has)
 
     def patches(self) -> dict[str, Callable[[Any], None]]:
         return {
@@ -85,6 +93,7 @@ class Conduct:
             "torch.optim.lr_scheduler": self.schedulers,
             "torch.nn.modules.module": self.modules,
             "torch.nn.utils.clip_grad": self.clipping,
+            "torch.utils.checkpoint": self.recomputing.watch,
             "torch.amp.grad_scaler": self.scalers,
             "torch.utils.data.dataloader": self.feeding.watch,
             "torch.autograd": self.backwards,
@@ -176,7 +185,9 @@ class Conduct:
             self.agent.guarded("conduct: foreign gradients", self._after, optimizer)
 
     def _rounded(self, optimizer: Any) -> None:
-        self.rounding.after(self.known.number(optimizer), self._optimizer(optimizer))
+        number, one = self.known.number(optimizer), self._optimizer(optimizer)
+        self.rounding.after(number, one)
+        self.keeping.after(number, one.get("own_steps", 0), optimizer)
 
     def _after(self, optimizer: Any) -> None:
         own = self.known.number(optimizer)
@@ -195,6 +206,7 @@ class Conduct:
     def _before(self, optimizer: Any) -> None:
         one = self._optimizer(optimizer)
         self.rounding.before(self.known.number(optimizer), one, optimizer)
+        self.keeping.before(self.known.number(optimizer))
         step = self.agent.steps + 1
         if step >= one["due"]:
             one["due"] = step + 1 + step // 4
@@ -242,7 +254,11 @@ class Conduct:
             return
         shapes = zlib.crc32(repr([tuple(p.shape) for p in whole]).encode())
         number = self.said["optimizers"].index(one)
-        row = {"optimizer": number, "step": step, "tensors": len(whole), "shapes": shapes}
+        row: dict[str, Any] = {"optimizer": number, "step": step, "tensors": len(whole), "shapes": shapes}
+        if step == LOOKS[0]:
+            row["matrices"] = [
+                zlib.crc32(repr(tuple(p.shape)).encode()) if p.dim() > 1 else 0 for p in whole[:_TENSORS]
+            ]
         self.said["replicas"].append(row)
         self.held = self.held or sum(local(p).numel() for p in whole)
         with torch.no_grad():
@@ -257,6 +273,18 @@ class Conduct:
         row["bytes"], row["storage"] = _bytes(whole)
         row["elements"] = sum(p.numel() for p in asked)
         row["without_gradient"] = sum(p.numel() for p in asked if p.grad is None)
+        self._idle(torch, row, asked)
+
+    def _idle(self, torch: Any, row: dict[str, Any], parameters: Sequence[Any]) -> None:
+        """Of large tables with dense gradients: of how many elements next to none gets another gradient than zero."""
+        tables = [p for p in parameters if p.dim() == 2 and p.shape[0] >= _ROWS and p.numel() >= _LARGE]
+        grads = [(p.numel(), local(p.grad)) for p in tables if p.grad is not None and p.grad.layout == torch.strided]
+        grads = [(size, grad) for size, grad in grads if grad is not None]
+        if grads:
+            with torch.no_grad():
+                each = [(grad[:: max(1, grad.shape[0] // _SAMPLE), 0] != 0).float().mean() for _, grad in grads]
+            use = functools.partial(_not_touched, row, [size for size, _ in grads])
+            self.sentinels.fetch(f"idle {row['optimizer']} {row['step']}", torch.stack(each), use)
 
     def _modes(self) -> None:
         for reference, said in self.models:
@@ -397,8 +425,8 @@ class Conduct:
             mine = local(grad)
             if mine is not None and mine.device.type == "cpu" and mine.any():
                 self.left_over = grad, mine._version
+        loss = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors
         if self.agent.steps < LOOKS[2]:
-            loss = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors
             factors = list(_factors(getattr(loss, "grad_fn", None)))
             if factors and len(self.said["factors"]) < _FED:
                 self.said["factors"].append(factors)
@@ -410,6 +438,8 @@ class Conduct:
             )
         self.heard("b")
         self.feeding.backward()
+        self.classes.backward(loss)
+        self.recomputing.backward()
 
     # -- models ------------------------------------------------------------------------------------------------------
 
@@ -483,8 +513,12 @@ class Conduct:
 
     def _unit(self, model: Any) -> None:
         for one in model if isinstance(model, (list, tuple)) else [model]:
-            self.said["sharded_units"] += 1
-            self.said["sharded_last"] = _described(one)
+            self._shard(_described(one))
+
+    def _shard(self, described: dict[str, Any]) -> None:
+        self.said["sharded_units"] += 1
+        self.said["sharded_leaves"] += described.get("children") == 0
+        self.said["sharded_last"] = described
 
     def _wrapped(self, kind: Any, name: str) -> None:
         initialise, forward = kind.__init__, kind.forward
@@ -511,8 +545,7 @@ class Conduct:
 
     def _made(self, model: Any, kind: str, described: dict[str, Any]) -> None:
         if kind == "fsdp":
-            self.said["sharded_units"] += 1
-            self.said["sharded_last"] = described
+            self._shard(described)
         if len(self.models) >= _MODELS or kind == "fsdp":
             return
         group = getattr(model, "process_group", None)
@@ -609,6 +642,10 @@ def _digested(row: dict[str, Any], what: str, _: str, __: int, sums: Any) -> Non
     row["each " + what] = [value & 0xFFFF for value in values[:_TENSORS]]
 
 
+def _not_touched(row: dict[str, Any], sizes: Sequence[int], _: str, __: int, shares: Any) -> None:
+    row["idle"] = sum(size for size, share in zip(sizes, shares.tolist(), strict=True) if share < _FEW)
+
+
 def _summed(row: dict[str, Any], when: str, _: str, __: int, value: Any) -> None:
     row[when] = float(value)
 
@@ -629,6 +666,7 @@ def _described(model: Any) -> dict[str, Any]:
     blocks = [len(one) for one in inner if isinstance(one, nn.ModuleList)]
     return {
         "type": type(model).__name__,
+        "children": sum(1 for _ in model.children()),
         "dropout": sum(isinstance(one, nn.modules.dropout._DropoutNd) and one.p > 0 for one in inner),
         "batch_norm": sum(isinstance(one, nn.modules.batchnorm._BatchNorm) for one in inner),
         "blocks": max(blocks, default=0),

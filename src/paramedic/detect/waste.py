@@ -1,0 +1,93 @@
+"""What watched ranks keep, gather or send without need: states of parameters that others update, activations that are
+recomputed all at once, units of single layers, gradients of rows that no sample has touched."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from paramedic.detect.conduct import as_dict, by_engine, conducts, finding, items, natural, numbers
+from paramedic.knowledge import Rule
+from paramedic.model import Finding, Run
+
+_LOOKS = 2
+_MOST = 0.8
+_LEAST_STATE = 1 << 20  # bytes
+_BLOCKS = 3
+_UNITS = 12
+_HALF = 0.5
+
+
+def states_of_others(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Each parameter is updated by one rank, which sends it to the others; all of them keep a state for all."""
+    ranks = conducts(run)
+    at: dict[tuple[int, int], dict[int, Mapping[str, Any]]] = defaultdict(dict)
+    for rank, one in ranks.items():
+        for row in items(one.raw.get("kept")):
+            if len(numbers(row.get("made"))) == len(numbers(row.get("used"))) == len(numbers(row.get("states"))) > 1:
+                at[natural(row.get("optimizer")), natural(row.get("step"))][rank] = row
+    looks = [rows for rows in at.values() if len(rows) == len(ranks)]
+    if by_engine(ranks) or len(looks) < _LOOKS or not all(map(_dealt_out, looks)):
+        return
+    idle, held = max(map(_idle, looks[-1].values()))
+    if idle >= _LEAST_STATE:
+        yield finding(rule, ranks, [], {"idle": f"{idle / 1e6:.0f}", "all": f"{held / 1e6:.0f}"})
+
+
+def _idle(row: Mapping[str, Any]) -> tuple[int, int]:
+    """Bytes of states whose results are not used, and of all."""
+    states, made, used = (numbers(row[what]) for what in ("states", "made", "used"))
+    return sum(size for size, *values in zip(states, made, used, strict=True) if len(set(values)) > 1), sum(states)
+
+
+def _dealt_out(rows: Mapping[int, Mapping[str, Any]]) -> bool:
+    """Of nearly every tensor one rank keeps what it has made, and the others do not."""
+    made, used = ([numbers(row[what]) for row in rows.values()] for what in ("made", "used"))
+    if len({len(one) for one in made}) > 1:
+        return False
+    keeps = [[a == b for a, b in zip(one, other, strict=True)] for one, other in zip(made, used, strict=True)]
+    owned = [sum(each) == 1 for each in zip(*keeps, strict=True)]
+    held = [min(sizes) > 0 for sizes in zip(*(numbers(row["states"]) for row in rows.values()), strict=True)]
+    several = sum(any(a and b for a, b in zip(one, owned, strict=True)) for one in keeps) > 1
+    return several and min(sum(owned), sum(held)) >= _MOST * len(owned)
+
+
+def one_recomputed_piece(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """All blocks are recomputed as one piece: at the end of the forward pass little is kept, and in the backward pass
+    everything at once."""
+    ranks = conducts(run)
+    for one in ranks.values():
+        known = as_dict(one.raw.get("recomputed"))
+        elements = max((look.elements for look in one.looks.values()), default=0)
+        if natural(known.get("pieces")) != 1 or natural(known.get("blocks")) < _BLOCKS:
+            return
+        if not elements or natural(known.get("elements")) < _MOST * elements:
+            return
+    if ranks:
+        known = as_dict(ranks[min(ranks)].raw["recomputed"])
+        yield finding(rule, ranks, [], {"blocks": str(known["blocks"]), "place": str(known.get("place") or "")})
+
+
+def sharded_by_leaf(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Nearly every unit of FSDP is a single layer."""
+    ranks = conducts(run)
+    each = [(natural(one.raw.get("sharded_units")), natural(one.raw.get("sharded_leaves"))) for one in ranks.values()]
+    if each and all(units >= _UNITS and leaves >= _MOST * units for units, leaves in each):
+        yield finding(rule, ranks, [], {"units": str(each[0][0]), "leaves": str(each[0][1])})
+
+
+def rows_untouched(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Most of what is sent and added are zeros: gradients of large tables, of which a batch touches few rows."""
+    ranks = conducts(run)
+    if len(ranks) < 2 or by_engine(ranks):
+        return
+    shares = []
+    for one in ranks.values():
+        rows = [row for row in items(one.raw.get("replicas")) if "idle" in row and natural(row.get("elements"))]
+        if len(rows) < _LOOKS:
+            return
+        shares.append(min(natural(row["idle"]) / natural(row["elements"]) for row in rows))
+    if min(shares) >= _HALF:
+        rows = [row for row in items(ranks[min(ranks)].raw.get("replicas")) if "idle" in row]
+        yield finding(rule, ranks, [], {"share": f"{min(shares):.0%}", "count": f"{natural(rows[-1]['idle']):,}"})
