@@ -358,6 +358,52 @@ def _inside(outer: ast.AST, inner: ast.AST) -> bool:
     return any(part is inner for part in ast.walk(outer))
 
 
+# -- a softmax over classes that the ranks share out ---------------------------------------------------------------
+
+
+@every_file("all_reduce")
+def exponentials_by_own_maximum(flow: Flow, module: Module) -> Iterator[Hit]:
+    """Sums of exponentials are added up over the ranks, though each has taken another maximum off."""
+    yield from (at(module, call) for function, call in _summed_exponentials(flow, module) if _takes_maximum(function))
+
+
+@every_file("all_reduce")
+def exponentials_without_maximum(flow: Flow, module: Module) -> Iterator[Hit]:
+    """The same, of scores as they are: large ones have no exponential."""
+    for function, call in _summed_exponentials(flow, module):
+        if not _takes_maximum(function):
+            yield at(module, call)
+
+
+def _takes_maximum(function: Function) -> bool:
+    return re.search(r"\b(?:max|amax|clamp|clip|log_softmax|logsumexp)\(", text_of(function)) is not None
+
+
+def _summed_exponentials(flow: Flow, module: Module) -> Iterator[tuple[Function, ast.Call]]:
+    """Where the logarithm of such a sum is taken, and no maximum goes over the ranks anywhere."""
+    if flow.mentions(r"ReduceOp\.MAX\b|op=.?max\b"):
+        return
+    helpers = {name for name, one in module.functions.items() if "all_reduce" in text_of(one)}
+    helpers |= {name for name, one in module.classes.items() if "all_reduce" in text_of(one)}
+    for function in module.statements:
+        if not isinstance(function, Function) or not re.search(r"\blog\(", text_of(function)):
+            continue
+        known: set[str] = set()
+        for name, value in _assigned(function):
+            if re.search(r"\bexp\(", text_of(value)) or _names(value) & known:
+                known.add(name)
+        for node in ast.walk(function):
+            if isinstance(node, ast.Call) and node.args and _reduces(node, helpers):
+                if re.search(r"\bexp\(", text_of(node.args[0])) or _names(node.args[0]) & known:
+                    yield function, node
+                    break
+
+
+def _reduces(call: ast.Call, helpers: set[str]) -> bool:
+    called = dotted(call.func).removesuffix(".apply")
+    return called.rsplit(".", 1)[-1] == "all_reduce" or called in helpers
+
+
 # -- recomputation -------------------------------------------------------------------------------------------------
 
 

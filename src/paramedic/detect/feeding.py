@@ -387,6 +387,8 @@ def one_class_at_a_time(run: Run, rule: Rule, found: Sequence[Finding]) -> Itera
         known = as_dict(one.raw.get("classes"))
         batches, changes = natural(known.get("batches")), natural(known.get("changes"))
         seldom = changes <= batches * _SELDOM if sum(map(bool, _counts(one))) < 3 else True  # two tasks take turns
+        if known.get("binary"):
+            return  # true and made up samples may take turns
         if not _counts(one) or not changes or natural(known.get("single")) < _ALL_BUT * batches or not seldom:
             return
     if ranks:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
+from paramedic.detect.conduct import conducts, finding, items, natural
 from paramedic.detect.hang import listed
 from paramedic.detect.match import on_events
 from paramedic.detect.watched import is_suspected, said_by, seen_ranks
@@ -33,6 +34,8 @@ _REASONS: Mapping[str, Mapping[str, float]] = {
 _AT_LEAST_MS, _WAITED, _TIMES, _WITH_BACKWARD = 2.0, 0.6, 1.7, 3.0
 _MOST_OF_IT, _LARGE_PART = 0.5, 0.3  # of a step
 _FIFTH = 0.2
+_PASSES, _SHORT = 6, 8
+"""Passes through a loader, at least, and steps of each, at most."""
 _MUCH_MORE, _TENTH = 1.4, 0.1
 _HELD_BY_ONE = "memory-savings-not-realised"
 """Who holds most of what was to be shared computes most of it."""
@@ -306,6 +309,27 @@ def _is_number(value: Any) -> bool:
 def waits_for_data(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """All ranks spend most of their steps waiting for the next batch."""
     yield from _mostly(run, rule, found, "data", _MOST_OF_IT, everybody=True)
+
+
+def workers_begin_again(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Passes through the loader are short, and at the begin of each all wait until its workers are there again."""
+    ranks = conducts(run)
+    for one in ranks.values():
+        loader = next((loader for loader in items(one.raw.get("loaders")) if natural(loader.get("workers"))), {})
+        begun = natural(loader.get("begun"))
+        if loader.get("persistent") is not False or begun < _PASSES or one.steps > _SHORT * begun:
+            return
+        rows = _rows(one.event)
+        if not rows or sum(row["data"] for row in rows) < _LARGE_PART * sum(row["total"] for row in rows):
+            return
+    if ranks:
+        one = ranks[min(ranks)]
+        loader = next(loader for loader in items(one.raw.get("loaders")) if natural(loader.get("workers")))
+        rows = _rows(one.event)
+        share = sum(row["data"] for row in rows) / sum(row["total"] for row in rows)
+        fields = {"begun": str(natural(loader["begun"])), "steps": str(one.steps), "share": f"{share:.0%}"}
+        fields |= {"workers": str(natural(loader["workers"])), "place": str(loader.get("place") or "")}
+        yield finding(rule, ranks, [], fields)
 
 
 def saves_in_every_step(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, pairwise, zip_longest
+from itertools import pairwise, zip_longest
 
 from paramedic.detect import boxes
 from paramedic.detect.conduct import (
@@ -27,11 +27,10 @@ from paramedic.detect.hang import listed
 from paramedic.detect.learning import rates_shown, share_rounded_away
 from paramedic.detect.once import once
 from paramedic.detect.recordings import odd_ones
-from paramedic.detect.sentinels import values_of
 from paramedic.knowledge import Rule, load_taxonomy
 from paramedic.model import Finding, Run
 
-_PERSISTS = 2
+PERSISTS = 2
 _ROUNDING, _TINY = 0.02, 1e-7  # a hook may round what it sends; sum and mean are far apart
 _MOST = 0.9
 _FED_ALIKE = ("DATA410", "DATA412")
@@ -39,12 +38,10 @@ _SCALE_FREE = frozenset(
     ("Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adagrad", "Adadelta", "Adafactor", "Lion", "Rprop")
 )
 """Optimizers that divide a factor of all gradients out again."""
-_LARGEST_SPREAD = 1.01
-"""Of the same norm, between ranks: sums in another order differ far less."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class Step:
     """The same look of all ranks."""
 
     number: int
@@ -60,7 +57,7 @@ class _Step:
 
 
 @once
-def _steps(run: Run) -> list[_Step]:
+def steps_of(run: Run) -> list[Step]:
     """Of an optimizer, where all ranks hold tensors of the same shapes and were looked at; of the first but for where
     only another shows that they have parted."""
     ranks = conducts(run)
@@ -70,32 +67,32 @@ def _steps(run: Run) -> list[_Step]:
     return (apart or each or [[]])[0]
 
 
-def _steps_of(ranks: Mapping[int, Conduct], number: int) -> list[_Step]:
+def _steps_of(ranks: Mapping[int, Conduct], number: int) -> list[Step]:
     at: dict[int, dict[int, Look]] = defaultdict(dict)
     for rank, one in ranks.items():
         for (optimizer, step), look in one.looks.items():
             if optimizer == number and look.parameters is not None and look.gradients is not None:
                 at[step][rank] = look
-    whole = [_Step(step, looks) for step, looks in sorted(at.items()) if len(looks) == len(ranks)]
+    whole = [Step(step, looks) for step, looks in sorted(at.items()) if len(looks) == len(ranks)]
     return [one for one in whole if len({look.shapes for look in one.looks.values()}) == 1]
 
 
 def gradients_not_averaged(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Replicas that began alike step with gradients of their own, and part; so do whole parameters beside shards."""
-    steps = _steps(run)
-    if not (are_replicas(run) or are_sharded(run)) or len(steps) < _PERSISTS or not steps[0].parameters_agree:
+    steps = steps_of(run)
+    if not (are_replicas(run) or are_sharded(run)) or len(steps) < PERSISTS or not steps[0].parameters_agree:
         return
     apart = [one for one in steps if not one.gradients_agree]
-    if len(apart) < _PERSISTS or any(one.parameters_agree for one in steps[1:]) or _take_turns(steps[1:]):
+    if len(apart) < PERSISTS or any(one.parameters_agree for one in steps[1:]) or _take_turns(steps[1:]):
         return
     ranks = conducts(run)
     first = apart[0]
     who = odd_ones({rank: look.gradients for rank, look in first.looks.items()})
     fields = {"step": str(first.number), "how": _how(ranks, first), "place": _forward(ranks)}
-    yield finding(rule, ranks, who, fields, _digests)
+    yield finding(rule, ranks, who, fields, digests)
 
 
-def _take_turns(steps: Sequence[_Step]) -> bool:
+def _take_turns(steps: Sequence[Step]) -> bool:
     """Now these ranks have the same parameters, now those: each averages them with another partner every time."""
     alike = set()
     for one in steps:
@@ -106,7 +103,7 @@ def _take_turns(steps: Sequence[_Step]) -> bool:
     return len(alike - {frozenset()}) > 1
 
 
-def _digests(one: Conduct) -> str:
+def digests(one: Conduct) -> str:
     """As they can be held against another rank's."""
     looks = [(step, look) for (optimizer, step), look in sorted(one.looks.items()) if not optimizer][:3]
     rows = [
@@ -119,12 +116,12 @@ def _hex(value: int | None) -> str:
     return "none" if value is None else f"{value & 0xFFFFFFFF:08x}"
 
 
-def _how(ranks: Mapping[int, Conduct], step: _Step) -> str:
+def _how(ranks: Mapping[int, Conduct], step: Step) -> str:
     """What the program did in place of averaging."""
     return next(_ways(ranks, step), "")
 
 
-def _ways(ranks: Mapping[int, Conduct], step: _Step) -> Iterator[str]:
+def _ways(ranks: Mapping[int, Conduct], step: Step) -> Iterator[str]:
     models = [model for one in ranks.values() for model in one.models]
     if models and not any(model.forwards for model in models):
         yield "; the model inside DDP is called, not DDP itself"
@@ -157,16 +154,16 @@ def _forward(ranks: Mapping[int, Conduct]) -> str:
 
 def started_unlike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Averaged gradients, but parameters that were never the same."""
-    steps = _steps(run)
+    steps = steps_of(run)
     alike = [one for one in steps if one.gradients_agree]
-    if not are_replicas(run) or len(alike) < _PERSISTS or any(one.parameters_agree for one in steps):
+    if not are_replicas(run) or len(alike) < PERSISTS or any(one.parameters_agree for one in steps):
         return
     first = steps[0]
     each = list(zip(*(look.each_parameters for look in first.looks.values()), strict=False))
     unlike = sum(len(set(one)) > 1 for one in each)
     who = odd_ones({rank: look.parameters for rank, look in first.looks.items()})
     count = f"{unlike} of {len(each)}" if unlike < len(each) else f"all {len(each)}"
-    one = finding(rule, conducts(run), who, {"step": str(first.number), "count": count}, _digests)
+    one = finding(rule, conducts(run), who, {"step": str(first.number), "count": count}, digests)
     if unlike < len(each) and _exchanges_rows(run):  # experts of their own: not replicas, and averaged as if they were
         one = replace(one, symptom=load_taxonomy().symptom("silent-wrong-result"), ranks=())
     yield one
@@ -179,7 +176,7 @@ def _exchanges_rows(run: Run) -> bool:
 
 def stepped_unlike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """The same parameters and gradients before a step, and other parameters after it."""
-    steps = _steps(run)
+    steps = steps_of(run)
     ranks = conducts(run)
     if not are_replicas(run) or ran_out_of_data(ranks):
         return
@@ -191,7 +188,7 @@ def stepped_unlike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[F
                 return  # gradients have parted between the two looks: that is the first thing to say
             who = odd_ones({rank: look.parameters for rank, look in after.looks.items()})
             why = "" if same_rates else "; their learning rates differ"
-            yield finding(rule, ranks, who or odd_ones(rates), {"step": str(before.number), "why": why}, _digests)
+            yield finding(rule, ranks, who or odd_ones(rates), {"step": str(before.number), "why": why}, digests)
             return
 
 
@@ -202,7 +199,7 @@ def nothing_changes(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[
     if (
         by_engine(ranks)
         or not looks
-        or not all(len(one) > _PERSISTS and len({look.parameters for look in one}) == 1 for one in looks.values())
+        or not all(len(one) > PERSISTS and len({look.parameters for look in one}) == 1 for one in looks.values())
     ):
         return
     if all(share_rounded_away(one) == 1 for one in ranks.values()):
@@ -211,7 +208,7 @@ def nothing_changes(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[
     without = all(look.gradients is None for one in looks.values() for look in one)
     why = "; the learning rate is 0" if zero else "; what the optimizer holds gets no gradients" if without else ""
     last = max(step for one in ranks.values() for _, step in one.looks)
-    yield finding(rule, ranks, [], {"step": str(last), "why": why}, _digests)
+    yield finding(rule, ranks, [], {"step": str(last), "why": why}, digests)
 
 
 def summed_not_averaged(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -233,8 +230,10 @@ def summed_not_averaged(run: Run, rule: Rule, found: Sequence[Finding]) -> Itera
         return  # divided before, by the number of ranks or by the batch of all of them
     rows = _matched(ranks, "sums", ("step",), "after backward", "at step") if own else []
     rows += _matched(ranks, "buckets", ("step", "bucket"), "before", "after")
-    sums = [used for before, used in rows if _close(used, sum(before)) and not _close(used, sum(before) / len(before))]
-    if len(sums) >= _PERSISTS and len(sums) == len(rows):
+    sums = [
+        used for before, used in rows if are_close(used, sum(before)) and not are_close(used, sum(before) / len(before))
+    ]
+    if len(sums) >= PERSISTS and len(sums) == len(rows):
         hook = str(next(iter(ranks.values())).raw.get("hook") or "")
         how = f" by the communication hook {hook.rpartition('.')[2]}" if hook and not own else ""
         one = finding(rule, ranks, [], {"ranks": str(len(ranks)), "how": how, "place": _reduced(ranks)}, _summed)
@@ -253,7 +252,7 @@ def _begin_unlike(ranks: Mapping[int, Conduct]) -> bool:
 def gradients_alike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Replicas that send their gradients to be averaged have the same ones before: each does what the others do."""
     ranks = conducts(run)
-    steps = _steps(run)
+    steps = steps_of(run)
     if len(ranks) < 2 or by_engine(ranks) or any(one.sharded or one.models for one in ranks.values()):
         return
     if not steps or not all(one.parameters_agree for one in steps) or not all(map(_sends_gradients, ranks.values())):
@@ -263,11 +262,11 @@ def gradients_alike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[
         for row in items(one.raw.get("sums")):
             value, used = row.get("after backward"), row.get("at step")
             if isinstance(value, float) and isinstance(used, float):
-                if not _close(used, value) and not _close(used, len(ranks) * value):
+                if not are_close(used, value) and not are_close(used, len(ranks) * value):
                     return  # the backward pass went elsewhere, and that is what is left of the step before
                 at[natural(row.get("step"))].add(value)
     alike = [step for step, values in sorted(at.items()) if len(values) == 1 and abs(next(iter(values))) > _TINY]
-    if len(alike) > _PERSISTS and len(alike) == len(at) and not any(one.rule in _FED_ALIKE for one in found):
+    if len(alike) > PERSISTS and len(alike) == len(at) and not any(one.rule in _FED_ALIKE for one in found):
         fields = {"count": str(len(alike)), "step": str(alike[-1]), "place": _reduced(ranks)}
         yield finding(rule, ranks, [], fields, _summed)
 
@@ -277,45 +276,6 @@ def _sends_gradients(one: Conduct) -> bool:
     elements = max((look.elements for (optimizer, _), look in one.looks.items() if not optimizer), default=0)
     moved = numbers(one.raw.get("moved"))[1:]
     return bool(re.search(r"b\+?r", one.usual_order()) and elements and moved and min(moved) >= _MOST * elements)
-
-
-def whole_parts_unlike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
-    """Ranks hold parts of a model and, beside them, whole tensors that began alike. With the same loss some of these
-    get the same gradients on all ranks, and others, further from it, do not."""
-    ranks = conducts(run)
-    steps = [one for one in _steps(run) if min(len(look.each_gradients) for look in one.looks.values())]
-    if len(steps) <= _PERSISTS or steps[0].number != 1 or by_engine(ranks):
-        return
-    if not all(re.match(r"[^b]*r", one.usual_order()) for one in ranks.values()):
-        return  # nothing is sent on the way to the loss
-    first = list(zip(*(look.each_parameters for look in steps[0].looks.values()), strict=False))
-    whole = [number for number, one in enumerate(first) if len(set(one)) == 1 and one[0]]  # 0: constants
-    parts = [number for number, one in enumerate(first) if len(set(one)) > 1]
-    apart = [number for number in whole if _unlike_gradients(steps[0], number)]
-    if not parts or not apart or len(apart) == len(whole) or apart[0]:
-        return
-    later = [one for one in steps[1:] if all(_unlike_parameters(one, number) for number in apart)]
-    if len(later) == len(steps) - 1 and _far_apart(ranks):
-        fields = {"count": str(len(apart)), "of": str(len(whole)), "place": ranks[min(ranks)].place("r")}
-        yield finding(rule, ranks, [], fields, _digests)
-
-
-def _unlike_gradients(step: _Step, number: int) -> bool:
-    return len({look.each_gradients[number : number + 1] for look in step.looks.values()}) > 1
-
-
-def _unlike_parameters(step: _Step, number: int) -> bool:
-    return len({look.each_parameters[number : number + 1] for look in step.looks.values()}) > 1
-
-
-def _far_apart(ranks: Mapping[int, Conduct]) -> bool:
-    """Of the first gradient, by more than sums in another order differ."""
-    at: dict[int, list[float]] = defaultdict(list)
-    for one in ranks.values():
-        for row in items(one.raw.get("sums")):
-            if isinstance(value := row.get("at step"), float):
-                at[natural(row.get("step"))].append(value)
-    return sum(not _close(min(values), max(values)) for values in at.values()) >= max(_PERSISTS, len(at) - 1)
 
 
 def _summed(one: Conduct) -> str:
@@ -339,11 +299,11 @@ def _matched(
     return [
         ([own for own, _ in rows], rows[0][1])
         for rows in whole
-        if all(_close(got, rows[0][1]) for _, got in rows) and abs(sum(own for own, _ in rows)) > _TINY
+        if all(are_close(got, rows[0][1]) for _, got in rows) and abs(sum(own for own, _ in rows)) > _TINY
     ]
 
 
-def _close(one: float, other: float) -> bool:
+def are_close(one: float, other: float) -> bool:
     return abs(one - other) <= _ROUNDING * max(abs(one), abs(other))
 
 
@@ -403,36 +363,6 @@ def _never_advanced(ranks: Mapping[int, Conduct]) -> list[int]:
     return sorted(rank for rank, count in calls.items() if not count) if any(calls.values()) else []
 
 
-def norms_unlike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
-    """Ranks that hold shards clip by the norm of what they hold."""
-    ranks = conducts(run)
-    if not ranks or not all(one.sharded or one.raw.get("sharded_units") for one in ranks.values()):
-        return
-    at: dict[int, dict[int, float]] = defaultdict(dict)
-    for rank, one in ranks.items():
-        for step, value in _norms(one):
-            at[step][rank] = value
-    unlike = [
-        (step, here)
-        for step, here in sorted(at.items())
-        if len(here) == len(ranks) and max(here.values()) > _LARGEST_SPREAD * min(here.values()) > 0
-    ]
-    if len(unlike) >= _PERSISTS:
-        step, here = unlike[0]
-        shown = ", ".join(f"{value:.4g}" for value in list(here.values())[:4])
-        yield finding(
-            rule, ranks, [], {"step": str(step), "norms": shown, "place": ranks[min(ranks)].place("c")}, _clipped
-        )
-
-
-def _clipped(one: Conduct) -> str:
-    return "norms " + ", ".join(f"{value:.6g} at step {step}" for step, value in _norms(one)[:3])
-
-
-def _norms(one: Conduct) -> list[tuple[int, float]]:
-    return [(step, float(value)) for step, value in values_of(one.event, "clipped_norm") if isinstance(value, float)]
-
-
 def unlike_beside(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """A network that is used and not trained has other parameters on other ranks."""
     ranks = conducts(run)
@@ -460,43 +390,3 @@ def buffers_part(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
         if moved and len({one[-1] for one in prints.values()}) > 1:
             yield finding(rule, ranks, [], {"type": kind, "elements": f"{elements:,}"})
             return
-
-
-def tied_copies_part(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
-    """Two stages of a model begin with the same matrix, at unlike places: one that they share, and then do not."""
-    ranks = conducts(run)
-    looks = {rank: sorted((at, look) for at, look in one.looks.items() if not at[0]) for rank, one in ranks.items()}
-    shapes = {rank: _shapes(one) for rank, one in ranks.items()}
-    if by_engine(ranks) or any(len(one) <= _PERSISTS or one[0][0][1] != 1 for one in looks.values()):
-        return
-    for one, other in combinations(sorted(ranks), 2):
-        if looks[one][0][1].shapes == looks[other][0][1].shapes:
-            continue  # replicas, or parts of the same layers
-        for mine, theirs in _same(looks[one][0][1], looks[other][0][1], shapes[one], shapes[other]):
-            later = [
-                (a.each_parameters[mine], b.each_parameters[theirs])
-                for (_, a), (_, b) in zip(looks[one][1:], looks[other][1:], strict=False)
-                if len(a.each_parameters) > mine and len(b.each_parameters) > theirs
-            ]
-            if len(later) >= _PERSISTS and all(a != b for a, b in later):
-                yield finding(rule, ranks, [one, other], {"one": str(one), "other": str(other)}, _digests)
-                return
-
-
-def _shapes(one: Conduct) -> tuple[int, ...]:
-    rows = [row for row in items(one.raw.get("replicas")) if not natural(row.get("optimizer"))]
-    return numbers(rows[0].get("matrices")) if rows else ()
-
-
-def _same(one: Look, other: Look, shapes: Sequence[int], others: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Matrices that two ranks have in common, but for those before which both have as many: the same seed makes the
-    same."""
-    at = {
-        (shape, value): number
-        for number, (shape, value) in enumerate(zip(others, other.each_parameters, strict=False))
-        if shape and value
-    }
-    for number, (shape, value) in enumerate(zip(shapes, one.each_parameters, strict=False)):
-        place = at.get((shape, value))
-        if place is not None and sum(map(bool, shapes[:number])) != sum(map(bool, others[:place])):
-            yield number, place

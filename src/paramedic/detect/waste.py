@@ -17,6 +17,7 @@ _LEAST_STATE = 1 << 20  # bytes
 _BLOCKS = 3
 _UNITS = 12
 _HALF = 0.5
+_UNEVEN, _LEAST_ELEMENTS = 1.5, 1 << 17
 
 
 def states_of_others(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -39,6 +40,19 @@ def _idle(row: Mapping[str, Any]) -> tuple[int, int]:
     """Bytes of states whose results are not used, and of all."""
     states, made, used = (numbers(row[what]) for what in ("states", "made", "used"))
     return sum(size for size, *values in zip(states, made, used, strict=True) if len(set(values)) > 1), sum(states)
+
+
+def one_holds_most(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """The optimizer's states are dealt out by whole parameters, and one is larger than all others."""
+    ranks = conducts(run)
+    shares = numbers(ranks[min(ranks)].raw.get("shares")) if ranks else ()
+    if len(shares) < 2 or sum(shares) < _LEAST_ELEMENTS:
+        return
+    largest = max(shares)
+    if largest * len(shares) >= _UNEVEN * sum(shares):
+        rank = shares.index(largest)
+        fields = {"rank": str(rank), "share": f"{largest / sum(shares):.0%}", "even": f"{1 / len(shares):.0%}"}
+        yield finding(rule, ranks, [rank] if rank in ranks else [], fields)
 
 
 def _dealt_out(rows: Mapping[int, Mapping[str, Any]]) -> bool:

@@ -20,7 +20,7 @@ from paramedic.knowledge.schema import problems
 from paramedic.knowledge.taxonomy import Taxonomy
 from paramedic.model import Consequence, Fix, Severity, Symptom
 
-OF_CONDUCT = frozenset({"replicas", "orders", "learning", "feeding", "restoring", "waste"})
+OF_CONDUCT = frozenset({"replicas", "orders", "learning", "feeding", "restoring", "waste", "parts"})
 """Rooms of detectors over what a watched program did."""
 BEFORE = frozenset(
     (

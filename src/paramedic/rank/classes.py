@@ -15,6 +15,8 @@ _CLASSES, _TARGETS = 64, 4
 """At most so many classes, and at least so many targets in a batch."""
 _NEARLY_ALL = 0.95
 _NODES = 32
+_ENTROPY = "NllLossBackward0"
+_BINARY = ("BinaryCrossEntropyWithLogitsBackward0", "BinaryCrossEntropyBackward0")
 
 
 class Classes:
@@ -29,8 +31,13 @@ class Classes:
         if self.batches < _BATCHES:
             self.batches += 1
             found = next(_entropies(getattr(loss, "grad_fn", None)), None)
-            if found is not None and not self.is_recomputed(found) and found._saved_self.dim() == 2:
-                self._count(local(found._saved_target), int(found._saved_self.shape[1]))
+            if found is not None and not self.is_recomputed(found):
+                target, scores = local(found._saved_target), found._saved_self
+                if found.name() == _ENTROPY and scores.dim() == 2:
+                    self._count(target, int(scores.shape[1]))
+                elif found.name() in _BINARY and target is not None and target.dim() and len(target) == target.numel():
+                    self._count(target.reshape(-1).round().long(), 2)
+                    self.said.get("classes", {})["binary"] = True
 
     def _count(self, target: Any, classes: int) -> None:
         if target is None or target.numel() < _TARGETS or not 1 < classes <= _CLASSES:
@@ -53,7 +60,7 @@ def _entropies(node: Any) -> Iterator[Any]:
             return
         one = waiting.pop(0)
         if one is not None:
-            if one.name() == "NllLossBackward0":
+            if one.name() in (_ENTROPY, *_BINARY):
                 yield one
             waiting.extend(following for following, _ in one.next_functions)
 

@@ -76,7 +76,7 @@ class Conduct:
             "loads": [], "saves": [], "states": {}, "matched": [], "factors": [], "groups": [], "groups_made": 0,
             "sharded_units": 0, "left_over": 0, "places": {}, "sums": [], "buckets": [], "called": 0, "moved": [],
             "schedules": [], "scaler_updates": 0, "plans": {}, "spread": {},
-            "gathered": 0, "gathers": [], "too_late": 0, "kept": [], "sharded_leaves": 0,
+            "gathered": 0, "gathers": [], "too_late": 0, "kept": [], "sharded_leaves": 0, "meshes": {},
         }  # fmt: skip
         agent.conduct = self.said
         self.feeding = Feeding(agent, self.said, is_on)
@@ -102,6 +102,7 @@ class Conduct:
             "torch.distributed.fsdp.fully_sharded_data_parallel": self.shards,
             "torch.distributed.fsdp._fully_shard._fully_shard": self.sharded,
             "torch.distributed.optim.zero_redundancy_optimizer": self.zero,
+            "torch.distributed.device_mesh": self.meshes,
             "torch.distributed.tensor.parallel.api": self.planned,
             "torch.distributed.algorithms._checkpoint.checkpoint_wrapper": self.recomputed,
         }
@@ -472,8 +473,30 @@ class Conduct:
             initialise(optimizer, *arguments, **named)
             if self.is_on():
                 self.agent.guarded("conduct: models", self._spread, "ZeroRedundancyOptimizer", optimizer.world_size)
+                self.agent.guarded("conduct: models", self._shared_out, optimizer)
 
         module.ZeroRedundancyOptimizer.__init__ = __init__
+
+    def _shared_out(self, optimizer: Any) -> None:
+        each = optimizer._partition_parameters()
+        self.said["shares"] = [sum(p.numel() for group in groups for p in group["params"]) for groups in each]
+
+    def meshes(self, module: Any) -> None:
+        make = module.init_device_mesh
+
+        @functools.wraps(make)
+        def init_device_mesh(*arguments: Any, **named: Any) -> Any:
+            mesh = make(*arguments, **named)
+            if self.is_on():
+                self.agent.guarded("conduct: models", self._mesh, mesh)
+            return mesh
+
+        module.init_device_mesh = init_device_mesh
+
+    def _mesh(self, mesh: Any) -> None:
+        names = mesh.mesh_dim_names or ()
+        self.said["meshes"] |= {str(name)[:40]: mesh.size(number) for number, name in enumerate(names)}
+        self.said["places"].setdefault("mesh", own_place(sys._getframe(3)))
 
     def _spread(self, what: str, ranks: int) -> None:
         """Over how many ranks something is sharded."""

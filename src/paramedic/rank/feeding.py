@@ -77,6 +77,7 @@ class Feeding:
         known |= {"epochs": [], "steps": []}
         known |= {"prints": [], "counts": [], "batch_size": loader.batch_size, "workers": loader.num_workers}
         known |= {"begun": 0, "rows": [], "passed": [], "evaluations": [], "mask": [0, 0]}
+        known["persistent"] = bool(getattr(loader, "persistent_workers", False))
         for name, attribute in (("replicas", "num_replicas"), ("rank", "rank"), ("shuffle", "shuffle")):
             value = getattr(sampler, attribute, None)
             if isinstance(value, int):

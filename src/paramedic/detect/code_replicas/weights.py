@@ -88,6 +88,8 @@ def weights_of_one_rank(flow: Flow) -> Iterator[Hit]:
             continue
         if wrap is not None and op.index < wrap.index:
             continue
+        if wrap is None and not any(one.index > op.index for one in flow.calls("backward", "step")):
+            continue  # nobody trains with it any more
         later = [
             one
             for one in flow.calls(
