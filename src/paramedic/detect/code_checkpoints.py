@@ -50,8 +50,25 @@ def state_not_restored(flow: Flow) -> Iterator[Hit]:
     for op, saved in _saves(flow):
         kinds = [one.attrs["of"].kind for one in saved.values() if one.kind == "state" and "of" in one.attrs]
         lost = [kind for kind in kinds if kind in _STATEFUL and kind not in back]
+        lost += [f"network under {key!r}" for key in _networks(saved) if not _is_read(flow, key)]
         if lost and "model" in kinds:
             yield hit(loads[0], op, what=" and ".join(dict.fromkeys(lost)))
+
+
+def _networks(saved: dict[str, Value]) -> list[str]:
+    """Keys of the states of networks, where there are several: a student and its teacher, say."""
+    of = {key: one.attrs["of"] for key, one in saved.items() if key and one.kind == "state" and "of" in one.attrs}
+    models = {key: one.base for key, one in of.items() if one.kind == "model"}
+    return list(models) if len({id(one) for one in models.values()}) > 1 else []
+
+
+def _is_read(flow: Flow, key: str) -> bool:
+    """Its name stands anywhere but where it is saved; or keys are gone through without their names."""
+    named = re.compile(rf"['\"]{re.escape(key)}['\"]|\b{re.escape(key)}\s*=(?!=)\s*[\w.]*state_dict")
+    times = sum(len(named.findall(module.text)) for module in flow.nodes)
+    return times > 1 or flow.mentions(
+        r"\b(?:for|in)\b[^\n]*(?:ckpt|checkpoint|ck|state|saved|snapshot)\w*(?:\.items\(|:)"
+    )
 
 
 @every_program("load")

@@ -244,13 +244,22 @@ def _around(op: Op) -> str:
     return op.module.text
 
 
+_LIVE = re.compile(r"\w+(?:\.detach\(\)|\.data)?")
+"""Of what a state holds, the same memory."""
+
+
 def _live(value: Value, depth: int = 0) -> Value | None:
     """The states of models and optimizers among what is handed over."""
     if value.kind == "state":
         of = value.attrs.get("of")
         return value if of is not None and of.kind in ("model", "optimizer") else None
-    if depth < 3:
-        for one in (*(value.items or ()), *(value.attrs.values() if value.kind == "dict" else ())):
+    if depth < 5:
+        inner = [*(value.items or ()), *(value.attrs.values() if value.kind == "dict" else ())]
+        if isinstance(value.node, ast.DictComp) and _LIVE.fullmatch(text_of(value.node.value)):
+            inner.append(value.attrs.get("each of", Value()))
+        if value.kind == "iter" and "of" in value.attrs:
+            inner.append(value.attrs["of"])
+        for one in inner:
             found = _live(one, depth + 1)
             if found is not None:
                 return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from dataclasses import replace
 
 from paramedic.detect.values import (
     ASKED,
@@ -350,6 +351,8 @@ class Libraries:
             return Value("args", made=op)
         if last == "Namespace":
             return Value("args", attrs=dict(keywords), made=op)
+        if last == "dict" and first is not None and not keywords and first.kind in ("state", "dict", "list"):
+            return replace(first, attrs=dict(first.attrs))  # another mapping of the same tensors
         if last == "dict":
             return Value("dict", tags, attrs=dict(keywords), made=op)
         if last == "partial" and first is not None:

@@ -36,7 +36,7 @@ _MOST_OF_IT, _LARGE_PART = 0.5, 0.3  # of a step
 _FIFTH = 0.2
 _PASSES, _SHORT = 6, 8
 """Passes through a loader, at least, and steps of each, at most."""
-_MUCH_MORE, _TENTH = 1.4, 0.1
+_MUCH_MORE, _FAR_MORE, _STEADY, _TENTH = 1.4, 2.0, 1.35, 0.1
 _HELD_BY_ONE = "memory-savings-not-realised"
 """Who holds most of what was to be shared computes most of it."""
 _FAR = 0.4  # of a step
@@ -159,6 +159,8 @@ class Work:
     total: float
     of: float
     lately: float
+    swing: float
+    """Between the least and the most of the thirds of its last steps: a core may be shared with others for a while."""
 
     @classmethod
     def of_rank(cls, rank: int, event: Event) -> Work | None:
@@ -171,7 +173,9 @@ class Work:
         if len(times) < 2 + 2 * _STEPS or not all(map(_is_number, times)):
             return None
         total, of, *lately = (float(time) for time in times if time is not None)
-        return cls(rank, event, total, of, sum(lately))
+        third = len(lately) // 3
+        medians = [median(lately[at : at + third]) for at in range(0, 3 * third, third)]
+        return cls(rank, event, total, of, sum(lately), max(medians) / max(min(medians), _AT_LEAST_MS / 10))
 
 
 def work_of(run: Run) -> list[Work]:
@@ -208,7 +212,9 @@ def _more(work: Sequence[Work]) -> list[Work]:
     ]
     gap, at = max(gaps)
     rest, more = ordered[:at], ordered[at:]
-    far = more[0].total >= _MUCH_MORE * rest[-1].total and gap >= _TENTH * median([one.of for one in work])
+    steady = max(one.swing for one in work) <= _STEADY
+    factor = _MUCH_MORE if steady else _FAR_MORE
+    far = more[0].total >= factor * rest[-1].total and gap >= _TENTH * median([one.of for one in work])
     lately = min(one.lately for one in more) > max(one.lately for one in rest)
     return more if far and lately else []
 

@@ -23,8 +23,8 @@ _PERSISTS, _MOST = 2, 0.9
 _POINTS, _ENOUGH_POINTS = 5, 12
 _GROWTH, _CLEAR_GROWTH = 0.10, 0.20
 """Of what the rank began with. What is clear is seen in few points, too, and is a verdict."""
-
-
+_KEPT_FOR_NOTHING = "memory-savings-not-realised"
+"""What is kept in vain comes into memory as it is touched."""
 _FEW, _WARM, _ONE_LINE, AFTER_STEPS = 3, 16, 0.7, 20
 """Points of a short job; the step before which nothing counts; of the steepest slope; points that agents took."""
 
@@ -134,7 +134,9 @@ def memory_grows(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
         fields = {"place": place, "slope": f"{slope / 1e6:.2f}", "now": f"{now / 1e9:.1f}", "forecast": forecast}
         events = [ranks[rank].event for rank in who[:3]]
         one = replace(on_events(rule, events, who if len(who) < len(ranks) else (), fields), attempt=0)
-        yield replace(one, severity="error") if all(clear for *_, clear in grown_ranks) else one
+        plain = all(clear for *_, clear in grown_ranks)
+        kept = any(other.symptom == _KEPT_FOR_NOTHING and other.severity == "error" for other in found)
+        yield replace(one, severity="error") if plain and not kept else one
 
 
 def memory_after_steps(event: Event) -> list[list[int]]:
