@@ -59,6 +59,8 @@ _OWN = frozenset(
 """What one rank can have alone: that others were ended meanwhile does not mean that they had it, too."""
 _POSITIONS = frozenset({"trace", "stack", "process", "watch", "calls"})
 """Events that tell where a rank stands, and not why."""
+_WITHOUT_A_WORD = SILENT | {"checkpoint-save-failure"}
+"""A program may do so, though a failure that an error tells of is none of them."""
 _CONVICTS = 0.7
 """A pattern in a program that is less often the failure than this is a remark, and no verdict."""
 _FORESEEN = 12.0
@@ -195,7 +197,7 @@ def _by_program(run: Run, foreseen: Sequence[Finding]) -> tuple[list[Finding], S
     """Nobody failed by the logs. What the program does wrong by itself, and nothing stops it from, is the verdict."""
     if not any(source.lines for source in run.sources):
         return [], foreseen
-    sure = [one for one in foreseen if one.symptom in SILENT and _convicts(one)]
+    sure = [one for one in foreseen if one.symptom in _WITHOUT_A_WORD and _convicts(one)]
     if not sure:
         return [], foreseen
     first = max(sure, key=lambda one: one.confidence)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-_LEFT_ALONE = ("agent", "box", "conduct", "hooks", "recomputing", "sentinels")
+_LEFT_ALONE = ("agent", "box", "conduct", "hooks", "models", "recomputing", "sentinels")
 
 
 def unless_compiling(function: Callable[..., Any], watched: Callable[..., Any]) -> Callable[..., Any]:

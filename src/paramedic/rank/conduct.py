@@ -16,22 +16,21 @@ from .agent import Agent
 from .beside import Beside
 from .classes import Classes
 from .compiled import unless_compiling
-from .counting import Known
-from .feeding import Feeding, printed
+from .counting import LOOKS, Known
+from .feeding import Feeding
 from .hooks import own_place
 from .keeping import Keeping
+from .models import Models
 from .recomputing import Recomputing
 from .restoring import Restoring
 from .rounding import Rounding
 from .sentinels import Sentinels, bits, local
 
-LOOKS = (1, 2, 4, 8, 16, 64)
-"""Steps before which parameters and gradients are looked at, the same on every rank."""
 _SAMPLE = 4096  # elements of a tensor
 _TENSORS = 96  # that are told apart
 _GATHERS = ("all_gather", "gather", "send", "isend", "recv", "irecv", "batch_isend")
 _ORDERS, _LETTERS, _CALLS = 12, 24, 24
-_MODELS, _FED, _OPTIMIZERS = 6, 8, 4
+_SCHEDULES, _FACTORS, _OPTIMIZERS = 6, 8, 4
 _GROUPS = 32
 _EXTRA = 4  # looks where the program moved as much as it has parameters
 _DEPTH = 4
@@ -51,7 +50,6 @@ class Conduct:
         self.outermost = 0
         """The optimizer that steps, and not one inside it."""
         self.letters = ""
-        self.depth = 0
         self.scaled = False
         self.left_over: tuple[Any, int] | None = None
         """A gradient that is there before the backward pass, and how often it was changed."""
@@ -60,9 +58,7 @@ class Conduct:
         """The first parameter of each."""
         self.foreign: dict[int, str] = {}
         """Optimizers among whose gradients are those of another one's loss."""
-        self.models: list[tuple[Any, dict[str, Any]]] = []
-        self.of_model: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
-        """And of schedules."""
+        self.of_schedule: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
         self.optimized: set[int] = set()
         self.parameter: Callable[[], Any] = lambda: None
         """The first that is optimized."""
@@ -79,6 +75,7 @@ class Conduct:
             "gathered": 0, "gathers": [], "too_late": 0, "kept": [], "sharded_leaves": 0, "meshes": {},
         }  # fmt: skip
         agent.conduct = self.said
+        self.models = Models(agent, self.said, is_on, self.heard)
         self.feeding = Feeding(agent, self.said, is_on)
         self.restoring = Restoring(agent, self.said, is_on)
         self.beside = Beside(agent, self.said, is_on)
@@ -98,13 +95,7 @@ class Conduct:
             "torch.utils.data.dataloader": self.feeding.watch,
             "torch.autograd": self.backwards,
             "torch.serialization": self.restoring.files,
-            "torch.nn.parallel.distributed": self.replicas,
-            "torch.distributed.fsdp.fully_sharded_data_parallel": self.shards,
-            "torch.distributed.fsdp._fully_shard._fully_shard": self.sharded,
-            "torch.distributed.optim.zero_redundancy_optimizer": self.zero,
-            "torch.distributed.device_mesh": self.meshes,
-            "torch.distributed.tensor.parallel.api": self.planned,
-            "torch.distributed.algorithms._checkpoint.checkpoint_wrapper": self.recomputed,
+            **self.models.patches(),
         }
 
     # -- the order of a step -----------------------------------------------------------------------------------------
@@ -220,7 +211,7 @@ class Conduct:
             self._look(one, optimizer, step)
             self._modes()
             self.said["aids"] = _aids(sys.modules["torch"], self.said.get("aids", {}))
-        for reference, said in self.models:
+        for reference, said in self.models.wrapped:
             model = reference()
             if model is not None and not getattr(model, "module", model).training:  # some restore the inner one only
                 said["steps_in_eval"] += 1
@@ -288,7 +279,7 @@ class Conduct:
             self.sentinels.fetch(f"idle {row['optimizer']} {row['step']}", torch.stack(each), use)
 
     def _modes(self) -> None:
-        for reference, said in self.models:
+        for reference, said in self.models.wrapped:
             if (model := reference()) is not None and self.agent.steps + 1 >= LOOKS[2]:
                 trained = [p for p in model.parameters() if p.requires_grad]
                 said["in_no_optimizer"] = sum(id(p) not in self.optimized for p in trained)
@@ -300,9 +291,9 @@ class Conduct:
         def initial(scheduler: Any, *arguments: Any) -> Any:
             before, result = self.letters, begin(scheduler, *arguments)
             self.letters = before
-            if self.is_on() and len(self.said["schedules"]) < _MODELS:
+            if self.is_on() and len(self.said["schedules"]) < _SCHEDULES:
                 row = {"type": type(scheduler).__name__, "planned": _planned(scheduler), "calls": 0}
-                self.of_model[scheduler] = row
+                self.of_schedule[scheduler] = row
                 self.said["schedules"].append(row)
             return result
 
@@ -317,7 +308,7 @@ class Conduct:
                 )
 
     def scheduled(self, scheduler: Any, *_: Any) -> None:
-        if (row := self.of_model.get(scheduler)) is not None:
+        if (row := self.of_schedule.get(scheduler)) is not None:
             row["calls"] += 1
 
     def modules(self, module: Any) -> None:
@@ -397,28 +388,6 @@ class Conduct:
             total = mine.detach().double().sum().reshape(1)
             self.sentinels.fetch(f"{when} {step}", total, functools.partial(_summed, rows[-1], when))
 
-    def hooked(self, register: Callable[..., Any]) -> Callable[..., Any]:
-        """DDP's communication hook: what goes in and what comes out, of the first buckets."""
-
-        @functools.wraps(register)
-        def register_comm_hook(model: Any, state: Any, hook: Any, *arguments: Any, **named: Any) -> Any:
-            self.said["hook"] = f"{getattr(hook, '__module__', '')}.{getattr(hook, '__qualname__', '')}"[:120]
-
-            @functools.wraps(hook)
-            def watched(state: Any, bucket: Any) -> Any:
-                due = self.agent.is_watching and self.agent.steps + 1 in LOOKS[:2] and len(self.said["buckets"]) < _FED
-                before = self.agent.guarded("conduct: hook", _sum_of, bucket.buffer()) if due else None
-                future = hook(state, bucket)
-                if before is not None:
-                    row = {"step": self.agent.steps + 1, "bucket": int(bucket.index()), "before": before}
-                    self.said["buckets"].append(row)
-                    future.add_done_callback(lambda done: self.agent.guarded("conduct: hook", _came_out, row, done))
-                return future
-
-            return register(model, state, watched, *arguments, **named)
-
-        return register_comm_hook
-
     def _backward(self, tensors: Any) -> None:
         grad = getattr(self.parameter(), "grad", None)
         self.left_over = None
@@ -429,11 +398,11 @@ class Conduct:
         loss = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors
         if self.agent.steps < LOOKS[2]:
             factors = list(_factors(getattr(loss, "grad_fn", None)))
-            if factors and len(self.said["factors"]) < _FED:
+            if factors and len(self.said["factors"]) < _FACTORS:
                 self.said["factors"].append(factors)
         self.foreign = dict.fromkeys(self.foreign, "went backward")
         if self.letters.rstrip("+").endswith("f"):
-            models = [reference() for reference, _ in self.models]
+            models = [reference() for reference, _ in self.models.wrapped]
             self.said["too_late"] += any(
                 getattr(model, "require_backward_grad_sync", True) is False for model in models
             )
@@ -441,159 +410,6 @@ class Conduct:
         self.feeding.backward()
         self.classes.backward(loss)
         self.recomputing.backward()
-
-    # -- models ------------------------------------------------------------------------------------------------------
-
-    def replicas(self, module: Any) -> None:
-        self._wrapped(module.DistributedDataParallel, "ddp")
-        register = module.DistributedDataParallel.register_comm_hook
-        module.DistributedDataParallel.register_comm_hook = self.hooked(register)
-
-    def shards(self, module: Any) -> None:
-        self._wrapped(module.FullyShardedDataParallel, "fsdp")
-
-    def sharded(self, module: Any) -> None:
-        shard = module.fully_shard
-
-        @functools.wraps(shard)
-        def fully_shard(*arguments: Any, **named: Any) -> Any:
-            if self.is_on():
-                self.agent.guarded("conduct: models", self._unit, arguments[0] if arguments else named.get("module"))
-                if (mesh := named.get("mesh")) is not None:
-                    self.agent.guarded("conduct: models", self._spread, "fully_shard", mesh.size(mesh.ndim - 1))
-            return shard(*arguments, **named)
-
-        module.fully_shard = fully_shard
-
-    def zero(self, module: Any) -> None:
-        initialise = module.ZeroRedundancyOptimizer.__init__
-
-        @functools.wraps(initialise)
-        def __init__(optimizer: Any, *arguments: Any, **named: Any) -> None:  # noqa: N807
-            initialise(optimizer, *arguments, **named)
-            if self.is_on():
-                self.agent.guarded("conduct: models", self._spread, "ZeroRedundancyOptimizer", optimizer.world_size)
-                self.agent.guarded("conduct: models", self._shared_out, optimizer)
-
-        module.ZeroRedundancyOptimizer.__init__ = __init__
-
-    def _shared_out(self, optimizer: Any) -> None:
-        each = optimizer._partition_parameters()
-        self.said["shares"] = [sum(p.numel() for group in groups for p in group["params"]) for groups in each]
-
-    def meshes(self, module: Any) -> None:
-        make = module.init_device_mesh
-
-        @functools.wraps(make)
-        def init_device_mesh(*arguments: Any, **named: Any) -> Any:
-            mesh = make(*arguments, **named)
-            if self.is_on():
-                self.agent.guarded("conduct: models", self._mesh, mesh)
-            return mesh
-
-        module.init_device_mesh = init_device_mesh
-
-    def _mesh(self, mesh: Any) -> None:
-        names = mesh.mesh_dim_names or ()
-        self.said["meshes"] |= {str(name)[:40]: mesh.size(number) for number, name in enumerate(names)}
-        self.said["places"].setdefault("mesh", own_place(sys._getframe(3)))
-
-    def _spread(self, what: str, ranks: int) -> None:
-        """Over how many ranks something is sharded."""
-        self.said["spread"][what] = max(self.said["spread"].get(what, 0), ranks)
-        self.said["places"].setdefault(what, own_place(sys._getframe(3)))
-
-    def planned(self, module: Any) -> None:
-        """Tensor parallelism by a plan, of which no name may be one of the model's."""
-        parallelize = module.parallelize_module
-
-        @functools.wraps(parallelize)
-        def parallelize_module(*arguments: Any, **named: Any) -> Any:
-            result = parallelize(*arguments, **named)
-            if self.is_on():
-                self.agent.guarded("conduct: plans", self._plan, "parallelize_module", _has_parts(result))
-            return result
-
-        module.parallelize_module = parallelize_module
-
-    def recomputed(self, module: Any) -> None:
-        apply = module.apply_activation_checkpointing
-
-        @functools.wraps(apply)
-        def apply_activation_checkpointing(model: Any, *arguments: Any, **named: Any) -> Any:
-            result = apply(model, *arguments, **named)
-            if self.is_on():
-                found = any(isinstance(one, module.ActivationWrapper) for one in model.modules())
-                self.agent.guarded("conduct: plans", self._plan, "apply_activation_checkpointing", found)
-            return result
-
-        module.apply_activation_checkpointing = apply_activation_checkpointing
-
-    def _plan(self, what: str, found: bool) -> None:
-        plans = self.said["plans"]
-        plans[what] = bool(plans.get(what)) or found
-        self.said["places"].setdefault(what, own_place(sys._getframe(3)))
-
-    def _unit(self, model: Any) -> None:
-        for one in model if isinstance(model, (list, tuple)) else [model]:
-            self._shard(_described(one))
-
-    def _shard(self, described: dict[str, Any]) -> None:
-        self.said["sharded_units"] += 1
-        self.said["sharded_leaves"] += described.get("children") == 0
-        self.said["sharded_last"] = described
-
-    def _wrapped(self, kind: Any, name: str) -> None:
-        initialise, forward = kind.__init__, kind.forward
-
-        @functools.wraps(initialise)
-        def __init__(model: Any, *arguments: Any, **named: Any) -> None:  # noqa: N807
-            inner = arguments[0] if arguments else named.get("module")
-            described = self.agent.guarded("conduct: models", _described, inner)
-            initialise(model, *arguments, **named)
-            if self.is_on():
-                self.agent.guarded("conduct: models", self._made, model, name, described or {})
-
-        def entered(model: Any, *arguments: Any, **named: Any) -> Any:
-            if self.depth or not self.is_on():
-                return forward(model, *arguments, **named)
-            self.agent.guarded("conduct: models", self._forward, model, arguments, named)
-            self.depth += 1
-            try:
-                return forward(model, *arguments, **named)
-            finally:
-                self.depth -= 1
-
-        kind.__init__, kind.forward = __init__, unless_compiling(forward, entered)
-
-    def _made(self, model: Any, kind: str, described: dict[str, Any]) -> None:
-        if kind == "fsdp":
-            self._shard(described)
-        if len(self.models) >= _MODELS or kind == "fsdp":
-            return
-        group = getattr(model, "process_group", None)
-        said = {"kind": kind, "ranks": group.size() if group is not None else 0, "steps_in_eval": 0, "forwards": 0}
-        said |= {"not_averaged": 0, "without_gradients": 0, "of_them_in_training": 0, **described}
-        said["sends_buffers"] = bool(getattr(model, "broadcast_buffers", False))
-        self.said["models"].append(said)
-        self.models.append((weakref.ref(model), said))
-        self.of_model[model] = said
-
-    def _forward(self, model: Any, arguments: Any, named: Any) -> None:
-        torch = sys.modules["torch"]
-        said = self.of_model.get(model, {})
-        if not torch.is_grad_enabled():
-            self.heard("e")
-            said["without_gradients"] = said.get("without_gradients", 0) + 1
-            inner = getattr(model, "module", model)
-            said["of_them_in_training"] = said.get("of_them_in_training", 0) + bool(inner.training)
-            return
-        averages = getattr(model, "require_backward_grad_sync", True)
-        self.heard("f" if averages else "n")
-        said["forwards"] = said.get("forwards", 0) + 1
-        said["not_averaged"] = said.get("not_averaged", 0) + (not averages)
-        if len(self.said["fed"]) < _FED:
-            self.said["fed"].append(printed((arguments, named)))
 
 
 def _bytes(tensors: Sequence[Any]) -> tuple[int, int]:
@@ -645,10 +461,6 @@ def _factors(node: Any) -> Iterator[float]:
         yield 1 / value if name == "DivBackward0" else value
 
 
-def _has_parts(model: Any) -> bool:
-    return any(hasattr(one, "placements") for one in model.parameters())
-
-
 def _is_whole(parameter: Any) -> bool:
     placements = getattr(parameter, "placements", None)
     return placements is None or all(one.is_replicate() for one in placements)
@@ -671,29 +483,3 @@ def _not_touched(row: dict[str, Any], sizes: Sequence[int], _: str, __: int, sha
 
 def _summed(row: dict[str, Any], when: str, _: str, __: int, value: Any) -> None:
     row[when] = float(value)
-
-
-def _sum_of(tensor: Any) -> float | None:
-    return float(tensor.detach().double().sum()) if tensor.device.type == "cpu" else None
-
-
-def _came_out(row: dict[str, Any], done: Any) -> None:
-    result = done.value()
-    row["after"] = _sum_of(result[0] if isinstance(result, (list, tuple)) else result)
-
-
-def _described(model: Any) -> dict[str, Any]:
-    """What a wrapped model is made of."""
-    nn = sys.modules["torch"].nn
-    inner = list(model.modules())
-    blocks = [len(one) for one in inner if isinstance(one, nn.ModuleList)]
-    return {
-        "type": type(model).__name__,
-        "children": sum(1 for _ in model.children()),
-        "dropout": sum(isinstance(one, nn.modules.dropout._DropoutNd) and one.p > 0 for one in inner),
-        "batch_norm": sum(isinstance(one, nn.modules.batchnorm._BatchNorm) for one in inner),
-        "blocks": max(blocks, default=0),
-        "parameters": sum(1 for _ in model.parameters()),
-        "elements": sum(one.numel() for one in model.parameters()),
-        "buffers": sum(one.numel() for one in model.buffers()),
-    }

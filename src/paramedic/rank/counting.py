@@ -5,6 +5,8 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+LOOKS = (1, 2, 4, 8, 16, 64)
+"""Steps before which parameters and gradients are looked at."""
 _LATE = 32
 """An optimizer that comes after so many steps follows on others; one that comes before works beside them."""
 
