@@ -397,11 +397,13 @@ def one_class_at_a_time(run: Run, rule: Rule, found: Sequence[Finding]) -> Itera
 
 
 def _counts(one: Conduct) -> tuple[int, ...]:
-    """Of each class, in the batches that were counted; nothing where these are few."""
+    """Of each class, in the batches that were counted; nothing where these are few, or where a batch has none twice:
+    they may be places in a batch, as in contrasts, and no classes."""
     known = as_dict(one.raw.get("classes"))
     counts = numbers(known.get("counts"))
     batches = natural(known.get("batches"))
-    return counts if batches >= _BATCHES and sum(counts) >= _EACH * batches else ()
+    enough = batches >= _BATCHES and sum(counts) >= _EACH * batches
+    return counts if enough and max(counts) > batches else ()
 
 
 def _classes(one: Conduct) -> str:
