@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Iterator
 
-from paramedic.detect.every import every_distributed_program
+from paramedic.detect.every import every_distributed_program, every_file
 from paramedic.detect.flow import Flow
-from paramedic.detect.loops import hit
+from paramedic.detect.loops import at, hit
 from paramedic.detect.origins import inner, own_part, reduced
-from paramedic.detect.program import text_of
+from paramedic.detect.program import Function, Module, text_of
 from paramedic.detect.setup import Hit
 from paramedic.detect.values import Op, Value
 
@@ -189,3 +191,58 @@ def _cast_low(flow: Flow, forward: Op) -> bool:
         if same and low:
             return True
     return False
+
+
+# -- against whose candidates --------------------------------------------------------------------------------------
+
+_CHOICE = re.compile(r"\b(?:argmax|topk|argsort|sort|max)\(")
+_ALL_PAIRS = re.compile(r" @ |\b(?:matmul|mm|cdist|einsum)\(")
+_OWN_PART = re.compile(r"\[\s*rank\b|\brank\s*\*|\brank\s*::|\brank,")
+_DEALT_OUT = re.compile(r"DistributedSampler\(\s*\w*(?:test|val|eval|query|queries|gallery|hold|dev)")
+
+
+@every_file("all_reduce")
+def candidates_of_one_rank(flow: Flow, module: Module) -> Iterator[Hit]:
+    """Whose partner is nearest is asked among the rank's own part of all partners, and the hits are added up."""
+    dealt = flow.mentions(_DEALT_OUT.pattern)
+    for function in module.statements:
+        if not isinstance(function, Function):
+            continue
+        text = text_of(function)
+        if not _ALL_PAIRS.search(text) or not re.search(r"no_grad|inference_mode|\.eval\(\)", text):
+            continue
+        if re.search(r"gather|\.backward\(", text) or not (dealt or _OWN_PART.search(text)):
+            continue
+        for node in _outside_loops(function):
+            if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq) and _finds_place(function, node):
+                yield at(module, node)
+                break
+
+
+def _outside_loops(function: Function) -> Iterator[ast.AST]:
+    """Batch by batch it may be meant so."""
+    waiting: list[ast.AST] = list(function.body)
+    while waiting:
+        node = waiting.pop(0)
+        yield node
+        if not isinstance(node, ast.For | ast.While):
+            waiting.extend(ast.iter_child_nodes(node))
+
+
+def _finds_place(function: Function, node: ast.Compare) -> bool:
+    """What is chosen is held against the numbers from 0 on."""
+    set_to: dict[str, str] = {}
+    for one in ast.walk(function):
+        if isinstance(one, ast.Assign) and len(one.targets) == 1 and isinstance(one.targets[0], ast.Name):
+            set_to[one.targets[0].id] = text_of(one.value)
+    sides = [node.left, node.comparators[0]]
+    said = [
+        text_of(side) + "".join(set_to.get(part.id, "") for part in ast.walk(side) if isinstance(part, ast.Name))
+        for side in sides
+    ]
+    places = [
+        re.search(r"\barange\([^,()]*(?:\([^()]*\))?[^,()]*(?:, device=[^()]*)?\)", one) is not None for one in said
+    ]
+    offset = [re.search(r"rank|offset", one) is not None for one in said]
+    chosen = [bool(_CHOICE.search(one)) for one in said]
+    return any(places[n] and not offset[n] and chosen[1 - n] for n in (0, 1))
