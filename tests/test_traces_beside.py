@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from paramedic.detect.traces import differences
+from paramedic.knowledge import load
 from paramedic.model import Finding
+from paramedic.pipeline import Options, compile_prefilter, examine, read
 from recordings import Rank, job, judged, missing, run_of, training, written
+
+KNOWLEDGE = load()
+PREFILTER = compile_prefilter(KNOWLEDGE)
 
 TIMED_OUT = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=13, OpType=ALLREDUCE, Timeout(ms)=60000) ran for 60081 milliseconds before timing out."  # fmt: skip
 
@@ -239,6 +245,16 @@ def test_workers_that_wait_for_a_lock_since_their_fork_are_a_defect(tmp_path: Pa
     verdict = _said(folder)
     assert "train.py:30 in forward" in verdict.summary  # the rank's own place, and not its workers'
     assert _likely(verdict) == "framework-implementation-defect"
+
+
+def test_a_stack_of_a_strangers_recording_need_not_say_whose_it_is(tmp_path: Path) -> None:
+    folder = written(missing(2), tmp_path)
+    (folder / "rank2.txt").write_text(_stack(90, *_UPLOADS))
+    run = read([str(folder)], PREFILTER)
+    bare = [replace(one, fields={k: v for k, v in one.fields.items() if k != "main"}) for one in run.events]
+    report = examine(replace(run, events=tuple(bare)), KNOWLEDGE, PREFILTER, Options())
+    assert report.verdict is not None
+    assert report.verdict.ranks == (2,)
 
 
 def test_what_the_kernel_says_of_the_storage_outweighs_that_loaders_may_just_be_slow(tmp_path: Path) -> None:

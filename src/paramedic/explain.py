@@ -59,8 +59,7 @@ _OWN = frozenset(
 """What one rank can have alone: that others were ended meanwhile does not mean that they had it, too."""
 _POSITIONS = frozenset({"trace", "stack", "process", "watch", "calls"})
 """Events that tell where a rank stands, and not why."""
-_WITHOUT_A_WORD = SILENT | {"checkpoint-save-failure"}
-"""A program may do so, though a failure that an error tells of is none of them."""
+_TORN = "checkpoint-save-failure"
 _CONVICTS = 0.7
 """A pattern in a program that is less often the failure than this is a remark, and no verdict."""
 _FORESEEN = 12.0
@@ -91,7 +90,7 @@ def explain(
         notes = [f for f in notes if f.consequence != "always"]
         first[0] = _confirmed(_corroborated(first[0], [*notes, *first[1:]], knowledge), foreseen)
     else:
-        first, foreseen = _by_program(run, foreseen)
+        first, foreseen = _by_program(run, foreseen, knowledge)
     earlier = _merged(f for f in errors if f.attempt != last and f.consequence == "never")
     place = Place.of(run)
     findings = [explained(place, f, knowledge, setting) for f in (*first, *earlier, *_merged(notes), *foreseen)]
@@ -193,15 +192,20 @@ def _of_a_machine(rule: Rule) -> bool:
     return not (rule.before or rule.of_conduct) and rule.symptom not in SILENT
 
 
-def _by_program(run: Run, foreseen: Sequence[Finding]) -> tuple[list[Finding], Sequence[Finding]]:
+def _by_program(run: Run, foreseen: Sequence[Finding], knowledge: Knowledge) -> tuple[list[Finding], Sequence[Finding]]:
     """Nobody failed by the logs. What the program does wrong by itself, and nothing stops it from, is the verdict."""
     if not any(source.lines for source in run.sources):
         return [], foreseen
-    sure = [one for one in foreseen if one.symptom in _WITHOUT_A_WORD and _convicts(one)]
+    sure = [one for one in foreseen if _without_a_word(one, knowledge.rules[one.rule]) and _convicts(one)]
     if not sure:
         return [], foreseen
     first = max(sure, key=lambda one: one.confidence)
     return [replace(first, severity="error")], [one for one in foreseen if one is not first]
+
+
+def _without_a_word(one: Finding, rule: Rule) -> bool:
+    """Of what single calls look like an error would tell; what follows a whole program shows that none will."""
+    return one.symptom in SILENT or (one.symptom == _TORN and not rule.detector.startswith("code."))
 
 
 def _convicts(one: Finding) -> bool:

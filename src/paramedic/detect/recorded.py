@@ -202,7 +202,9 @@ def _lonely(stood: Mapping[int, Standing], ranks: Sequence[int]) -> Standing | N
 
 def _locked_in_fork(run: Run, ranks: Sequence[int]) -> Mapping[str, float]:
     """Workers of the missing rank that were forked while a thread of their parent held a lock, and now wait for it."""
-    stacks = [e.fields.get("frames") or [""] for e in run.of_kind("stack") if e.rank in ranks and not e.fields["main"]]
+    stacks = [
+        e.fields.get("frames") or [""] for e in run.of_kind("stack") if e.rank in ranks and not e.fields.get("main")
+    ]
     locked = [frames for frames in stacks if _LOCKING.search(frames[-1]) and any(map(_FORKED.search, frames))]
     return _BY_FORK if len(locked) > 1 else {}
 
