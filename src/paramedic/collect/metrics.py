@@ -20,7 +20,7 @@ from paramedic.redact import redact
 
 POINTS = 128
 """Of one series so many are kept, evenly spread; the first, the last and the extreme lines besides."""
-MAX_SERIES = 512
+MAX_SERIES = 8192
 WHOLE = 16 << 10
 """So much of a log's beginning is read; afterwards samples, and the end."""
 SAMPLE, EVERY = 2 << 10, 4 << 20

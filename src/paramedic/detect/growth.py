@@ -28,26 +28,43 @@ _FULL = 0.9
 def memory(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Memory that rises steadily after the warm-up, as much in the last part of the run as before, on most ranks.
 
-    On fewer of them it must be plainer. What falls is the memory that is free.
+    On fewer of them it must be plainer; and of numbers that belong to no step, on a few alone, beside others that stay.
+    What falls is the memory that is free.
     """
     series = every(run, "memory", "free_memory")
     for name in names(series):
-        same = [one for one in series if one.name == name and len(one.finite) >= _POINTS]
-        growing = [one for one in same if _grows(_used(one))]
-        few = min((len(one.finite) for one in same), default=0) < _MANY
-        if growing and len(growing) < (_NEARLY_ALL if few else 0.5) * len(same):
-            growing = [] if few else [one for one in growing if _grows_plainly(_used(one))]
-        if growing:
-            first, last = growing[0].finite[0], growing[0].finite[-1]
-            events = [event for one in growing[:3] for event in one.shown(FIRST, LAST)]
-            ranks = () if len(growing) == len(same) else sorted({one.rank for one in growing if one.rank is not None})
-            yield on_events(rule, events, ranks, {"first": human(int(first)), "last": human(int(last))})
-            return
+        same = [one for one in series if one.name == name]
+        for growing, of in (_over_steps(same), _beside_others(same)):
+            if growing:
+                values = growing[0].finite or growing[0].said
+                events = [event for one in growing[:3] for event in one.shown(FIRST, LAST)]
+                ranks = () if len(growing) == of else sorted({one.rank for one in growing if one.rank is not None})
+                yield on_events(rule, events, ranks, {"first": human(int(values[0])), "last": human(int(values[-1]))})
+                return
     for one in every(run, "grown"):
         if one.said and one.said[-1] >= 4 * _LEAST:
             more = human(int(one.said[-1]))
             yield on_events(rule, one.shown(LAST), (), {"first": "what it was", "last": f"{more} more"})
             return
+
+
+def _over_steps(same: Sequence[Series]) -> tuple[Sequence[Series], int]:
+    """Those that grow, and of how many."""
+    told = [one for one in same if len(one.finite) >= _POINTS]
+    growing = [one for one in told if _grows(_used(one))]
+    few = min((len(one.finite) for one in told), default=0) < _MANY
+    if len(growing) < (_NEARLY_ALL if few else 0.5) * len(told):
+        growing = [] if few else [one for one in growing if _grows_plainly(_used(one))]
+    return growing, len(told)
+
+
+def _beside_others(same: Sequence[Series]) -> tuple[Sequence[Series], int]:
+    """What belongs to no step may have been told while the job started: then only a few that grow beside others that
+    do not are a sign."""
+    told = [one for one in by_rank(same).values() if len(one.said) >= _MANY and not one.finite]
+    growing = [one for one in told if _grows(one.said)]
+    alone = 4 * len(growing) <= len(told) and all(_grows_plainly(one.said) for one in growing)
+    return growing if alone else (), len(told)
 
 
 def piled_up(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

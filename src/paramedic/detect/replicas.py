@@ -371,8 +371,8 @@ def unlike_beside(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
     if len(ranks) < 2 or len(kinds) != 1 or not (are_replicas(run) or are_sharded(run)):
         return
     for number, (kind, _) in enumerate(kinds.pop()):
-        prints = {rank: natural(one[number].get("print")) for rank, one in rows.items()}
-        if len(set(prints.values())) > 1:
+        prints = {rank: value for rank, one in rows.items() if isinstance(value := one[number].get("print"), int)}
+        if len(prints) == len(rows) and len(set(prints.values())) > 1:
             yield finding(rule, ranks, odd_ones(prints), {"type": str(kind)})
             return
 

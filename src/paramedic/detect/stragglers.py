@@ -225,7 +225,8 @@ def _usually_slower(run: Run) -> _Slow | None:
 def _slower(series: Mapping[int, Series], times_of: _Times, least: float) -> _Slow | None:
     """Over all steps; else over the later half of many: it may have been as fast as the others at first."""
     ranks = sorted(series)
-    steps = [values for step, values in common_steps([series[r] for r in ranks]) if not step.startswith("#")]
+    told = common_steps([series[r] for r in ranks])
+    steps = [values for step, values in told if not step.startswith("#")] or [values for _, values in told[-1:]]
     slow = _slower_in(steps, ranks, series, times_of, least)
     return _slower_in(steps[len(steps) // 2 :], ranks, series, times_of, least) if slow is None else slow
 
@@ -254,8 +255,8 @@ def _slower_in_tables(
     steps: Sequence[Sequence[float]], ranks: Sequence[int], series: Mapping[int, Series]
 ) -> _Slow | None:
     """The last few times that many ranks are compared, a few of them stand out, always the same, from others as fast as
-    each other: such tables are averages of many steps already."""
-    if len(steps) < _TABLES or len(ranks) < _MANY_RANKS:
+    each other: such tables are averages of many steps already. Of a crowd one table will do."""
+    if len(ranks) < _MANY_RANKS or len(steps) < (1 if len(ranks) >= _CROWD else _TABLES):
         return None
     usual = [median(values) for values in steps]
     slow = tuple(rank for n, rank in enumerate(ranks) if steps[-1][n] >= _AMONG_EQUALS * usual[-1])
@@ -269,7 +270,7 @@ def _slower_in_tables(
     return _Slow(slow, median(times), dict(series))
 
 
-_TABLES, _MANY_RANKS = 2, 8
+_TABLES, _MANY_RANKS, _CROWD = 2, 8, 32
 
 
 def _tight(steps: Sequence[Sequence[float]]) -> bool:

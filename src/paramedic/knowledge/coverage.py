@@ -12,7 +12,7 @@ COLUMNS = {
     "NCCL": ("nccl",),
     "CUDA": ("cuda", "rocm", "triton", "gcc"),
     "DeepSpeed": ("deepspeed",),
-    "Megatron": ("megatron", "megatron-lm"),
+    "Megatron": ("megatron",),
     "Colossal-AI": ("colossalai",),
     "Accelerate": ("accelerate",),
     "Transformers": ("transformers", "safetensors", "datasets", "huggingface-hub"),

@@ -24,7 +24,7 @@ from .models import Models
 from .recomputing import Recomputing
 from .restoring import Restoring
 from .rounding import Rounding
-from .sentinels import Sentinels, bits, local
+from .sentinels import Sentinels, is_capturing, local, sampled
 
 _SAMPLE = 4096  # elements of a tensor
 _TENSORS = 96  # that are told apart
@@ -78,9 +78,9 @@ class Conduct:
         self.models = Models(agent, self.said, is_on, self.heard)
         self.feeding = Feeding(agent, self.said, is_on)
         self.restoring = Restoring(agent, self.said, is_on)
-        self.beside = Beside(agent, self.said, is_on)
+        self.beside = Beside(agent, sentinels, self.said, is_on)
         self.rounding = Rounding(sentinels)
-        self.keeping = Keeping(sentinels, self.said, _sampled)
+        self.keeping = Keeping(sentinels, self.said)
         self.recomputing = Recomputing(agent, self.said, is_on)
         self.classes = Classes(sentinels, self.said, self.recomputing.has)
 
@@ -237,7 +237,7 @@ class Conduct:
     def _look(self, one: dict[str, Any], optimizer: Any, step: int) -> None:
         """What replicas have in common if they are replicas: parameters, gradients."""
         torch = sys.modules["torch"]
-        if torch.cuda.is_available() and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+        if is_capturing():
             return
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         whole = [p for p in parameters if _is_whole(p) and local(p) is not None and local(p).numel()]
@@ -258,7 +258,7 @@ class Conduct:
                 held = [local(t) if t is not None else None for t in tensors]
                 present = [t for t in held if t is not None]
                 if present:
-                    sums = torch.stack([_sampled(torch, t) for t in present])
+                    sums = torch.stack([sampled(torch, t) for t in present])
                     self.sentinels.fetch(f"{what} {number} {step}", sums, functools.partial(_digested, row, what))
                 row["none" if what == "gradients" else "held"] = len(held) - len(present)
         asked = [p for p in whole if p.requires_grad]
@@ -464,11 +464,6 @@ def _factors(node: Any) -> Iterator[float]:
 def _is_whole(parameter: Any) -> bool:
     placements = getattr(parameter, "placements", None)
     return placements is None or all(one.is_replicate() for one in placements)
-
-
-def _sampled(torch: Any, tensor: Any) -> Any:
-    flat = bits(torch, tensor).reshape(-1)
-    return flat[:: max(1, flat.numel() // _SAMPLE)].sum(dtype=torch.int64)
 
 
 def _digested(row: dict[str, Any], what: str, _: str, __: int, sums: Any) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from .sentinels import Sentinels, local
+from .sentinels import Sentinels, is_capturing, local, sampled
 
 _STEPS = (4, 8)
 """Of each optimizer, after which it is looked at."""
@@ -15,10 +15,8 @@ _TENSORS = 64
 
 
 class Keeping:
-    """`digest` is what makes one number of a tensor."""
-
-    def __init__(self, sentinels: Sentinels, said: dict[str, Any], digest: Callable[[Any, Any], Any]) -> None:
-        self.sentinels, self.said, self.digest = sentinels, said, digest
+    def __init__(self, sentinels: Sentinels, said: dict[str, Any]) -> None:
+        self.sentinels, self.said = sentinels, said
         self.open: dict[int, tuple[dict[str, Any], Sequence[Any]]] = {}
         """By the optimizer's number."""
 
@@ -29,7 +27,7 @@ class Keeping:
             self._digest(row, "used", parameters)
 
     def after(self, number: int, step: int, optimizer: Any) -> None:
-        if step not in _STEPS:
+        if step not in _STEPS or is_capturing():
             return
         held = [p for group in optimizer.param_groups for p in group["params"] if _is_plain(p)][:_TENSORS]
         if len(held) < 2 or len({p.device for p in held}) > 1:
@@ -42,7 +40,7 @@ class Keeping:
     def _digest(self, row: dict[str, Any], what: str, parameters: Sequence[Any]) -> None:
         torch = sys.modules["torch"]
         with torch.no_grad():
-            sums = torch.stack([self.digest(torch, local(p)) for p in parameters])
+            sums = torch.stack([sampled(torch, local(p)) for p in parameters])
         name = f"kept {row['optimizer']} {row['step']} {what}"
         self.sentinels.fetch(name, sums, functools.partial(_digested, row, what))
 

@@ -6,7 +6,7 @@ import functools
 import sys
 from typing import Any
 
-from .sentinels import Sentinels, local
+from .sentinels import Sentinels, is_capturing, local
 
 _STEPS = (4, 8, 16, 32)
 """Of each optimizer."""
@@ -24,7 +24,7 @@ class Rounding:
         if said["own_steps"] not in _STEPS:
             return
         torch = sys.modules["torch"]
-        if torch.cuda.is_available() and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+        if is_capturing():
             return
         half = [
             p

@@ -18,6 +18,7 @@ _AT_LEAST = 0.2  # seconds between two looks
 _KEPT = 64
 _SERIES = ("loss", "gradient_norm", "clipped_norm")
 _EVERY, _EARLY = 16, (1, 2, 4, 8)  # steps at which agreement is looked for
+_SAMPLE = 4096  # elements of a tensor, where some will do
 _PARAMETERS_A_STEP = 1 << 15  # on average, looked at for agreement
 
 
@@ -156,6 +157,18 @@ def bits(torch: Any, tensor: Any) -> Any:
     kinds = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     flat = tensor.detach()
     return flat.view(kinds[flat.element_size()]) if flat.dim() else flat.reshape(1).view(kinds[flat.element_size()])
+
+
+def is_capturing() -> bool:
+    """What is computed now would become a part of the program's CUDA graph."""
+    cuda = sys.modules["torch"].cuda
+    return bool(cuda.is_available() and cuda.is_initialized() and cuda.is_current_stream_capturing())
+
+
+def sampled(torch: Any, tensor: Any) -> Any:
+    """A sum over the bits of some elements, where the tensor lies."""
+    flat = bits(torch, tensor).reshape(-1)
+    return flat[:: max(1, flat.numel() // _SAMPLE)].sum(dtype=torch.int64)
 
 
 def local(tensor: Any) -> Any:

@@ -28,7 +28,7 @@ RULES_OF = {
     "pytorch-pp": _PYTORCH,
     "nccl": ("nccl", "cuda", "rocm", "triton"),
     "deepspeed": ("deepspeed",),
-    "megatron": ("megatron", "megatron-lm"),
+    "megatron": ("megatron",),
     "colossalai": ("colossalai",),
     "accelerate": ("accelerate",),
     "transformers": ("transformers", "safetensors", "datasets", "huggingface-hub"),
