@@ -10,6 +10,8 @@ from paramedic import diagnose, run_folder
 from paramedic.collect.files import collect
 from paramedic.collect.metrics import MAX_SERIES, POINTS
 from paramedic.collect.readings import said_in
+from paramedic.collect.rows import rows_of
+from paramedic.collect.tables import Table
 from paramedic.detect.series import every
 from paramedic.knowledge import load
 from paramedic.model import Event, Run
@@ -213,6 +215,46 @@ def test_a_table_is_read_by_its_first_line(tmp_path: Path) -> None:
     }
     drawn = read(tmp_path, "| step | loss |\n|------|------|\n| 1 | 2.5 |\n| 2 | 2.4 |\n")
     assert [e.fields["values"] for e in metrics(drawn, "loss")] == ["2.5 2.4"]
+
+
+def table(ranks: int, steps: int, slow: int) -> str:
+    rows = (
+        f"2026-03-01T10:{step:02}:00Z,1,{step},{rank},n{rank // 8},{140 if rank == slow else 100}.{rank % 7},{rank % 5}.25\n"
+        for step in range(steps)
+        for rank in range(ranks)
+    )
+    return "time,epoch,step,rank,host,forward_ms,rss_gib\n" + "".join(rows)
+
+
+def test_a_long_table_of_ranks_is_read_whole(tmp_path: Path) -> None:
+    run = read(tmp_path, table(ranks=512, steps=12, slow=437), "times.csv")
+    assert {one.rank for one in every(run, "compute_time")} == {*range(512)}
+    assert {one.count for one in every(run, "compute_time", "memory")} == {12}
+    verdict = examine(run, load(), PREFILTER, Options()).verdict
+    assert verdict is not None and (verdict.symptom, verdict.ranks) == ("straggler-or-imbalance", (437,))
+
+
+@pytest.mark.parametrize(
+    ("names", "row"),
+    [
+        ("time,epoch,step,rank,host,forward_ms,rss_gib", "2026-03-01T10:00:00Z,1,17,3,n0,141.5,22.25"),
+        ("rank,host,fwd_bwd_s,bubble_s", "1357,hgx-q169,3.66,0.41"),
+        ("step,rank,loss,grad_norm,lr", "400,7,nan,12.5,0.0003"),
+        ("iteration,global_rank,tokens_per_s,mem_alloc_gb", "5,0,1200,61.4"),
+    ],
+)
+def test_a_row_of_a_long_table_says_what_it_says_in_a_short_one(names: str, row: str) -> None:
+    short = Table()
+    assert not short.row(names)
+    said = said_in(short.row(row))
+    rows = rows_of(names.split(","))
+    read = rows.row(row) if rows else None
+    assert read is not None
+    rank, label, values = read
+    assert (rank, label) == (int(dict(zip(names.split(","), row.split(","), strict=True)).get("rank", 0)), said.label)
+    named = {one.name: one for one in (*said.values, *said.others)}
+    told = list(values)
+    assert told and all(one == named[one.name] for one in told)
 
 
 def test_what_names_no_step_belongs_to_the_last_one(tmp_path: Path) -> None:

@@ -15,14 +15,17 @@ from paramedic.collect.guarded import Guarded
 from paramedic.collect.layouts import By, Peeled, plain
 from paramedic.collect.quantities import Value
 from paramedic.collect.readings import Said, is_bar, said_in, said_of_rank
+from paramedic.collect.rows import Rows, rows_of
 from paramedic.collect.tables import Table, of_ranks, unpacked
 from paramedic.redact import redact
 
 POINTS = 128
 """Of one series so many are kept, evenly spread; the first, the last and the extreme lines besides."""
-MAX_SERIES = 8192
+MAX_SERIES = 16384
 WHOLE = 16 << 10
 """So much of a log's beginning is read; afterwards samples, and the end."""
+TABLE = 64 << 20
+"""So much of a table with a row for each rank."""
 SAMPLE, EVERY = 2 << 10, 4 << 20
 """So many bytes of a block, at most once in so many."""
 END = 8 << 10
@@ -153,6 +156,8 @@ class Meter:
     last_line: int = 0
     sharded: bool = False
     table: Table = field(default_factory=Table)
+    rows: Rows | None = None
+    """The whole source is one table with a row for each rank."""
     timers: str = ""
     """The unit of Megatron's timers, while they are being listed."""
     timer: str = ""
@@ -171,15 +176,23 @@ class Meter:
         """`first` is the number of the block's first line. Behind the log's beginning only a block's own is read."""
         if self.read < WHOLE:
             self._take(_beginning(lines, WHOLE - self.read), first)
-        elif self.read >= self.next_sample or (last and self.read >= WHOLE + TAIL):
+            if (
+                not self.read
+                and not self.ranked
+                and lines.partition(b"\n")[0].count(b",") + 1 == len(self.table.columns)
+            ):
+                self.rows = rows_of(self.table.columns)
+        elif self.rows is None and (self.read >= self.next_sample or (last and self.read >= WHOLE + TAIL)):
             self.gaps = True
             self.next_sample = (self.read // EVERY + 1) * EVERY
             self._take(_beginning(lines, SAMPLE), first)
+        if self.rows is not None and self.read < TABLE:
+            self._take_rows(self.rows, lines, first)
         self.read += len(lines)
 
     def tail(self, tail: bytes, first: int) -> None:
         """Those of its lines that were not read yet; all of them where that makes the log whole."""
-        self.gaps = self.gaps or self.read > WHOLE + len(tail)
+        self.gaps = self.gaps or self.read > (WHOLE if self.rows is None else TABLE) + len(tail)
         start = _line_start(tail, len(tail) - END) if self.gaps else 0
         first += tail.count(b"\n", 0, start)
         while start < len(tail) and first <= self.last_line:
@@ -193,6 +206,16 @@ class Meter:
                 if len(raw) > _MIN_LINE and (self.table.columns or self.timers or _worth(raw)):
                     self._line(number, _cut(raw).decode("utf-8", "replace"))
             self.last_line = number
+
+    def _take_rows(self, rows: Rows, lines: bytes, first: int) -> None:
+        who = self.peel("")
+        for number, raw in enumerate(lines.removesuffix(b"\n").split(b"\n"), first):
+            if number > self.last_line and len(raw) <= _MAX_LINE:
+                text = raw.decode("utf-8", "replace").strip()
+                rank, label, values = rows.row(text) or (None, "", ())
+                for one in values:
+                    self._add((who.by, who.rank, who.stream, rank, one.name), label, one, number, text)
+        self.last_line = max(self.last_line, number)
 
     def _line(self, number: int, raw: str) -> None:
         peeled = self.peel(plain(raw))

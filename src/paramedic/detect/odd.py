@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from statistics import median
+from operator import itemgetter
 
 from paramedic.detect.match import on_events
 from paramedic.detect.series import FIRST, LAST, Series, by_rank, every, names, precise, sharded
@@ -82,7 +82,8 @@ def far_from_all(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
         late = [said for said in steps[len(steps) // 2 :] if all(said.values()) or name != "loss"]
         if len(late) < _LOOKS:
             continue
-        odd = {rank for rank in series if sum(_is_far(said, rank) for said in late) >= _MOSTLY * len(late)}
+        often = Counter(rank for said in late for rank in _far(said))
+        odd = {rank for rank, times in often.items() if times >= _MOSTLY * len(late)}
         if 0 < len(odd) <= _MINORITY * len(series):
             ranks = sorted(odd)
             peers = [rank for rank in sorted(series) if rank not in odd]
@@ -93,13 +94,17 @@ def far_from_all(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
             return
 
 
-def _is_far(said: Mapping[int, float], rank: int) -> bool:
-    if rank not in said or len(said) < _MEMBERS:
-        return False
-    others = sorted(value for other, value in said.items() if other != rank)
-    middle = median(others)
-    inner = others[len(others) // 8 : len(others) - len(others) // 8]
-    return abs(said[rank] - middle) > max(_FAR * (inner[-1] - inner[0]), _APART * abs(middle))
+def _far(said: Mapping[int, float]) -> Iterator[int]:
+    """Who is far from where the most of the others are, and they are close together."""
+    ordered = sorted(said.items(), key=itemgetter(1))
+    size = len(ordered) - 1
+    for place, (rank, value) in enumerate(ordered if len(ordered) >= _MEMBERS else ()):
+        low, lower, upper, high = (
+            ordered[at + (at >= place)][1] for at in (size // 8, (size - 1) // 2, size // 2, size - size // 8 - 1)
+        )
+        middle = (lower + upper) / 2
+        if abs(value - middle) > max(_FAR * (high - low), _APART * abs(middle)):
+            yield rank
 
 
 def not_finite(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

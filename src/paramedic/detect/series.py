@@ -102,24 +102,20 @@ class Series:
 def every(run: Run, *names: str) -> list[Series]:
     """All series of the last attempt whose name is one of these or begins with one of them and a blank."""
     known, by_word = _metrics(run)
-    places = {place for name in names for place in by_word.get(_word(name), ()) if _is(_name(known[place]), names)}
+    places = {place for name in names for place in by_word.get(_word(name), ()) if _is(known[place].name, names)}
     found = [known[place] for place in sorted(places)]
-    last = max((e.attempt for e in found), default=0)
-    return [_series(e) for e in found if e.attempt == last]
+    last = max((one.event.attempt for one in found), default=0)
+    return [one for one in found if one.event.attempt == last]
 
 
 @once
-def _metrics(run: Run) -> tuple[Sequence[Event], dict[str, list[int]]]:
+def _metrics(run: Run) -> tuple[Sequence[Series], dict[str, list[int]]]:
     """All of them, and the places of those whose names begin with a word: hundreds of questions are asked of them."""
-    known = run.of_kind("metric")
+    known = [_series(event) for event in run.of_kind("metric")]
     by_word: dict[str, list[int]] = defaultdict(list)
-    for place, event in enumerate(known):
-        by_word[_word(_name(event))].append(place)
+    for place, one in enumerate(known):
+        by_word[_word(one.name)].append(place)
     return known, dict(by_word)
-
-
-def _name(event: Event) -> str:
-    return str(event.fields.get("name", ""))
 
 
 def _word(name: str) -> str:

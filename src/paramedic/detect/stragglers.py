@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
 from paramedic.detect.match import on_events
+from paramedic.detect.once import once
 from paramedic.detect.series import FIRST, LARGEST, LAST, Series, by_rank, common_steps, every, names, sharded
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
@@ -178,6 +180,7 @@ def _finding(rule: Rule, slow: _Slow, fields: dict[str, str]) -> Finding:
     return on_events(rule, events, who, {"rank": named, "times": f"{slow.times:.1f}", "what": what, **fields})
 
 
+@once
 def _slow(run: Run) -> _Slow | None:
     """At most half of the ranks, which at nearly every step need longer than their peers, or are waited for by them."""
     for kind in ("compute_time", "data_time", "step_time"):
@@ -377,10 +380,11 @@ def _spent(rule: Rule, shares: Sequence[_Share], name: str) -> Finding:
 def _beside_work(run: Run, kind: str) -> list[_Share]:
     """For each speaker its usual time of this kind in a step, and that of its computing, or of the rest of the step."""
     found = []
+    works: dict[tuple[int | None, str], list[Series]] = defaultdict(list)
+    for one in every(run, "compute_time", "step_time"):
+        works[_speaker(one)].append(one)
     for one in every(run, kind):
-        of_it = [
-            s for s in every(run, "compute_time", "step_time") if _same_speaker(s, one) and len(_told(s)) >= _STEPS
-        ]
+        of_it = [work for work in works[_speaker(one)] if len(_told(work)) >= _STEPS]
         parts_of = {s.name: median(_told(s)) for s in of_it if s.name.startswith("compute_time")}
         if "compute_time bwd inner" in parts_of:  # without its all-reduce
             parts_of.pop("compute_time bwd", None)
@@ -399,8 +403,8 @@ def _told(one: Series) -> list[float]:
     return running or one.finite or one.said
 
 
-def _same_speaker(one: Series, other: Series) -> bool:
-    return one.rank == other.rank and one.event.source == other.event.source
+def _speaker(one: Series) -> tuple[int | None, str]:
+    return one.rank, one.event.source
 
 
 _STARVED, _NOTICED = 4.0, 0.1
