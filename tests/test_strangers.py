@@ -19,7 +19,6 @@ from paramedic.prefilter import Prefilter
 UNREAD = {
     "f012": "a Ray actor that never says its rank",
     "f016": "which GPU of a slow tensor-parallel group it is, by `nvidia-smi dmon`",
-    "f019": "a bus error for lack of /dev/shm: said as memory of the host",
     "f020": "links that are down, by the channels that NCCL chose",
     "f021": "whose replica is the odd one, by the checksums of two nodes",
     "f032": "a worker that is preempted and refused again and again",
@@ -27,6 +26,7 @@ UNREAD = {
     "f040": "a meeting that fails after its timeout: hang or failure",
     "j003": "one GPU behind by NCCL's RAS, and its diagnostics",
     "j005": "a meeting that fails after its timeout: hang or failure",
+    "j008": "the ranks with another NCCL than most are named; its author tells of them, and blames nobody",
     "j010": "on whose adapter all errors of the fabric meet",
     "j012": "a fabric manager of another release than the driver: said as no usable GPU",
     "j018": "restarts of ft_launcher beside a process that was left over",
@@ -44,7 +44,6 @@ UNREAD = {
     "k042": "a process's number, by DeepSpeed's launcher without nodes",
     "k045": "two nodes that each run their own job",
     "m004": "a node that excludes the right interface, by the bridge that NCCL takes there",
-    "m006": "which node runs the other NCCL: nobody is named",
     "m011": "a base model's weights through a booster: said as a checkpoint's",
     "m015": "which rank a stuck process is, by NCCL's RAS",
     "m016": "a write that never ends: the rank is named, order is the likelier cause",
@@ -52,15 +51,12 @@ UNREAD = {
     "m022": "a device that fails its diagnostics, behind a loss that is no number",
     "m024": "a node with another configuration, by norms of its ranks",
     "m025": "another's server on the same GPU: said as too little memory",
-    "m029": "memory of one rank in a table by time",
     "m032": "a spot node's notice, in a job that goes on without it",
     "m034": "a worker that is evicted and refused when it comes back",
-    "m035": "the slowest rank of each step in a table of its own",
     "m036": "arrival lags in rows of eight ranks",
     "m039": "preempted, and then without quota: said as preempted",
     "m040": "which node lacks the compiler, by pdsh's order",
     "n002": "a rank that leaves early and meets others in another collective: hang or desync",
-    "n038": "a bus error for lack of /dev/shm: said as memory of the host",
 }
 """What is not read rightly yet, and why; nothing is left out of the figures of bench/RESULTS.md for it."""
 CASES = strangers.cases([strangers.SETS])

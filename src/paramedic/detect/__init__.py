@@ -121,6 +121,7 @@ RUN_DETECTORS: dict[str, Detector] = {
     "stragglers.extremes": stragglers.extremes,
     "stragglers.waits_for_peers": stragglers.waits_for_peers,
     "transport.sockets_beside_rdma": transport.sockets_beside_rdma,
+    "transport.other_version": transport.other_version,
     "stragglers.below_expected": stragglers.below_expected,
     "growth.memory": growth.memory,
     "growth.savings": growth.savings,

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from paramedic.detect.match import on_events
+from paramedic.detect.recordings import odd_ones
 from paramedic.detect.where import NCCL_PROCESS
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
@@ -68,3 +69,39 @@ def _said_to_be_slow(run: Run) -> Event | None:
             if expected > 0 and said > 0 and max(said / expected, expected / said) >= _SLOWER:
                 return event
     return None
+
+
+def other_version(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """NCCL found two versions of itself, and most ranks have the one, so that those with the other stand out."""
+    refused = next((one for one in found if one.rule == _MISMATCH), None)
+    if refused is None:
+        return
+    said = {int(rank): int(code) for e in _told(run) for rank, code in _HAS.findall(e.text)}
+    banners = ((e.rank, _BANNER.search(e.text), e) for e in run.saying("NCCL version", "line"))
+    shown = {rank: (found, event) for rank, found, event in banners if rank is not None and found is not None}
+    versions = {rank: _code(found) for rank, (found, _) in shown.items()} | said
+    odd = odd_ones(versions) if len(versions) >= _ENOUGH else []
+    if odd:
+        events = [refused.evidence[0].event, *(shown[rank][1] for rank in odd[:1] if rank in shown)]
+        usual = next(code for rank, code in versions.items() if rank not in odd)
+        fields = {"accused": ", ".join(map(str, odd)), "own": _dotted(versions[odd[0]]), "usual": _dotted(usual)}
+        yield on_events(rule, events, odd, fields)
+
+
+def _told(run: Run) -> list[Event]:
+    return run.saying("Mismatched NCCL version", "line", "traceback")
+
+
+_MISMATCH, _ENOUGH = "NET026", 3
+_HAS = re.compile(r"\brank (\d{1,6}) version (\d{4,6})\b")
+_BANNER = re.compile(r"\bNCCL version (\d{1,2})\.(\d{1,2})\.(\d{1,2})\b")
+
+
+def _code(found: re.Match[str]) -> int:
+    """As NCCL numbers itself since 2.9."""
+    major, minor, patch = map(int, found.groups())
+    return 10_000 * major + 100 * minor + patch
+
+
+def _dotted(code: int) -> str:
+    return f"{code // 10_000}.{code // 100 % 100}.{code % 100}"
