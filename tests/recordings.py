@@ -22,6 +22,7 @@ class Rank:
         self.rank, self.groups = rank, groups
         self.entries: list[Entry] = []
         self._seqs: dict[str, int] = {}
+        self._sent: dict[str, int] = {}
 
     def call(
         self,
@@ -36,6 +37,7 @@ class Rank:
     ) -> Rank:
         peer = op.startswith(("send", "recv"))
         self._seqs[group] = self._seqs.get(group, 0) + (not peer)
+        self._sent[group] = self._sent.get(group, 0) + peer
         self.entries.append(
             {
                 "frames": [
@@ -46,7 +48,7 @@ class Rank:
                 "pg_id": int(group),
                 "process_group": (group, "default_pg" if group == "0" else "undefined"),
                 "collective_seq_id": self._seqs[group],
-                "p2p_seq_id": 0,
+                "p2p_seq_id": self._sent[group] if peer else 0,
                 "op_id": len(self.entries),
                 "profiling_name": f"nccl:{op}",
                 "input_sizes": [list(sizes)],

@@ -123,6 +123,54 @@ def test_a_stage_that_only_hands_on_what_it_gets_is_not_named(tmp_path: Path) ->
     assert (verdict.ranks, verdict.symptom, _likely(verdict)) == ((0,), "collective-hang", "uneven-work-across-ranks")
 
 
+def _replicas(more: int) -> list[Rank]:
+    """Two pipelines of three stages, each with four micro-batches; the last stage of one awaits another one."""
+    ranks = job(6, {"7": [0, 2, 4], "8": [1, 3, 5]})
+    for step in range(3):
+        for first in (0, 1):
+            group, stages = str(7 + first), [ranks[first + 2 * at] for at in range(3)]
+            for _ in range(4):
+                for at in (0, 1):
+                    stages[at].call(f"send {at}->{at + 1}", group=group)
+                    stages[at + 1].call(f"recv {at + 1}<-{at}", group=group)
+            if step == 2 and stages[2].rank == more:
+                stages[2].call("recv 2<-1", group=group, done=False)
+                stages[1].call("recv 1<-2", group=group, done=False)
+                stages[0].call("recv 0<-1", group=group, done=False)
+                continue
+            for _ in range(4):
+                for at in (2, 1):
+                    stages[at].call(f"send {at}->{at - 1}", group=group)
+                    stages[at - 1].call(f"recv {at - 1}<-{at}", group=group)
+    for one in ranks:
+        if one.rank % 2 != more % 2:
+            one.call("all_reduce", (8,), done=False)
+    return ranks
+
+
+@pytest.mark.parametrize("more", [4, 5])
+def test_a_stage_that_awaits_more_than_the_same_stage_of_another_replica_is_named(tmp_path: Path, more: int) -> None:
+    verdict = _said(written(_replicas(more), tmp_path))
+    assert (verdict.ranks, verdict.symptom, _likely(verdict)) == (
+        (more,),
+        "collective-hang",
+        "uneven-work-across-ranks",
+    )
+
+
+@pytest.mark.parametrize("odd", [2, 3])
+def test_of_two_who_differ_the_one_who_does_as_groups_of_its_kind_is_right(tmp_path: Path, odd: int) -> None:
+    ranks = job(4, {"7": [0, 1], "8": [2, 3]})
+    for one in ranks:
+        group = "7" if one.rank < 2 else "8"
+        for size in (8, 16, 8, 32):
+            one.call("all_reduce", (size,), group=group)
+        last = 64 if one.rank == odd else 128
+        one.call("all_reduce", (last,), group=group, done=one.rank < 2)
+    verdict = _said(written(ranks, tmp_path))
+    assert (verdict.symptom, verdict.ranks) == ("collective-desync", (odd,))
+
+
 def test_two_that_both_send_first_hang_and_nothing_differs(tmp_path: Path) -> None:
     ranks = training(2)
     ranks[0].call("send 0->1", line=31, done=False)

@@ -18,6 +18,7 @@ stuck stands among them, and stacks cost more than all the rest."""
 _MOST_WEIGHT = 1 << 25
 """Items in all of a column's lists together: shared ones can be few bytes and yet endless to go through."""
 _MOST_FRAMES = 64
+_LAST_SENT = 32
 _TIMES = ("time_created_ns", "time_discovered_started_ns", "time_discovered_completed_ns")
 _LONG_AGO = 30 * 10**9
 _flat = chain.from_iterable
@@ -62,6 +63,8 @@ class Group:
     """`row@place` of sends and receives that are not finished; those that were batched have one place."""
     posted: str
     """`56 send 0->1`, one in a line: how many there are of each, finished or not."""
+    sent: str
+    """`place:number:row` of the last sends and receives, by the number that the group gives them."""
     started: str
     """Places in `calls` that are not finished, but that the GPU has begun."""
     usual: bool
@@ -167,6 +170,7 @@ class Columns:
                 f"{peer_number[rows[place]]}@{self.batches.get(place, place)}" for place in waiting[:1000]
             ),
             posted="\n".join(f"{count} {op}" for op, count in self._posted(between).items()),
+            sent=" ".join(f"{place}:{self._sent(place)}:{peer_number[rows[place]]}" for place in between[-_LAST_SENT:]),
             started=ranges(begun),
             durations=" ".join(map(str, map(self._duration, places[-IN_FULL:]))) if self.timed else "",
             span_ms=self._between(places[-IN_FULL:]) if self.timed else 0,
@@ -181,6 +185,10 @@ class Columns:
         for row, count in Counter(self.rows[place] for place in between).items():
             found[self.keys[row][0].rpartition(":")[2][:80].replace("\n", " ")] += count
         return found
+
+    def _sent(self, place: int) -> int:
+        number = self.entries[place].get("p2p_seq_id")
+        return number if type(number) is int and 0 <= number < 1 << 48 else 0
 
     def _usual(self, place: int) -> bool:
         """Whether this came after the same call before, in whichever groups; not known of the first."""

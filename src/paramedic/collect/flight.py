@@ -195,6 +195,7 @@ def _groups(recorded: Columns, config: _Config, status: _Status) -> Iterator[dic
             "peers_done": group.peers_done,
             "peers_open": group.peers_open,
             "posted": group.posted,
+            "sent": group.sent,
             "started": group.started,
             "timed": recorded.timed,
             "moves": recorded.moves,

@@ -123,6 +123,8 @@ class Part:
     """(`send 1->2`, site) of what has been finished at least once."""
     posted: Mapping[str, int]
     """How many sends and receives of each kind there are, finished or not."""
+    sent: Mapping[int, tuple[int, str]]
+    """Place → (number, `send 1->2`) of the last of them, as the group counts them; a batch has one number."""
     started: tuple[int, ...]
     """Sequence numbers that are not finished, but that the GPU has begun; nothing where beginnings are not noted."""
     timed: bool
@@ -249,6 +251,7 @@ def _part(event: Event, decoded: dict[tuple[str, ...], Any]) -> Part:
         known_peers=frozenset(f"{one.op} {one.ins or one.outs}" for one in peers),
         done_peers=frozenset((one.op, one.site) for one in _at_places(peers, _text(event, "peers_done"))),
         posted=dict(_posted(_text(event, "posted"))),
+        sent=dict(_sent(_text(event, "sent"), peers)),
         started=tuple(seqs[place] for place in _numbers_in(_text(event, "started")) if place < len(seqs)),
         timed=bool(event.fields.get("timed")),
         moves=bool(event.fields.get("moves")) and event.fields.get("backend") != "gloo",
@@ -269,6 +272,13 @@ def _posted(text: str) -> Iterator[tuple[str, int]]:
     for line in text.split("\n") if text else ():
         count, _, op = line.partition(" ")
         yield op, natural(count, 0)
+
+
+def _sent(text: str, peers: list[Call]) -> Iterator[tuple[int, tuple[int, str]]]:
+    for one in text.split(" ") if text else ():
+        place, number, row, *_ = f"{one}::".split(":")
+        if (known := natural(row, len(peers))) < len(peers) and natural(number, 0):
+            yield natural(place, -1), (natural(number, 0), peers[known].op)
 
 
 def _durations(text: str, seqs: list[int]) -> dict[int, int]:

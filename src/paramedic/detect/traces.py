@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from paramedic.detect.calls import Call, Group, Part, Signature, groups
 from paramedic.detect.once import once
+from paramedic.detect.sisters import called_by_sisters, strayed
 from paramedic.detect.waits import DONE, Op, Waits, counterpart, ends_of, other_half, waits
 from paramedic.model import Event, Run
 
@@ -81,7 +82,7 @@ class Difference:
 def differences(run: Run) -> list[Difference]:
     """The first thing that went wrong, and what else differs that did not follow from it."""
     waiting = _waiting(run)
-    unlike = sorted((one for group in waiting.groups for one in _unlike(group)), key=lambda one: one[0])
+    unlike = sorted((one for group in waiting.groups for one in _unlike(waiting.groups, group)), key=lambda one: one[0])
     found = [one for _, one in unlike[:1]] or [one for group in waiting.groups for one in _exchanged_unlike(group)][:1]
     found = found or [*_sizes_of_peers(waiting)] or [*_of_one_moment(waiting)]
     other = _of_another_revision(waiting.groups) if found else frozenset[int]()
@@ -128,7 +129,7 @@ def _same_functions(one: str, other: str) -> bool:
 # -- calls that differ at one sequence number ----------------------------------------------------------------------
 
 
-def _unlike(group: Group) -> Iterator[tuple[int, Difference]]:
+def _unlike(groups: Sequence[Group], group: Group) -> Iterator[tuple[int, Difference]]:
     """(how early, the first difference of the group)."""
     classes = _alike(group)
     root = _root_differs(group, classes)
@@ -140,7 +141,7 @@ def _unlike(group: Group) -> Iterator[tuple[int, Difference]]:
         if root and root.seq == seq:
             break
         if len(votes) > 1 and (kind := _kind(group, seq, votes)):
-            yield _place(group, seq), _differing(group, seq, kind, votes)
+            yield _place(group, seq), _differing(group, seq, kind, votes, called_by_sisters(groups, group, seq))
             return
     if root:
         yield _place(group, root.seq), root
@@ -184,8 +185,10 @@ def _comes_near(group: Group, seq: int, votes: Mapping[Signature, list[int]]) ->
     return False
 
 
-def _differing(group: Group, seq: int, kind: str, votes: Mapping[Signature, list[int]]) -> Difference:
-    usual, confidence = _usual(group, seq, votes)
+def _differing(
+    group: Group, seq: int, kind: str, votes: Mapping[Signature, list[int]], elsewhere: Collection[Signature]
+) -> Difference:
+    usual, confidence = _usual(group, seq, votes, elsewhere)
     odd = sorted(rank for one, ranks in votes.items() if one != usual for rank in ranks) if usual else []
     most = votes[usual] if usual else max(votes.values(), key=len)
     others = odd or sorted(rank for ranks in votes.values() if ranks is not most for rank in ranks)
@@ -210,11 +213,15 @@ def _differing(group: Group, seq: int, kind: str, votes: Mapping[Signature, list
     )
 
 
-def _usual(group: Group, seq: int, votes: Mapping[Signature, list[int]]) -> tuple[Signature | None, float]:
-    """What most called; of equals, what followed when the same calls came before."""
+def _usual(
+    group: Group, seq: int, votes: Mapping[Signature, list[int]], elsewhere: Collection[Signature]
+) -> tuple[Signature | None, float]:
+    """What most called; of equals, what groups of the same kind did; else what followed when the same came before."""
     ordered = sorted(votes.items(), key=lambda item: -len(item[1]))
     if len(ordered[0][1]) > len(ordered[1][1]):
         return ordered[0][0], 0.95 if len(ordered[0][1]) > sum(map(len, votes.values())) / 2 else 0.75
+    if len(elsewhere) == 1 and votes.keys() & elsewhere:
+        return next(iter(elsewhere)), 0.85
     for _, ranks in ordered:
         expected = _expected(group.parts[ranks[0]], seq)
         if expected in votes:
@@ -516,6 +523,8 @@ def _crossed(found: Waits) -> Difference | None:
 
 def _between_peers(found: Waits, ring: frozenset[int]) -> Difference | None:
     """Of ranks that wait for each other in sends and receives, one has not posted what several wait for."""
+    if len(lost := strayed(found, ring)) == 1:
+        return _strayed(found, *lost)
     if astray := _astray(found, ring):
         return astray
     if any(found.at[rank][1] >= 0 for rank in ring):
@@ -534,6 +543,15 @@ def _between_peers(found: Waits, ring: frozenset[int]) -> Difference | None:
     one = _from(found, "p2p", blamed, found.held_by(blamed or ring), sure=0.8 if blamed else 0.6, op=op)
     call = _at(found, odd if blamed and odd in blamed else min(ring))
     return replace(one, odd=call.told, odd_site=call.site, unposted=True, fewer=shorter)
+
+
+def _strayed(found: Waits, rank: int) -> Difference:
+    """Whether it has one more to send or get than all others, or does another thing."""
+    call, part = _at(found, rank), _part_at(found, rank)
+    number, _ = part.sent[-1 - found.at[rank][1]]
+    one = _from(found, "p2p", frozenset([rank]), found.held_by(frozenset([rank])), sure=0.85, op=found.at[rank])
+    more = (number - 1, call.op) in part.sent.values()
+    return replace(one, odd=call.told, odd_site=call.site, unposted=True, fewer=more)
 
 
 def _passes_on(found: Waits, rank: int) -> bool:
