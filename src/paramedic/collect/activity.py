@@ -20,7 +20,8 @@ _STEP = Guarded(
 _FINISHED = Guarded(
     ("finished", "complete", "training ", "stopped", "success"),
     re.compile(
-        r"\b(?:finished|completed|training (?:is )?(?:complete|done))\b(?!:)|^`Trainer\.fit` stopped: \S{1,60} reached"
+        r"\b(?:finished|completed|training (?:is )?(?:complete|done))\b(?!:| writing Flight Recorder)"
+        r"|^`Trainer\.fit` stopped: \S{1,60} reached"
         r"|\bis a success\b",
         re.I,
     ),

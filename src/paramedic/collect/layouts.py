@@ -222,6 +222,8 @@ class Prefixes:
 
     outer: str = ""
     """What stands before every line of this file: a key of `_OUTER`."""
+    on_a_node: int = 1
+    """So many processes the launcher was asked to start on each."""
     ranks: set[int] = field(default_factory=set)
     """Those that prefixes named, up to a few."""
     torch_ranks: set[int] = field(default_factory=set)
@@ -469,7 +471,8 @@ class Prefixes:
         spoken = self._in_stream.get(stream, set())
         if spoken or self.torch_ranks or self._local:
             return next(iter(spoken)) if len(spoken) == 1 and stream not in self._local else None
-        return pod_ranks(self._in_stream).get(stream) if self.outer not in ("host", "bracket") else None
+        alone = self.outer not in ("host", "bracket") and self.on_a_node == 1
+        return pod_ranks(self._in_stream).get(stream) if alone else None
 
     def is_helper(self, who: Who) -> bool:
         """A Ray actor beside the training workers: its controller logs what it survives, and repeats what they said."""

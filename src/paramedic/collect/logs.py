@@ -161,7 +161,7 @@ class _Scan:
             self.prefixes.peel(plain(line))
         self.facts = list(facts_in(lines, source))
         self.roster = list(roster(lines, source))
-        self.each = processes_on_a_node(lines)
+        self.each = self.prefixes.on_a_node = processes_on_a_node(lines)
         self.stated = ranks_stated(lines)
         self.meter = Meter(source.rank is not None, self.prefixes.peel)
 

@@ -101,6 +101,8 @@ def _asked(line: str, of_file: str) -> Iterator[tuple[str, str, int | None]]:
     """A launcher's command on one of several nodes: which one it is, and how many processes each has."""
     if "-" not in line or (at := _NODE_RANK.search(line)) is None:
         return
+    if line.startswith("[pod/"):
+        of_file = _before(line) or of_file
     if (there := _FAILED_THERE.search(line)) is not None:
         of_file = there[1]
     each, processes, machines = _PER_NODE.search(line), _PROCESSES.search(line), _MACHINES.search(line)

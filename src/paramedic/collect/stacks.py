@@ -17,7 +17,10 @@ from paramedic.knowledge.waits import is_own_frame, load_waits, waits_in
 from paramedic.redact import clipped, clipped_lines
 
 HEADER = "(most recent call first)"
-LITERALS = (HEADER, "(idle)", "(active)", "(active+gil)", "Python v3", "=== Rank ")
+LITERALS = (
+    HEADER, "(idle)", "(active)", "(active+gil)", "Python v3", "=== Rank ",
+    "# rank", "# Rank", "= rank", "= Rank", "- rank", "- Rank",
+)  # fmt: skip
 MAX_PROCESSES = 4_096
 MAX_THREADS = 64
 MAX_JSON = 64 << 20
@@ -40,9 +43,12 @@ _NO_FRAME = re.compile(r"^\s{1,8}(?:<no Python frame>|\.\.\.)\s*$")
 _STATE = re.compile(r"^State:\s{1,8}([RSDTtZXI]) \([\w ]{1,40}\)\s*$")
 """A line of /proc/PID/status, which people put beside a dump: of a stopped process there may be no stack."""
 _RANK = re.compile(r"^=== Rank (\d{1,6}): (\S{1,300}) ===\s*$")
+_TITLE = re.compile(r"^([#=-])\1{0,9} (?:global )?[Rr]ank[ _:=]{0,2}(\d{1,6})\b")
+"""What people write above each of the dumps that they put into one file."""
+_UNDER_A_TITLE = 3
 _FATAL = re.compile(r"^Fatal Python error: ")
-_BEGINNINGS = (_PROCESS, _PYTHON, _SPIED, _DUMPED, _RANK, _FATAL)
-_FIRST = frozenset("CFPT=")
+_BEGINNINGS = (_PROCESS, _PYTHON, _SPIED, _DUMPED, _RANK, _TITLE, _FATAL)
+_FIRST = frozenset("CFPT=#-")
 _WORKER = re.compile(
     r"torch/utils/data/_utils/worker\.py:\d+ in _worker_loop$|/resource_tracker\.py:\d+ in main$"
     r"|torch/_inductor/compile_worker/\w+\.py:\d+ in (?:main|<module>)$"
@@ -123,6 +129,8 @@ class StackReader:
         self.processes: dict[str, Stood] = {}
         self._dump = Dump()
         self._rank: int | None = None
+        self._title = -1, -_UNDER_A_TITLE - 1
+        """The rank that it names, and its line."""
 
     @staticmethod
     def begins(text: str) -> bool:
@@ -150,9 +158,14 @@ class StackReader:
         elif found := _PROCESS.match(text):
             self._end()
             self._dump.pid = int(found[1])
+            rank, at = self._title
+            self._rank = rank if line - at <= _UNDER_A_TITLE else self._rank
         elif found := _RANK.match(text):
             self._end()
             self._rank = int(found[1])
+        elif found := _TITLE.match(text):
+            self._end()
+            self._title = int(found[2]), line
         elif _FATAL.match(text):
             self._end()
             self._dump.fatal = True

@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 
 from paramedic.detect.match import on_events, own_frames
 from paramedic.detect.series import by_rank, every
-from paramedic.knowledge import Rule
+from paramedic.knowledge import Rule, load_taxonomy
 from paramedic.model import Event, Finding, Run
 
 _SUBGROUP = re.compile(r"\bPG (?:ID )?[1-9]\d{0,6}\b")
 """A process group that is not the default one: who belongs to it, the message does not say."""
+_IN_GROUP = re.compile(r"\bPG (?:ID )?\d{1,7}\b[^\]\n]{0,80}?\bRank (\d{1,6})\]")
 _ASIDE = re.compile(
     r" in \w*(?:sav(?:e|ing)|checkpoint|eval|valid|infer|generat|report|log_metric|log_dict|barrier"
     r"|broadcast_object|gather_object|finali[sz]e|destroy|teardown|shutdown|upload|export|callback)\w*$",
@@ -73,8 +74,8 @@ _LOST = ("communication-runtime-error", "rendezvous-setup-failure")
 
 def rank_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Ranks that did not wait in the collective in which the others waited until their timeout."""
-    expected = run.expected_ranks
     for errors in undecided(found):
+        expected = run.expected_ranks
         victims = _of(errors, "collective-hang")
         events = [one.evidence[0].event for one in victims]
         waiting = {rank for one in victims for rank in one.ranks}
@@ -82,8 +83,10 @@ def rank_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
         if trying and few(trying, waiting - trying):
             yield _accusation(run, rule, events, trying, waiting - trying)
             continue
-        if not waiting or any(_SUBGROUP.search(event.text) for event in events):
+        if not waiting or not _of_all(events):
             continue
+        if any(_SUBGROUP.search(event.text) for event in events):
+            expected = frozenset(range(max(waiting) + 1))
         waits = _waits([*victims, *_of(errors, "communication-runtime-error")])
         missing = _behind(run, victims) or _few_of(
             expected, {one.rank for one in waits if one.rank in waiting or one.place}, waiting
@@ -102,6 +105,13 @@ def rank_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
             accused = on_events(rule, [*theirs, *others][:4], sorted(odd), fields)
             at_the_end = all(one.at_the_end and not one.aside for one in waits if one.rank in odd)
             yield replace(accused, weights=_reasons(run, odd, elsewhere=True, at_the_end=at_the_end))
+
+
+def _of_all(events: Sequence[Event]) -> bool:
+    """Not of a process group whose members nobody tells; unless several have there the number that they have in the
+    job: then all up to the highest of them are members."""
+    told = [(event.rank, _IN_GROUP.search(event.text)) for event in events if _SUBGROUP.search(event.text)]
+    return not told or (len(told) > 1 and all(own and rank == int(own[1]) for rank, own in told))
 
 
 def _whose_file_is_here(run: Run) -> Set[int]:
@@ -205,6 +215,11 @@ def missed(run: Run, errors: Sequence[Finding]) -> Set[int]:
     waiting = {rank for one in victims for rank in one.ranks}
     missing = run.expected_ranks - waiting
     return missing if few(missing, waiting) else frozenset()
+
+
+def saving_is_a_hang(run: Run, one: Finding) -> Finding:
+    """That a checkpoint is saved by some ranks only is a hang first, by the symptom's own boundary."""
+    return replace(one, symptom=load_taxonomy().symptom("collective-hang")) if while_saving(run, one.ranks) else one
 
 
 def while_saving(run: Run, ranks: Collection[int]) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from paramedic.detect.arrivals import always_last
-from paramedic.detect.hang import PLACES, is_saving, listed, while_saving
+from paramedic.detect.hang import PLACES, is_saving, listed, saving_is_a_hang
 from paramedic.detect.match import on_events
 from paramedic.detect.stacks import Standing, standing
 from paramedic.detect.traces import CALLED_BY, Difference, differences, standstill
@@ -44,6 +44,7 @@ _USUAL_LIMIT_MS = 600_000
 _QUARTER = 900
 _MOMENT = 3
 """So many seconds after the call a step's line may have been written that was finished before it."""
+_WRITTEN, _STEPS_AFTER = "Flight Recorder debug info", 5
 _OTHER_MODEL: Mapping[str, float] = {"model-construction-error": 60.0}
 _OTHER_PROGRAM: Mapping[str, float] = {"cross-node-environment-skew": 100.0}
 _FEWER_STEPS: Mapping[str, float] = {"uneven-work-across-ranks": 3.0}
@@ -172,11 +173,6 @@ def ahead(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     yield from (_finding(run, rule, one) for one in _of(run, found, "ahead"))
 
 
-def saving_is_a_hang(run: Run, one: Finding) -> Finding:
-    """That a checkpoint is saved by some ranks only is a hang first, by the symptom's own boundary."""
-    return replace(one, symptom=load_taxonomy().symptom("collective-hang")) if while_saving(run, one.ranks) else one
-
-
 def _with_place(run: Run, one: Finding) -> Finding:
     """Where the missing rank stands now, if somebody has looked."""
     stood = standing(run)
@@ -217,7 +213,17 @@ def _of(run: Run, found: Sequence[Finding], *kinds: str) -> list[Difference]:
     if not run.of_kind("trace"):
         return []
     some = [one for one in differences(run) if one.kind in kinds]
-    return some if _timed_out(found) else [one for one in some if not one.doubtful and not _trains_on(run, one)]
+    if _timed_out(found):
+        return some
+    goes_on = _trains_after_writing(run)
+    return [one for one in some if not (one.doubtful or goes_on or _trains_on(run, one))]
+
+
+def _trains_after_writing(run: Run) -> bool:
+    """Steps follow in the log after it says that records were written, as when somebody has asked for them."""
+    wrote = {e.source: e.line or 0 for e in run.of_kind("last") if _WRITTEN in e.text}
+    told = ((e.fields.get("at", ()), wrote[e.source]) for e in run.of_kind("progress") if e.source in wrote)
+    return any(sum(line > since for line in lines) >= _STEPS_AFTER for lines, since in told)
 
 
 def _trains_on(run: Run, one: Difference) -> bool:

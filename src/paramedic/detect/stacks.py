@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from paramedic.detect import hang, interrupted
-from paramedic.detect.hang import PLACES, few, listed
+from paramedic.detect.hang import PLACES, few, listed, saving_is_a_hang
 from paramedic.detect.match import on_events
 from paramedic.detect.once import once
 from paramedic.detect.where import places
@@ -152,7 +152,7 @@ def different_collectives(run: Run, rule: Rule, found: Sequence[Finding]) -> Ite
     fields = {**_told(scene, odd[0], rest), **_accused(scene.culprits)}
     one = on_events(rule, _evidence(scene, [*odd, *rest]), _known(scene.culprits), fields)
     certain = rule.confidence if sure else rule.confidence - 0.15
-    yield replace(one, confidence=certain if scene.culprits else certain - 0.1)
+    yield saving_is_a_hang(run, replace(one, confidence=certain if scene.culprits else certain - 0.1))
 
 
 def lock_file(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
