@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from paramedic.collect.beside import read_beside
 from paramedic.knowledge import Knowledge, load
 from paramedic.model import Finding
 from paramedic.pipeline import Options, compile_prefilter, examine, read
@@ -78,7 +79,10 @@ def _case(file: Path) -> Case:
 
 
 def judged(case: Case, knowledge: Knowledge, prefilter: Prefilter) -> Judged:
-    return Judged(case, examine(read([str(case.folder / "input")], prefilter), knowledge, prefilter, Options()).verdict)
+    """As `paramedic diagnose input/` does."""
+    paths = [str(case.folder / "input")]
+    run = read(paths, prefilter)
+    return Judged(case, examine(run, knowledge, prefilter, Options(), read_beside(paths)).verdict)
 
 
 def main() -> int:

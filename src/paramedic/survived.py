@@ -12,6 +12,7 @@ from pathlib import PurePath
 
 from paramedic.detect.interrupted import since
 from paramedic.detect.once import once
+from paramedic.detect.where import places
 from paramedic.model import Event, Finding, Run, Suppressed
 
 _LINES_AFTER = 3
@@ -19,11 +20,21 @@ _OF_OTHERS = 6  # lines of progress, where it is not known that the same rank wr
 _SOMEBODY = -1
 """Stands for processes that a prefix tells apart, and of which nobody knows the ranks."""
 _HANG = "collective-hang"
-_STAYS = frozenset(["low-throughput", "memory-savings-not-realised", "straggler-or-imbalance", "unexpected-transport"])
+_STAYS = frozenset(
+    [
+        "low-throughput",
+        "memory-savings-not-realised",
+        "straggler-or-imbalance",
+        "unexpected-parallel-placement",
+        "unexpected-transport",
+    ]
+)
 """Training goes on, and the fault with it."""
+_PASSED_OVER = frozenset(["CKPT070"])
+"""Rules for what is said in passing, and never made up for."""
 _NO_FAILURE = (0, -15, 143)
-_PREVIOUS = re.compile(r"[._-]prev(?:ious)?(?=\.(?:log|txt|out)\b|$)")
 """Exit codes of processes that ended well, or were asked to end."""
+_PREVIOUS = re.compile(r"[._-]prev(?:ious)?(?=\.(?:log|txt|out)\b|$)")
 _ERRORS = re.compile(r"\bstderr\b|\berr$")
 _OUTPUT = {"stderr": "stdout", "err": "out"}
 _STARTED = "Started container"
@@ -65,12 +76,13 @@ def outlived(run: Run, found: Sequence[Finding]) -> tuple[list[Finding], list[Su
     dead = {e.rank for e in failed if e.seq > ends.get(e.source, -1)}
     somebody_died = bool(dead) or any(f.consequence == "always" for f in found)
     started_again = _StartedAgain(run, ends, _resumed(run, found))
+    pods = places(run).pods
     # Who is missed may have gone on to its own end: for those who gave up waiting for it that is too late.
     waited_in_vain = {rank for one in found if one.symptom == _HANG for rank in one.ranks} & dead
     alive, survived = [], []
     for one in found:
         event = one.evidence[0].event
-        if one.severity == "error" and (why := started_again(one)):
+        if one.severity == "error" and (why := _of_another_job(one, pods) or started_again(one)):
             survived.append(Suppressed(one.rule, why, one.ranks))
             continue
         if one.severity == "error" and event.seq <= again.get(event.source, -1):
@@ -84,7 +96,8 @@ def outlived(run: Run, found: Sequence[Finding]) -> tuple[list[Finding], list[Su
         if one.severity == "error" and lives and (why := _after_the_end(one, ends, tests) or trained_on(one)):
             survived.append(Suppressed(one.rule, why, one.ranks))
             continue
-        if one.severity != "error" or event.kind == "exit" or event.rank in dead or one.symptom in _STAYS:
+        stays = one.symptom in _STAYS or one.rule in _PASSED_OVER
+        if one.severity != "error" or event.kind == "exit" or event.rank in dead or stays:
             alive.append(one)
             continue
         ranks = _whose_progress(run, one, somebody_died)
@@ -96,6 +109,15 @@ def outlived(run: Run, found: Sequence[Finding]) -> tuple[list[Finding], list[Su
             why = f"handled: after line {event.line} training went on to line {later.line}"
             survived.append(Suppressed(one.rule, why, one.ranks))
     return alive, survived
+
+
+def _of_another_job(one: Finding, pods: Mapping[str, int]) -> str:
+    """A list of a namespace's events has those of all: a pod that stands alone, beside several of another name."""
+    pod = _pod(one.evidence[0].event)
+    stem = pod.rpartition("-")[0]
+    job = max(pods, key=lambda name: pods[name], default="")
+    other = pods.get(stem) == 1 < pods.get(job, 0) and stem.partition("-")[0] != job.partition("-")[0]
+    return f"pod {pod} is not one of {job}" if other else ""
 
 
 def _of_the_end(one: Finding) -> bool:

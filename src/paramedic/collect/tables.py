@@ -56,6 +56,7 @@ _BY_NAME = re.compile(
     r"\b(?:rank ?|r|tp)(\d{1,6})(?:[=:] ?|(?<=tp\d) )(-?\d{1,12}(?:\.\d{1,12})? ?(?:ms|s|[MG](?:i?B)?)?)"
     r"(?=[\s,;|)\]]|$)"
 )
+_PAIRED = re.compile(rf"\b(?:rank ?|r)(\d{{1,6}}):? ({_A_NUMBER})/({_A_NUMBER})(?=[\s,;|)\]]|$)")
 _FIRST_NAME = re.compile(r"\b(?:rank ?|r|tp)\d")
 _OF_REPLICA = re.compile(r"\s{0,3}dp\d{1,4}:?\s{0,3}$")
 _LENGTH = re.compile(r"\|\.?\|_?\d?")
@@ -167,6 +168,16 @@ def _each_named(text: str) -> Iterator[tuple[int, str]]:
         yield from ((int(rank), f"{name} {value}") for rank, value in pairs)
 
 
+def _two_named(text: str) -> Iterator[tuple[int, str]]:
+    """`mem GiB alloc/peak: r0 19.9/29.1  r1 19.8/29.6`."""
+    found = list(_PAIRED.finditer(text))
+    if len(found) >= _SEVERAL:
+        before, _, names = text[: found[0].start()].strip(" :=([-,").rpartition(" ")
+        for one in found:
+            for name, value in zip(names.split("/"), one.groups()[1:], strict=False):
+                yield int(one[1]), f"{before} {name} {value}"
+
+
 def _on_a_node(text: str) -> Iterator[tuple[int, str]]:
     if (node := _ON_NODE.match(text)) is not None:
         for found in _GPUS.finditer(text):
@@ -181,6 +192,7 @@ _WAYS: dict[Callable[[str], Iterator[tuple[int, str]]], tuple[str, ...]] = {
     _behind_its_name: ("by ", "per ", "all ranks"),
     _by_number: ("{",),
     _each_named: ("rank=", "rank:", "rank =", "rank :", "r=", "r:", "tp=", "tp:", "tp "),
+    _two_named: ("r ./", "r /", "rank ./", "rank /", "r: ./", "r: /"),
     _on_a_node: ("node",),
 }
 """In the order in which they are tried; each with words, but for digits, of which one stands in whatever it reads."""

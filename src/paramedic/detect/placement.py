@@ -36,8 +36,15 @@ def other_than_planned(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterat
     yield on_events(rule, events, (), {"planned": str(min(wanted)), "ranks": str(size)})
 
 
+_TRAINS_ALONE = "JOB027"
+
+
 def each_alone(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
-    """Several processes of one job, and each says that it is the only one."""
+    """Several processes of one job, and each says that it is the only one, or found no cluster."""
+    lonely = {one.ranks: one for one in found if one.rule == _TRAINS_ALONE and one.ranks}
+    if len(lonely) >= 2:
+        yield on_events(rule, [one.evidence[0].event for one in [*lonely.values()][:4]], ())
+        return
     said = every(run, "world")
     shown = said or every(run, "whole_batch")
     if (_numbers(said) or _shares_of_batch(run)) != {1}:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from statistics import median
@@ -14,6 +15,21 @@ from paramedic.model import Finding, Run
 _NAMES = {"lr": "learning rate", "step": "step", "loss": "loss"}
 _NOTHING_PRINTED = 1e-12
 _LOOKS = 3
+
+
+_MISSING = "zero checkpoints paths are missing"
+_SHARD = re.compile(r"zero_pp_rank_(\d{1,6})_mp_rank_")
+
+
+def some_shards_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """DeepSpeed lists shards of the optimizer that it does not find, and then goes on with none of them. Where there
+    is not a single one, the checkpoint may have been given without."""
+    world = len(run.expected_ranks)
+    told = [(event, {*_SHARD.findall(event.text)}) for event in run.saying(_MISSING, "line")]
+    some = [(event, shards) for event, shards in told if 0 < len(shards) < world]
+    if some:
+        fields = {"missing": str(len({shard for _, shards in some for shard in shards})), "all": str(world)}
+        yield on_events(rule, [event for event, _ in some[:2]], (), fields)
 
 
 def elsewhere(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

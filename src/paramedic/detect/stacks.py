@@ -27,6 +27,9 @@ _BY_HAND = 0.15
 _IN_THE_KERNEL = {"hrtimer_nanosleep": "sleep", "do_nanosleep": "sleep", "wait_for_partner": "io", "pipe_read": "io"}
 
 
+_BLOCKED = "HOST011"
+
+
 @dataclass(frozen=True, slots=True)
 class Standing:
     """A rank's main thread. Processes whose rank nobody knows are counted below zero."""
@@ -195,7 +198,9 @@ def _scene(run: Run, found: Sequence[Finding]) -> _Scene | None:
     stood, states = standing(run), _states(run)
     if len(stood.keys() | states.keys()) < 2 or _decided(found):
         return None
-    scene = _Scene("", (), stood, states, tuple(sorted(rank for rank, one in stood.items() if one.for_peers)))
+    blocked = any(one.rule == _BLOCKED for one in found)  # then a backward pass that seems to compute waits in it
+    waiting = (rank for rank, one in stood.items() if one.for_peers or (blocked and one.waits == "backward"))
+    scene = _Scene("", (), stood, states, tuple(sorted(waiting)))
     if any(stood[rank].moved for rank in scene.waiting) or not stood:
         return None  # the job goes on
     return _stopped(scene) or _locked(scene) or _elsewhere(scene) or _desync(scene)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from paramedic.detect.match import on_events
 from paramedic.detect.recordings import odd_ones
-from paramedic.detect.where import NCCL_PROCESS
+from paramedic.detect.where import NCCL_PROCESS, places, short
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 
@@ -105,3 +105,27 @@ def _code(found: re.Match[str]) -> int:
 
 def _dotted(code: int) -> str:
     return f"{code // 10_000}.{code // 100 % 100}.{code % 100}"
+
+
+def not_direct_on_some(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """On most hosts adapters reach the GPUs' memory directly, and on a few through the hosts': all wait for those."""
+    told = [
+        (by[1], said[1] == "Enabled", event)
+        for event in run.saying("GPU Direct RDMA", "line")
+        if (by := NCCL_PROCESS.match(event.text)) and (said := _DIRECT.search(event.text))
+    ]
+    direct = {host for host, enabled, _ in told if enabled}
+    without = {host: event for host, enabled, event in told if not enabled and host not in direct}
+    if not without or len(without) >= len(direct):
+        return
+    known = places(run).ranks_on
+    ranks = sorted({rank for host in without for rank in known.get(short(host), ())})
+    events = [*without.values(), next(event for _, enabled, event in told if enabled)]
+    module = [event for event in run.of_kind("line", "complaint") if _MODULE.search(event.text)]
+    fields = {"host": ", ".join(sorted(without)), "accused": ", ".join(map(str, ranks))}
+    one = on_events(rule, [*events[:3], *module[:1]], ranks, fields)
+    yield replace(one, weights={"missing-or-misresolved-dependency": _NAMED} if module else {})
+
+
+_DIRECT = re.compile(r"GPU Direct RDMA (Enabled|Disabled) for HCA")
+_MODULE = re.compile(r"\bnv(?:idia)?_peer_?mem\b")

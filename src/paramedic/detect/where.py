@@ -13,6 +13,7 @@ from paramedic.model import Event, Finding, Run
 NCCL_PROCESS = re.compile(r"(?:\[[^\]\n]{1,60}\] ?)?([\w.-]{1,120}):(\d{1,10}):\d{1,10} \[(-?\d{1,3})\] ")
 _ADDRESS = re.compile(r"[\d.]+|[0-9a-fA-F:]*:[0-9a-fA-F:]*")
 _WORD = re.compile(r"[A-Za-z0-9][\w.-]{0,120}")
+_NUMBERED_POD = re.compile(r"\bpod/([a-z0-9][a-z0-9.-]{0,252})-(\d{1,5})\b")
 _POD = re.compile(r"\bpod/([a-z0-9][a-z0-9.-]{0,252})|^([a-z0-9][a-z0-9.-]{0,252}-\d{1,5}) {1,40}\d{1,4}/\d{1,4} ")
 _BUS = re.compile(r"[0-9A-Fa-f]{4,8}:([0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})(?:\.|$)")
 _OF_NCCL = re.compile(r"(\S{1,120}) ([0-9a-f]{2}:[0-9a-f]{2}) (\d{1,6})")
@@ -57,6 +58,8 @@ class Places:
     """Two ranks on two hosts may have one number."""
     rank_of_gpu: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """By the host's short name and the GPU, as `ab:00`."""
+    pods: Mapping[str, int] = field(default_factory=dict)
+    """`job-worker` → how many of them are spoken of."""
 
     def rank_of(self, pid: int, host: str | None = None) -> int | None:
         ranks = self.ranks_of_pid.get(pid, frozenset())
@@ -97,9 +100,26 @@ def places(run: Run) -> Places:
     _as_launched(run, hosts)
     gpus = _gpus(run, hosts)
     _last_block(run, hosts)
+    _whole_blocks(run, hosts)
     _numbered(run, hosts)
     _in_racks(run, hosts)
-    return Places({host: frozenset(ranks) for host, ranks in hosts.items()}, pids, gpus)
+    return Places({host: frozenset(ranks) for host, ranks in hosts.items()}, pids, gpus, _pods(run))
+
+
+def _pods(run: Run) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for event in run.saying("pod/", "line"):
+        for stem, number in _NUMBERED_POD.findall(event.text):
+            found[stem] = max(found.get(stem, 0), int(number) + 1)
+    return found
+
+
+def _whole_blocks(run: Run, hosts: dict[str, set[int]]) -> None:
+    """Ranks are numbered host by host: where what is known of each lies in a block of its own, it has all of that."""
+    each, rest = divmod(len(run.expected_ranks), len(hosts) or 1)
+    blocks = {host: {rank // each for rank in ranks} for host, ranks in hosts.items()} if each > 1 and not rest else {}
+    if sorted(map(sorted, blocks.values())) == [[at] for at in range(len(hosts))]:
+        hosts.update({host: set(range(at * each, (at + 1) * each)) for host, (at,) in blocks.items()})
 
 
 def _last_block(run: Run, hosts: dict[str, set[int]]) -> None:
@@ -252,7 +272,20 @@ def located(run: Run, found: Sequence[Finding]) -> list[Finding]:
     blocks = _blocks(run, found, known)
     pods = {source.id.rsplit("/", 1)[-1].split(".", 1)[0]: source.rank for source in run.sources}
     everybody = run.expected_ranks
-    return [_located(one, known, blocks, pods, everybody) if one.severity == "error" else one for one in found]
+    found = [_located(one, known, blocks, pods, everybody) if one.severity == "error" else one for one in found]
+    return [_who_crashed(run, one) if one.symptom == "native-crash" and not one.ranks else one for one in found]
+
+
+def _who_crashed(run: Run, one: Finding) -> Finding:
+    """Of a log in which only one rank ended by a signal of its own making, that one."""
+    event = one.evidence[0].event
+    exits = [e for e in run.of_kind("exit") if (e.source, e.attempt) == (event.source, event.attempt)]
+    crashed = {e.rank for e in exits if e.fields.get("exitcode") in _BY_ITSELF and e.rank is not None}
+    alike = event.rank is None and len(crashed) == 1 and len({e.rank for e in exits}) > 1
+    return _at(one, {rank for rank in crashed if rank is not None}) if alike else one
+
+
+_BY_ITSELF = frozenset(code for signal in (4, 6, 7, 8, 11) for code in (-signal, 128 + signal))
 
 
 def _bridged(run: Run) -> Mapping[str, set[str]]:
@@ -295,12 +328,8 @@ def _located(
 ) -> Finding:
     event = one.evidence[0].event
     if _speaks_of_pods(one) and (pod := _POD.search(event.text)):
-        name = pod[1] or pod[2]
-        of_node = _in_pod(name, known)
-        if of_node and pods.get(name) is None:
-            return _at(one, of_node)
-        rank = _rank_of_pod(name, pods)
-        return one if rank is None else _at(one, {rank})
+        ranks = _ranks_of_pod(pod[1] or pod[2], known, pods, len(everybody))
+        return _at(one, ranks) if ranks else one
     if one.ranks or event.rank is not None or one.consequence == "always":
         return one
     here = _meant(one, event, known)
@@ -317,12 +346,29 @@ def _located(
     return _at(one, ranks) if ranks and ranks != everybody else one
 
 
+def _ranks_of_pod(name: str, known: Places, pods: Mapping[str, int | None], size: int) -> Collection[int]:
+    if pods.get(name) is None and (ranks := _in_pod(name, known) or _block_of_pod(name, known, size)):
+        return ranks
+    rank = _rank_of_pod(name, pods)
+    return () if rank is None else (rank,)
+
+
 def _in_pod(name: str, known: Places) -> frozenset[int]:
     """Under its own name, or that of the file with its log: `logs_train-worker-1`."""
     if (ranks := known.ranks_on.get(short(name))) is not None:
         return ranks
     files = [ranks for host, ranks in known.ranks_on.items() if name in _parts_of_name(host)]
     return files[0] if len(files) == 1 and len(files[0]) > 1 else frozenset()
+
+
+def _block_of_pod(name: str, known: Places, size: int) -> Collection[int]:
+    """Of a job with several ranks in each pod, by the pod's number; not beside a master, which has the first."""
+    stem, _, number = name.rpartition("-")
+    count = known.pods.get(stem, 0)
+    each, rest = divmod(size, count) if count else (0, 0)
+    if each < 2 or rest or not number.isdecimal() or known.pods.keys() & {f"{stem.rpartition('-')[0]}-master"}:
+        return ()
+    return range(int(number) * each, (int(number) + 1) * each)
 
 
 def _rank_of_gpu(one: Finding, host: str, known: Places) -> int | None:
