@@ -6,6 +6,7 @@ from types import ModuleType
 
 from paramedic.detect import (
     code,
+    code_accelerate,
     code_averages,
     code_checkpoints,
     code_copies,
@@ -58,6 +59,7 @@ _ROOMS: tuple[ModuleType, ...] = (
     code_checkpoints,
     code_frameworks,
     code_copies,
+    code_accelerate,
     code_scores,
     code_sharding,
     code_shares,

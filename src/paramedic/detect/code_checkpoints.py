@@ -123,7 +123,11 @@ def part_saved_as_whole(flow: Flow) -> Iterator[Hit]:
             yield hit(op)
             continue
         states = [one for one in (given, *given.attrs.values()) if one.kind == "state"]
-        models = [one.attrs["of"] for one in states if "of" in one.attrs and not one.attrs["of"].wrap]
+        of = [one.attrs["of"] for one in states if "of" in one.attrs]
+        if any(one.wrap == "fsdp2" for one in of) and not flow.mentions(r"full_tensor|full_state_dict"):
+            yield hit(op)
+            continue
+        models = [one for one in of if not one.wrap]
         trained = [one.loss.root for one in backwards(flow)]
         cut = [one for one in flow.calls("Parameter") if one.args and _cut_by_rank(one.args[0])]
         if (

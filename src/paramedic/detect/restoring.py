@@ -197,14 +197,20 @@ def saved_again_and_again(run: Run, rule: Rule, found: Sequence[Finding]) -> Ite
 
 
 def saved_by_one_of_several(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
-    """Parts of the model are others on each rank, beside parts that all have in common; one rank writes what it has
-    itself, and gathers nothing for it."""
+    """One rank writes its shards of distributed tensors. Or parts of the model are others on each rank, beside parts
+    that all have in common, and one rank writes what it has itself, and gathers nothing for it."""
     ranks = conducts(run)
-    own = _own_tensors(ranks)
     writers = {rank: files for rank, one in ranks.items() if (files := _model_files(one))}
-    if not own or len(writers) != 1:
+    if len(writers) != 1 or len(ranks) < 2:
         return
     rank, files = next(iter(writers.items()))
+    if shards := natural(files[-1].get("shards")):
+        fields = {"writer": str(rank), "count": str(shards), "path": str(files[-1].get("path"))}
+        yield finding(rule, ranks, [], fields, _files)
+        return
+    own = _own_tensors(ranks)
+    if not own:
+        return
     usual = max((natural(count) for one in ranks.values() for count in as_list(one.raw.get("gathers"))), default=0)
     if any("gathered" not in file or natural(file.get("gathered")) > usual for file in files):
         return

@@ -49,6 +49,7 @@ BEFORE = frozenset(
         "code_copies",
         "code_frameworks",
         "code_shares",
+        "code_accelerate",
         "code_scores",
     )
 )

@@ -85,6 +85,7 @@ class Restoring:
             if way == "saves":
                 said["print"] = _print(content)
                 said["gathered"] = self.said["gathered"]
+                said["shards"] = sum(map(_is_shard, _tensors(content)))
             if way == "saves" and (since := [self.agent.steps - step for step in self._kept(content)]):
                 said["kept_for"] = max(since)
             self.said[way].append(said)
@@ -205,6 +206,11 @@ def _print(content: Any) -> int:
         plain = one.device.type == "cpu" and not hasattr(one, "_local_tensor")
         said.append((tuple(one.shape), one.detach().reshape(-1)[:8].tolist() if plain and one.numel() else ()))
     return zlib.crc32(repr(said[:_TENSORS]).encode())
+
+
+def _is_shard(tensor: Any) -> bool:
+    """Of a distributed tensor this rank has a part only, and no more of it is written."""
+    return any(one.is_shard() for one in getattr(tensor, "placements", None) or ())
 
 
 def _newer(path: str) -> str:
