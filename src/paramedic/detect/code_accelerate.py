@@ -69,3 +69,55 @@ def _is_given(module: Module, name: str) -> bool:
         elif call.func.attr in _BOTH and text_of(call.func.value) == name:
             return True
     return False
+
+
+@every_program("backward")
+def divided_twice(flow: Flow) -> Iterator[Hit]:
+    """`accelerator.backward` divides by the steps that the accelerator was told to accumulate; the program did so
+    before."""
+    asked = [op for op in flow.calls("Accelerator") if "gradient_accumulation_steps" in op.keywords]
+    counts = {text_of(key.value) for op in asked for key in _keywords(op) if key.arg == "gradient_accumulation_steps"}
+    if len(counts) != 1 or counts <= {"1", "None"}:
+        return
+    (count,) = counts
+    divisors = {count, f"{_called(flow)}.gradient_accumulation_steps"}
+    for op in _of_accelerator(flow, "backward"):
+        given = op.node.args[0] if isinstance(op.node, ast.Call) and op.node.args else None
+        divided: list[ast.AST] = [given] if given is not None else []
+        if isinstance(given, ast.Name):
+            divided += _assigned(op, given.id)
+        if any(_divides(one, divisors) for one in divided):
+            yield hit(op, asked[0], what=count)
+
+
+def _keywords(op: Op) -> list[ast.keyword]:
+    return op.node.keywords if isinstance(op.node, ast.Call) else []
+
+
+def _called(flow: Flow) -> str:
+    """What the program calls its accelerator."""
+    calls = (op.node for op in _of_accelerator(flow, "backward"))
+    named = (
+        text_of(call.func.value)
+        for call in calls
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
+    )
+    return next(named, "accelerator")
+
+
+def _assigned(op: Op, name: str) -> list[ast.AST]:
+    """Where the loss got its value, in the lines of the same loop before."""
+    body = op.loops[-1].node if op.loops else op.module.tree
+    return [
+        node if isinstance(node, ast.AugAssign) else node.value
+        for node in ast.walk(body)
+        if (isinstance(node, ast.Assign) and [text_of(one) for one in node.targets] == [name])
+        or (isinstance(node, ast.AugAssign) and text_of(node.target) == name)
+        if node.lineno < op.line
+    ]
+
+
+def _divides(node: ast.AST, divisors: set[str]) -> bool:
+    if isinstance(node, ast.AugAssign):
+        return isinstance(node.op, ast.Div) and text_of(node.value) in divisors
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and text_of(node.right) in divisors

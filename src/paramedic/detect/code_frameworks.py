@@ -229,6 +229,15 @@ _SPLITS = re.compile(
 """One of every so many, by the rank."""
 
 
+@every_program("Trainer")
+def stream_split_for_trainer(flow: Flow) -> Iterator[Hit]:
+    """The Trainer divides a stream between the ranks, and the stream has left out the others' part before."""
+    for op in flow.ops:
+        dataset = op.keywords.get("train_dataset") if op.kind == "call" and op.last.endswith("Trainer") else None
+        if dataset is not None and "IterableDataset" in dataset.bases and _splits_itself(flow, dataset):
+            yield hit(op, name=dataset.name)
+
+
 @every_program("prepare")
 def stream_split_twice(flow: Flow) -> Iterator[Hit]:
     """The main process reads a stream for all, so what the stream leaves to other ranks is never read."""
@@ -305,8 +314,59 @@ def resumed_from_weights_alone(flow: Flow) -> Iterator[Hit]:
             yield hit(alone[0], op)
 
 
+@every_program("train")
+def resume_set_and_not_passed(flow: Flow) -> Iterator[Hit]:
+    """The Trainer never reads `TrainingArguments.resume_from_checkpoint`: scripts hand it to `train` themselves."""
+    settings = [
+        op for op in flow.ops if op.kind == "call" and {"output_dir", "resume_from_checkpoint"} <= op.keywords.keys()
+    ]
+    trains = [op for op in flow.calls("train") if op.of is not None and op.of.kind != "model"]
+    asked = [op for op in settings if op.last.endswith("Arguments") or op.last.endswith("Config")]
+    bare = [op for op in trains if not op.args and not op.keywords and not op.starred]
+    value = asked[0].keywords["resume_from_checkpoint"] if asked else None
+    never = value is not None and value.known and not value.const
+    if asked and bare and not never and len(bare) == len(trains) and flow.says("transformers", "trl"):
+        yield hit(asked[0], bare[0])
+
+
 def _is_true(value: Value | None) -> bool:
     return value is not None and value.const is True
+
+
+_TAKES_LOSS_ARGUMENTS = re.compile(
+    r"\b(?:AutoModelFor\w+|[A-Z]\w+For(?:CausalLM|SequenceClassification|TokenClassification|MaskedLM"
+    r"|ConditionalGeneration|QuestionAnswering))\b"
+)
+"""Models of transformers whose `forward` takes more than it names, so that the Trainer leaves the loss as it is."""
+
+
+@every_file("compute_loss")
+def own_loss_not_divided(flow: Flow, module: Module) -> Iterator[Hit]:
+    """A loss of one's own that is a mean over the batch: where the model could have divided by all tokens, the Trainer
+    takes it for divided, and adds up as many means as steps are accumulated."""
+    accumulated = [op for op in flow.ops if op.kind == "call" and "gradient_accumulation_steps" in op.keywords]
+    several = [
+        op
+        for op in accumulated
+        if op.keywords["gradient_accumulation_steps"].const not in (1, None)
+        or not op.keywords["gradient_accumulation_steps"].known
+    ]
+    if (
+        not several
+        or not flow.mentions(_TAKES_LOSS_ARGUMENTS.pattern)
+        or flow.mentions(r"model_accepts_loss_kwargs|loss_is_scaled_for_ga|compute_loss_func")
+    ):
+        return
+    for cls in module.classes.values():
+        for method in cls.body if any(base.endswith("Trainer") for base in flow.program.bases(module, cls)) else ():
+            if isinstance(method, Function) and method.name == "compute_loss":
+                body = "\n".join(map(text_of, method.body))
+                if (
+                    "super()" not in body
+                    and not re.search(r"num_items_in_batch|kwargs|accumulation", body)
+                    and re.search(r"mean\(|loss|cross_entropy", body)
+                ):
+                    yield at(module, method)
 
 
 @every_file("num_items_in_batch")
