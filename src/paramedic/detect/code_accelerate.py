@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from paramedic.detect.every import every_file, every_program
 from paramedic.detect.flow import Flow
-from paramedic.detect.loops import at, hit
+from paramedic.detect.loops import at, hit, steps
 from paramedic.detect.program import Function, Module, text_of
 from paramedic.detect.setup import Hit
 from paramedic.detect.values import Op
@@ -121,3 +121,95 @@ def _divides(node: ast.AST, divisors: set[str]) -> bool:
     if isinstance(node, ast.AugAssign):
         return isinstance(node.op, ast.Div) and text_of(node.value) in divisors
     return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and text_of(node.right) in divisors
+
+
+@every_program("clip_grad_norm_", "clip_grad_value_")
+def scaled_gradients_clipped(flow: Flow) -> Iterator[Hit]:
+    """Under fp16 the gradients are scaled until the prepared optimizer steps; only the accelerator's own clipping
+    divides them before."""
+    made = [op for op in flow.calls("Accelerator") if _is(op, "mixed_precision", "fp16")]
+    if not made or flow.mentions(r"unscale_gradients"):
+        return
+    for op in flow.calls("clip_grad_norm_", "clip_grad_value_"):
+        if op.loops and op.name.startswith(("torch.", "nn.utils.")) and _of_accelerator(flow, "backward"):
+            yield hit(op, made[0])
+
+
+def _is(op: Op, name: str, value: object) -> bool:
+    given = op.keywords.get(name)
+    return given is not None and given.const == value
+
+
+@every_program("Accelerator")
+def accumulation_never_entered(flow: Flow) -> Iterator[Hit]:
+    """Each loss is divided by the steps to accumulate, and the optimizer steps after every one of them."""
+    made = [op for op in flow.calls("Accelerator") if _accumulates(op)]
+    if not made or flow.has("accumulate", "no_sync") or flow.mentions(r"sync_gradients|gradient_state|GradientState"):
+        return
+    for op in steps(flow):
+        near = [one for one in _of_accelerator(flow, "backward") if one.loops and one.loops == op.loops]
+        if near and set(op.guards) <= set(near[0].guards):
+            yield hit(op, made[0])
+            return
+
+
+def _accumulates(op: Op) -> bool:
+    given = op.keywords.get("gradient_accumulation_steps")
+    return given is not None and isinstance(given.const, int) and given.const > 1
+
+
+@every_program("accumulate")
+def optimizer_not_prepared(flow: Flow) -> Iterator[Hit]:
+    """Within `accumulate` gradients are averaged in the last of several batches; an optimizer that accelerate does not
+    know steps in every one, on each rank's own."""
+    made = [op for op in flow.calls("Accelerator") if "gradient_accumulation_steps" in op.keywords]
+    prepared = [op for op in _of_accelerator(flow, "prepare") if any(one.kind == "model" for one in op.args)]
+    if not made or not prepared or any(op.starred for op in _of_accelerator(flow, "prepare")):
+        return
+    for op in steps(flow):
+        known = op.of is not None and op.of.kind == "optimizer"
+        if known and op.of is not None and not op.of.has("prepared") and op.inside("accumulate") and not op.guards:
+            yield hit(op, prepared[0])
+            return
+
+
+@every_program("prepare")
+def sampler_divided_again(flow: Flow) -> Iterator[Hit]:
+    """`prepare` divides a loader's batches between the ranks, and a DistributedSampler has left out the others' rows
+    before."""
+    for op in _of_accelerator(flow, "prepare"):
+        for loader in (*op.args, *op.keywords.values()):
+            sampler = loader.attrs.get("sampler") if loader.kind == "loader" else None
+            if sampler is not None and sampler.made is not None and sampler.made.last == "DistributedSampler":
+                yield hit(sampler.made, op)
+
+
+@every_program("Accelerator")
+def schedule_of_all_batches(flow: Flow) -> Iterator[Hit]:
+    """The schedule's length is that of the loader before it was divided between the ranks, and accelerate, which would
+    step it once for each of them, does not know of it."""
+    given = {id(one.root or one) for op in _of_accelerator(flow, "prepare") for one in op.args}
+    if not given or any(op.starred for op in _of_accelerator(flow, "prepare")) or flow.has("prepare_scheduler"):
+        return
+    for op in flow.ops:
+        if op.kind != "call" or op.result.kind != "scheduler" or op.result.made is not op:
+            continue
+        tags = frozenset(tag for value in (*op.args, *op.keywords.values()) for tag in value.tags)
+        stepped = [one for one in flow.calls("step") if one.of is not None and one.of.made is op and one.loops]
+        known = any(op.result in one.args for one in _of_accelerator(flow, "prepare"))
+        divided = {"len:prepared", "world", "/world"} & tags
+        if "len" in tags and not divided and stepped and not known and _over_prepared(flow, stepped[0]):
+            yield hit(op, stepped[0])
+
+
+def _over_prepared(flow: Flow, op: Op) -> bool:
+    """It steps in a loop over a loader that was divided."""
+    return any(loop.over.attrs.get("over", loop.over).has("prepared") for loop in op.loops)
+
+
+@every_program("save_state")
+def state_saved_by_one(flow: Flow) -> Iterator[Hit]:
+    """`save_state` is for all ranks: each writes its random numbers, and under FSDP or DeepSpeed its shards."""
+    for op in _of_accelerator(flow, "save_state"):
+        if op.label == "first":
+            yield hit(op)
