@@ -50,6 +50,7 @@ BEFORE = frozenset(
         "code_frameworks",
         "code_shares",
         "code_accelerate",
+        "code_lightning",
         "code_scores",
     )
 )

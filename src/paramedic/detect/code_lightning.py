@@ -1,0 +1,168 @@
+"""Lightning: what it does for each process by itself, and what a module must leave to it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from paramedic.detect.every import every_file
+from paramedic.detect.flow import Flow
+from paramedic.detect.loops import at
+from paramedic.detect.program import Function, Module, dotted, text_of
+from paramedic.detect.setup import Hit
+from paramedic.detect.values import Op, Value
+
+_SEVERAL = re.compile(r"ddp|fsdp|deepspeed|fully|model_parallel", re.I)
+_MEETS = frozenset(
+    (
+        "all_gather",
+        "all_reduce",
+        "broadcast",
+        "reduce",
+        "barrier",
+        "gather",
+        "all_gather_object",
+        "broadcast_object_list",
+    )
+)
+_BY_STEP = re.compile(
+    r"OneCycleLR|CyclicLR|get_\w+_schedule_with_warmup|estimated_stepping_batches|total_steps|num_training_steps"
+)
+_TOGETHER = re.compile(r"sync_dist\s*=\s*True|all_gather|all_reduce|\.compute\(\)|torchmetrics|\breduce\(")
+
+
+def _is_spread(flow: Flow) -> bool:
+    """A Trainer of Lightning with several processes, or with as many as somebody tells it."""
+    return flow.says("lightning", "pytorch_lightning") and any(map(_several, flow.calls("Trainer")))
+
+
+def _several(op: Op) -> bool:
+    strategy = op.keywords.get("strategy")
+    if strategy is not None and isinstance(strategy.const, str) and _SEVERAL.search(strategy.const):
+        return True
+    return any(_many(op.keywords.get(name)) for name in ("devices", "num_nodes", "gpus"))
+
+
+def _many(value: Value | None) -> bool:
+    if value is None or not value.known:
+        return value is not None
+    return value.const in (-1, "-1") or (isinstance(value.const, int) and value.const > 1)
+
+
+def _modules(flow: Flow, module: Module) -> Iterator[ast.ClassDef]:
+    for cls in module.classes.values() if _is_spread(flow) else ():
+        if any(base.endswith("LightningModule") for base in flow.program.bases(module, cls)):
+            yield cls
+
+
+def _methods(cls: ast.ClassDef, *names: str) -> Iterator[Function]:
+    yield from (one for one in cls.body if isinstance(one, Function) and one.name in names)
+
+
+def _calls(node: ast.AST, name: str) -> Iterator[ast.Call]:
+    for call in ast.walk(node):
+        if isinstance(call, ast.Call) and dotted(call.func) == name:
+            yield call
+
+
+def _keyword(call: ast.Call, name: str) -> ast.expr | None:
+    return next((key.value for key in call.keywords if key.arg == name), None)
+
+
+@every_file("manual_backward", "automatic_optimization")
+def plain_backward(flow: Flow, module: Module) -> Iterator[Hit]:
+    """With optimization by hand Lightning keeps DDP from averaging, but for what goes through `manual_backward`."""
+    for cls in _modules(flow, module):
+        if not re.search(r"automatic_optimization\s*=\s*False", text_of(cls)):
+            continue
+        for method in _methods(cls, "training_step"):
+            for call in ast.walk(method):
+                plain = (
+                    isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "backward"
+                )
+                if plain and not re.search(r"fabric|strategy|scaler", text_of(call)):
+                    yield at(module, call)
+
+
+@every_file("configure_optimizers")
+def schedule_by_epoch(flow: Flow, module: Module) -> Iterator[Hit]:
+    """A schedule that counts steps, and that Lightning therefore steps once an epoch."""
+    for cls in _modules(flow, module):
+        for method in _methods(cls, "configure_optimizers"):
+            body = text_of(method)
+            if "interval" in body or re.search(r"lr_scheduler_step|\.step\(\)", text_of(cls)):
+                continue
+            made = [
+                node
+                for node in ast.walk(method)
+                if isinstance(node, ast.Assign) and _BY_STEP.search(text_of(node.value))
+            ]
+            counted = [
+                node
+                for node in made
+                if isinstance(node.value, ast.Call) and re.search(r"(?i)LR$|schedule", dotted(node.value.func))
+            ]
+            returned = [text_of(node.value) for node in ast.walk(method) if isinstance(node, ast.Return) and node.value]
+            for node in counted[:1]:
+                if any(re.search(rf"\b{re.escape(text_of(node.targets[0]))}\b", one) for one in returned):
+                    yield at(module, node)
+
+
+@every_file("use_distributed_sampler", "replace_sampler_ddp")
+def rows_not_divided(flow: Flow, module: Module) -> Iterator[Hit]:
+    """Lightning is told to leave samplers alone, and nobody divides the rows."""
+    if not _is_spread(flow) or flow.mentions(
+        r"DistributedSampler|\brank\b|process_index|shard|world_size|num_replicas"
+    ):
+        return
+    for op in flow.calls("Trainer"):
+        for name in ("use_distributed_sampler", "replace_sampler_ddp"):
+            given = op.keywords.get(name)
+            if op.module is module and given is not None and given.const is False:
+                yield at(module, op.node)
+
+
+@every_file("rank_zero_only")
+def meets_nobody(flow: Flow, module: Module) -> Iterator[Hit]:
+    """A collective in a function that the first process alone runs."""
+    if not _is_spread(flow):
+        return
+    for node in ast.walk(module.tree):
+        if isinstance(node, Function) and any(text_of(one).endswith("rank_zero_only") for one in node.decorator_list):
+            for call in ast.walk(node):
+                if isinstance(call, ast.Call) and dotted(call.func).rsplit(".", 1)[-1] in _MEETS and _is_met(call):
+                    yield at(module, call, what=dotted(call.func).rsplit(".", 1)[-1])
+
+
+def _is_met(call: ast.Call) -> bool:
+    return (
+        re.match(r"(?:self|dist|torch\.distributed|\w*trainer|\w*strategy|\w*fabric)\b", dotted(call.func)) is not None
+    )
+
+
+@every_file("monitor")
+def watched_value_of_one_rank(flow: Flow, module: Module) -> Iterator[Hit]:
+    """What decides on the best checkpoint, or on stopping, is logged by each process for its own rows."""
+    watched = {
+        value.const
+        for op in flow.calls("ModelCheckpoint", "EarlyStopping", "ReduceLROnPlateau")
+        if (value := op.keywords.get("monitor")) is not None
+    }
+    for cls in _modules(flow, module):
+        for method in _methods(cls, "validation_step", "on_validation_epoch_end", "validation_epoch_end"):
+            for call in _calls(method, "self.log"):
+                name = call.args[0].value if call.args and isinstance(call.args[0], ast.Constant) else None
+                if name in watched and not _is_common(cls, method, call):
+                    yield at(module, call, what=str(name))
+
+
+def _is_common(cls: ast.ClassDef, method: Function, call: ast.Call) -> bool:
+    """Averaged over the ranks, gathered before, or a metric that does so itself."""
+    sync = _keyword(call, "sync_dist")
+    if sync is not None and not (isinstance(sync, ast.Constant) and sync.value is False):
+        return True
+    value = call.args[1] if len(call.args) > 1 else _keyword(call, "value")
+    of_itself = isinstance(value, ast.Attribute) and text_of(value).startswith("self.")
+    own = [text_of(one) for one in ast.walk(method) if isinstance(one, ast.Call)]
+    return of_itself or bool(_TOGETHER.search(" ".join(own))) or "Metric" in text_of(cls)
