@@ -51,6 +51,7 @@ BEFORE = frozenset(
         "code_shares",
         "code_accelerate",
         "code_lightning",
+        "code_deepspeed",
         "code_scores",
     )
 )

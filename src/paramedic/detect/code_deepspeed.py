@@ -1,0 +1,116 @@
+"""DeepSpeed's engine: what it does in its own calls, and what a program does beside them once more, or past them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from paramedic.detect.every import every_program
+from paramedic.detect.flow import Flow
+from paramedic.detect.loops import backwards, hit, model_parallel
+from paramedic.detect.program import text_of
+from paramedic.detect.setup import Hit
+from paramedic.detect.values import Op
+
+_ACCUMULATES = r"[\"']gradient_accumulation_steps[\"']\s*:\s*(?:[2-9]|[1-9]\d)"
+_TOGETHER = ("save_checkpoint", "load_checkpoint", "save_16bit_model", "save_fp16_model")
+_COUNTS = re.compile(r"accum|\bgas\b", re.I)
+
+
+def _of_engine(flow: Flow, *names: str) -> list[Op]:
+    return [
+        op for op in flow.calls(*names) if op.of is not None and op.of.kind == "model" and op.of.wrap == "deepspeed"
+    ]
+
+
+@every_program("initialize")
+def optimizer_stepped_past_engine(flow: Flow) -> Iterator[Hit]:
+    """`engine.backward`, and then the optimizer steps by itself: accumulation, clipping and the schedule are the
+    engine's, and it never steps."""
+    through = _of_engine(flow, "backward")
+    if not through or _of_engine(flow, "step"):
+        return
+    for op in flow.calls("step"):
+        of = op.of
+        if of is not None and of.kind == "optimizer" and op.loops and _beside(op, through[0]):
+            yield hit(op, through[0])
+            return
+
+
+@every_program("initialize")
+def divided_twice(flow: Flow) -> Iterator[Hit]:
+    """The engine divides each loss by the steps that it accumulates; the program did so before."""
+    for op in _of_engine(flow, "backward") if flow.mentions(_ACCUMULATES) else ():
+        given = op.node.args[0] if isinstance(op.node, ast.Call) and op.node.args else None
+        if isinstance(given, ast.BinOp) and isinstance(given.op, ast.Div) and _is_count(flow, given.right):
+            yield hit(op)
+
+
+def _is_count(flow: Flow, divisor: ast.expr) -> bool:
+    if isinstance(divisor, ast.Constant):
+        return bool(flow.mentions(rf"[\"']gradient_accumulation_steps[\"']\s*:\s*{text_of(divisor)}\b"))
+    return _COUNTS.search(text_of(divisor)) is not None
+
+
+@every_program("initialize")
+def stepped_in_every_so_many(flow: Flow) -> Iterator[Hit]:
+    """`engine.step` counts the batches itself; called in the last of several alone it accumulates that many times as
+    many."""
+    through = _of_engine(flow, "backward")
+    for op in _of_engine(flow, "step") if through and flow.mentions(_ACCUMULATES) else ():
+        for guard in op.guards:
+            if guard not in through[0].guards and re.search(r"%.*==", text_of(guard.node)):
+                yield hit(op, through[0])
+
+
+@every_program("initialize")
+def saved_by_one(flow: Flow) -> Iterator[Hit]:
+    """Each rank writes its shard, and they meet before and after: called by one alone it waits for ever."""
+    for op in _of_engine(flow, *_TOGETHER):
+        if op.label == "first":
+            yield hit(op, what=op.last)
+
+
+@every_program("initialize")
+def schedule_stepped_twice(flow: Flow) -> Iterator[Hit]:
+    """A schedule that the engine was given is stepped by `engine.step`, and by the program once more."""
+    given = [op for op in flow.calls("initialize") if "lr_scheduler" in op.keywords and op.name.startswith("deepspeed")]
+    through = _of_engine(flow, "step")
+    for op in flow.calls("step") if given and through else ():
+        if op.of is not None and op.of.kind == "scheduler" and op.loops and _beside(op, through[0]):
+            yield hit(op, given[0])
+            return
+
+
+@every_program("clip_grad_norm_", "clip_grad_value_")
+def clipped_past_engine(flow: Flow) -> Iterator[Hit]:
+    """Under ZeRO the gradients are the optimizer's, and in parts: torch's own clipping finds none, or a part."""
+    through = _of_engine(flow, "backward")
+    if not through or flow.mentions(r"safe_get_full_grad|safe_set_full_grad"):
+        return
+    for op in flow.calls("clip_grad_norm_", "clip_grad_value_"):
+        if op.name.startswith(("torch.", "nn.utils.")) and _beside(op, through[0]) and op.index > through[0].index:
+            yield hit(op, through[0])
+
+
+def _beside(op: Op, other: Op) -> bool:
+    """In the same loop, and whenever that is called: not in the branch for programs without an engine."""
+    return op.loops == other.loops and set(op.guards) <= set(other.guards)
+
+
+@every_program("initialize")
+def rows_not_divided(flow: Flow) -> Iterator[Hit]:
+    """The loop goes over a loader that neither a sampler nor the engine divides between the ranks."""
+    if flow.mentions(r"training_data\s*=|deepspeed_io|process_index") or flow.has("DistributedSampler"):
+        return
+    if model_parallel(flow) or flow.mentions(r"\bshard|get_(?:data_parallel_)?rank\(\)[^\n]*(?:::|%)|num_replicas"):
+        return
+    for one in backwards(flow):
+        if one.op not in _of_engine(flow, "backward"):
+            continue
+        for loop in one.op.loops[-1:]:
+            over = loop.over.attrs.get("over", loop.over)
+            made = over.made if over.kind == "loader" and "sampler" not in over.attrs else None
+            if made is not None and made.index >= 0 and not over.has("shard", "rank", "parameter"):
+                yield hit(made, one.op)
