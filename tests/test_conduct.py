@@ -135,7 +135,7 @@ def test_gradients_averaged_by_hand_are_seen(fault: str, rules: set[str], tmp_pa
     [
         pytest.param("", set(), marks=pytest.mark.slow),
         ("kept", {"MEM415", "MEM416", "NUM431", "DATA420"}),
-        pytest.param("units", {"PERF425"}, marks=pytest.mark.slow),
+        pytest.param("units", {"PERF425", "CKPT420"}, marks=pytest.mark.slow),
         pytest.param("rows", {"PERF426"}, marks=pytest.mark.slow),
         pytest.param("sorted", {"DATA421"}, marks=pytest.mark.slow),
     ],

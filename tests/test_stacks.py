@@ -189,6 +189,12 @@ def test_processes_in_one_file_without_names_are_told_apart(read: ReadLog) -> No
     assert [event.fields["waits"] for event in mains(read(text).events)] == ["barrier", "barrier", ""]
 
 
+@pytest.mark.parametrize("title", ["### rank {} (10.0.0.8)", "--- rank{} ---", "= Rank {}\n$ py-spy dump"])
+def test_titles_above_dumps_name_their_ranks(read: ReadLog, title: str) -> None:
+    text = "\n\n".join(f"{title.format(rank)}\n{spied(40 + rank, BARRIER)}" for rank in (3, 5))
+    assert [event.rank for event in mains(read(text).events)] == [3, 5]
+
+
 def below(pid: int, parent: int, frames: Frames) -> str:
     """As `py-spy dump --subprocesses` prints it."""
     return (
