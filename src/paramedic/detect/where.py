@@ -334,6 +334,8 @@ def _located(
         return one
     here = _meant(one, event, known)
     rank = _rank_of_gpu(one, here or _of_file(event, known), known)
+    if rank is None and one.symptom in _OF_NODES and not here:
+        rank = pods.get(one.fields.get("host", ""))
     if rank is None and one.consequence == "never":
         rank = _rank_by_nccl(event, known)
     if rank is not None:
