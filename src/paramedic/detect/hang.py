@@ -75,7 +75,6 @@ _LOST = ("communication-runtime-error", "rendezvous-setup-failure")
 def rank_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Ranks that did not wait in the collective in which the others waited until their timeout."""
     for errors in undecided(found):
-        expected = run.expected_ranks
         victims = _of(errors, "collective-hang")
         events = [one.evidence[0].event for one in victims]
         waiting = {rank for one in victims for rank in one.ranks}
@@ -85,14 +84,14 @@ def rank_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
             continue
         if not waiting or not _of_all(events):
             continue
-        if any(_SUBGROUP.search(event.text) for event in events):
-            expected = frozenset(range(max(waiting) + 1))
+        of_some = any(_SUBGROUP.search(event.text) for event in events)
+        expected = frozenset(range(max(waiting) + 1)) if of_some else run.expected_ranks
         waits = _waits([*victims, *_of(errors, "communication-runtime-error")])
         missing = _behind(run, victims) or _few_of(
             expected, {one.rank for one in waits if one.rank in waiting or one.place}, waiting
         )
         if not few(missing, waiting):
-            missing = _whose_file_is_here(run) - waiting
+            missing = (_whose_file_is_here(run) & expected if of_some else _whose_file_is_here(run)) - waiting
         waiting -= missing
         if _lost_others(missing, errors) or (_told_to_dump(events) and missing & _losers(errors)):
             continue

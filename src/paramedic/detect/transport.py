@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from paramedic.detect.match import on_events
 from paramedic.detect.recordings import odd_ones
-from paramedic.detect.where import NCCL_PROCESS, places, short
+from paramedic.detect.where import NCCL_PROCESS, short, whole_blocks
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 
@@ -118,7 +118,7 @@ def not_direct_on_some(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterat
     without = {host: event for host, enabled, event in told if not enabled and host not in direct}
     if not without or len(without) >= len(direct):
         return
-    known = places(run).ranks_on
+    known = whole_blocks(run)
     ranks = sorted({rank for host in without for rank in known.get(short(host), ())})
     events = [*without.values(), next(event for _, enabled, event in told if enabled)]
     module = [event for event in run.of_kind("line", "complaint") if _MODULE.search(event.text)]

@@ -100,7 +100,6 @@ def places(run: Run) -> Places:
     _as_launched(run, hosts)
     gpus = _gpus(run, hosts)
     _last_block(run, hosts)
-    _whole_blocks(run, hosts)
     _numbered(run, hosts)
     _in_racks(run, hosts)
     return Places({host: frozenset(ranks) for host, ranks in hosts.items()}, pids, gpus, _pods(run))
@@ -108,18 +107,22 @@ def places(run: Run) -> Places:
 
 def _pods(run: Run) -> dict[str, int]:
     found: dict[str, int] = {}
-    for event in run.saying("pod/", "line"):
-        for stem, number in _NUMBERED_POD.findall(event.text):
+    texts = [event.text for event in run.saying("pod/", "line")]
+    texts += [f"pod/{source.id.rsplit('/', 1)[-1].split('.', 1)[0]}" for source in run.sources if texts]
+    for text in texts:
+        for stem, number in _NUMBERED_POD.findall(text):
             found[stem] = max(found.get(stem, 0), int(number) + 1)
     return found
 
 
-def _whole_blocks(run: Run, hosts: dict[str, set[int]]) -> None:
+def whole_blocks(run: Run) -> Mapping[str, frozenset[int]]:
     """Ranks are numbered host by host: where what is known of each lies in a block of its own, it has all of that."""
+    hosts = places(run).ranks_on
     each, rest = divmod(len(run.expected_ranks), len(hosts) or 1)
     blocks = {host: {rank // each for rank in ranks} for host, ranks in hosts.items()} if each > 1 and not rest else {}
-    if sorted(map(sorted, blocks.values())) == [[at] for at in range(len(hosts))]:
-        hosts.update({host: set(range(at * each, (at + 1) * each)) for host, (at,) in blocks.items()})
+    if sorted(map(sorted, blocks.values())) != [[at] for at in range(len(hosts))]:
+        return hosts
+    return {host: frozenset(range(at * each, (at + 1) * each)) for host, (at,) in blocks.items()}
 
 
 def _last_block(run: Run, hosts: dict[str, set[int]]) -> None:
