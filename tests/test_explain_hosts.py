@@ -519,6 +519,13 @@ def test_a_pod_of_which_nothing_is_left_has_its_place_among_its_fellows(said: Sa
     assert (found.rule, found.ranks) == ("JOB011", tuple(range(8, 16)))
 
 
+def test_a_pod_of_a_job_that_nobody_could_have_is_not_all_its_ranks(said: Said) -> None:
+    """A file may be called after a rank of any number."""
+    event = "2m57s  Warning  NodeNotReady  pod/ft-spot-1   Node is not ready\n"
+    found = said(**{"rank_99999.log": event})
+    assert (found.rule, len(found.ranks) < 2) == ("JOB011", True)
+
+
 def test_what_one_rank_prints_for_all_is_nobodys_in_particular(said: Said) -> None:
     lines = "".join(
         f"[2024-06-30 19:02:0{s},000] [INFO] [Rank 0] step={s} loss={1.0 if s < 4 else 'nan'}\n" for s in range(9)

@@ -119,7 +119,11 @@ def whole_blocks(run: Run) -> Mapping[str, frozenset[int]]:
     """Ranks are numbered host by host: where what is known of each lies in a block of its own, it has all of that."""
     hosts = places(run).ranks_on
     each, rest = divmod(len(run.expected_ranks), len(hosts) or 1)
-    blocks = {host: {rank // each for rank in ranks} for host, ranks in hosts.items()} if each > 1 and not rest else {}
+    blocks = (
+        {host: {rank // each for rank in ranks} for host, ranks in hosts.items()}
+        if 2 <= each <= _MOST_ON_A_NODE and not rest
+        else {}
+    )
     if sorted(map(sorted, blocks.values())) != [[at] for at in range(len(hosts))]:
         return hosts
     return {host: frozenset(range(at * each, (at + 1) * each)) for host, (at,) in blocks.items()}
@@ -371,7 +375,12 @@ def _block_of_pod(name: str, known: Places, size: int) -> Collection[int]:
     stem, _, number = name.rpartition("-")
     count = known.pods.get(stem, 0)
     each, rest = divmod(size, count) if count else (0, 0)
-    if each < 2 or rest or not number.isdecimal() or known.pods.keys() & {f"{stem.rpartition('-')[0]}-master"}:
+    if (
+        not 2 <= each <= _MOST_ON_A_NODE
+        or rest
+        or not number.isdecimal()
+        or known.pods.keys() & {f"{stem.rpartition('-')[0]}-master"}
+    ):
         return ()
     return range(int(number) * each, (int(number) + 1) * each)
 
