@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 
 from paramedic.causes import Place, explained, listed, subject
-from paramedic.detect.exits import closed_by_launcher, killed_ranks
+from paramedic.detect.exits import closed_by_launcher, killed_ranks, with_the_crashed
 from paramedic.detect.hang import absent, has_less, missed, odd_among_accused, odd_ones
 from paramedic.detect.where import located, places
 from paramedic.knowledge import Knowledge, Rule
@@ -79,7 +79,7 @@ def explain(
     `foreseen` is what the job's program and settings say: it confirms what the logs show, and where they show nothing
     it may be all there is.
     """
-    alive, suppressed = outlived(run, located(run, found))
+    alive, suppressed = outlived(run, with_the_crashed(run, located(run, found)))
     alive = _failures_first(_with_program(alive, foreseen, knowledge), knowledge)
     errors = [f for f in alive if f.severity == "error"]
     notes = [f for f in alive if f.severity != "error"]

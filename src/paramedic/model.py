@@ -51,6 +51,11 @@ class Source:
     bytes: int = 0
     sha256: str | None = None
 
+    @property
+    def name(self) -> str:
+        """Of its file, without folders and endings: often that of a host or pod."""
+        return self.id.rsplit("/", 1)[-1].split(".", 1)[0]
+
 
 @dataclass(frozen=True, slots=True)
 class Event:

@@ -303,15 +303,11 @@ def _beside_records(named: Sequence[int | None], reads: Sequence[Read]) -> list[
 def _as_node(read: Read, number: int, each: int) -> Read:
     """A pod in which a launcher starts several processes is a node: its number counts such nodes, not ranks."""
     log = read.log
-    pod, nobodys = _name(log.source.id), _renamed(log, None)
+    pod, nobodys = log.source.name, _renamed(log, None)
     ranks = range(number * each, (number + 1) * each) if number < MAX_WORLD_SIZE else range(0)
     facts = [*nobodys.facts, *(Fact("host", pod, log.source.id, None, rank) for rank in ranks)]
     events = [event if event.host else replace(event, host=pod) for event in nobodys.events]
     return Read(replace(read.place, rank=None), replace(nobodys, events=events, facts=facts))
-
-
-def _name(source: str) -> str:
-    return source.rsplit("/", 1)[-1].split(".", 1)[0]
 
 
 def _is_free(read: Read) -> bool:

@@ -161,7 +161,7 @@ class _Scan:
             self.prefixes.peel(plain(line))
         self.facts = list(facts_in(lines, source))
         self.roster = list(roster(lines, source))
-        self.each = self.prefixes.on_a_node = processes_on_a_node(lines)
+        self.prefixes.on_a_node = processes_on_a_node(lines)
         self.stated = ranks_stated(lines)
         self.meter = Meter(source.rank is not None, self.prefixes.peel)
 
@@ -614,7 +614,9 @@ class _Scan:
         sure = len(self.prefixes.torch_ranks) == 1
         facts += [Fact("member", member, self.source.id, None, member) for member in sorted(self.stated)[:MAX_EXITS]]
         stated = next(iter(self.stated)) if len(self.stated) == 1 and not self.prefixes.ranks else None
-        return LogRead(source, sorted(events, key=lambda event: event.seq), skipped, facts, sure, stated, self.each)
+        return LogRead(
+            source, sorted(events, key=lambda event: event.seq), skipped, facts, sure, stated, self.prefixes.on_a_node
+        )
 
 
 def _speaker(peeled: Peeled) -> Who:

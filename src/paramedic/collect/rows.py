@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from paramedic.collect.quantities import Value, parsed
 from paramedic.collect.readings import said_in
+from paramedic.collect.tables import RANK
 
-_RANK = ("rank", "global_rank")
 _ASKED = (1.5, 2)
 """What a column's name is asked with; some are counted, and have no fractions."""
 
@@ -48,7 +48,7 @@ class Rows:
 
 def rows_of(columns: Sequence[str]) -> Rows | None:
     """None for a table without ranks."""
-    rank = next((place for place, name in enumerate(columns) if name.lower() in _RANK), None)
+    rank = next((place for place, name in enumerate(columns) if name.lower() in RANK), None)
     if rank is None:
         return None
     counts = tuple(place for place, name in enumerate(columns) if place != rank and said_in(f"{name}=7").label)

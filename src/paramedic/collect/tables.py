@@ -10,6 +10,7 @@ from paramedic.collect.guarded import Words
 
 _COLUMN = re.compile(r"[A-Za-z|][\w/.()@%+| -]{0,60}")
 _CELL = re.compile(r"[-+]?\d{1,45}(?:[.,]\d{0,20})?(?:e[-+]?\d{1,3})?%?|[-+]?(?:nan|inf)|[\w.:/ -]{0,40}", re.I)
+RANK = ("rank", "global_rank")
 _COUNTED = (
     "step",
     "epoch",
@@ -21,8 +22,7 @@ _COUNTED = (
     "update",
     "batch",
     "tick",
-    "rank",
-    "global_rank",
+    *RANK,
 )
 _MAX_COLUMNS = 64
 _DRAWN = re.compile(r"[|│┃](.{3,500})[|│┃]")
@@ -94,7 +94,7 @@ class Table:
         pairs = [(name, cell) for name, cell in zip(self.columns, cells, strict=True) if cell]
         if not any(name.lower() in _COUNTED and cell[0].isdigit() for name, cell in pairs):
             return ""
-        pairs.sort(key=lambda pair: pair[0].lower() not in ("rank", "global_rank"))
+        pairs.sort(key=lambda pair: pair[0].lower() not in RANK)
         return ", ".join(f"{name}={cell}" for name, cell in pairs)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from paramedic.detect.every import every_file, every_program
 from paramedic.detect.flow import Flow
-from paramedic.detect.loops import at, hit, steps
+from paramedic.detect.loops import at, goes_with, hit, of_accelerator, schedules, steps
 from paramedic.detect.program import Function, Module, text_of
 from paramedic.detect.setup import Hit
 from paramedic.detect.values import Op
@@ -15,15 +15,11 @@ from paramedic.detect.values import Op
 _BOTH = {"state_dict", "load_state_dict"}
 
 
-def _of_accelerator(flow: Flow, name: str) -> list[Op]:
-    return [op for op in flow.calls(name) if op.of is not None and op.of.kind == "accelerator"]
-
-
 @every_program("load_state")
 def loaded_before_prepared(flow: Flow) -> Iterator[Hit]:
     """`load_state` before `prepare` has neither a model nor an optimizer to bring back."""
-    prepared = [op for op in _of_accelerator(flow, "prepare") if op.args or op.starred]
-    for op in _of_accelerator(flow, "load_state"):
+    prepared = [op for op in of_accelerator(flow, "prepare") if op.args or op.starred]
+    for op in of_accelerator(flow, "load_state"):
         if prepared and op.index < min(one.index for one in prepared):
             yield hit(op, prepared[0])
 
@@ -32,7 +28,7 @@ def loaded_before_prepared(flow: Flow) -> Iterator[Hit]:
 def state_not_registered(flow: Flow, module: Module) -> Iterator[Hit]:
     """An average of the weights, or the like, with a state of its own that changes in every step, and that neither
     `prepare` nor `register_for_checkpointing` was given."""
-    if not (_of_accelerator(flow, "save_state") and _of_accelerator(flow, "load_state")) or flow.has(
+    if not (of_accelerator(flow, "save_state") and of_accelerator(flow, "load_state")) or flow.has(
         "register_save_state_pre_hook", "register_load_state_pre_hook"
     ):
         return
@@ -81,7 +77,7 @@ def divided_twice(flow: Flow) -> Iterator[Hit]:
         return
     (count,) = counts
     divisors = {count, f"{_called(flow)}.gradient_accumulation_steps"}
-    for op in _of_accelerator(flow, "backward"):
+    for op in of_accelerator(flow, "backward"):
         given = op.node.args[0] if isinstance(op.node, ast.Call) and op.node.args else None
         divided: list[ast.AST] = [given] if given is not None else []
         if isinstance(given, ast.Name):
@@ -96,7 +92,7 @@ def _keywords(op: Op) -> list[ast.keyword]:
 
 def _called(flow: Flow) -> str:
     """What the program calls its accelerator."""
-    calls = (op.node for op in _of_accelerator(flow, "backward"))
+    calls = (op.node for op in of_accelerator(flow, "backward"))
     named = (
         text_of(call.func.value)
         for call in calls
@@ -131,7 +127,7 @@ def scaled_gradients_clipped(flow: Flow) -> Iterator[Hit]:
     if not made or flow.mentions(r"unscale_gradients"):
         return
     for op in flow.calls("clip_grad_norm_", "clip_grad_value_"):
-        if op.loops and op.name.startswith(("torch.", "nn.utils.")) and _of_accelerator(flow, "backward"):
+        if op.loops and op.name.startswith(("torch.", "nn.utils.")) and of_accelerator(flow, "backward"):
             yield hit(op, made[0])
 
 
@@ -147,8 +143,8 @@ def accumulation_never_entered(flow: Flow) -> Iterator[Hit]:
     if not made or flow.has("accumulate", "no_sync") or flow.mentions(r"sync_gradients|gradient_state|GradientState"):
         return
     for op in steps(flow):
-        near = [one for one in _of_accelerator(flow, "backward") if one.loops and one.loops == op.loops]
-        if near and set(op.guards) <= set(near[0].guards):
+        near = [one for one in of_accelerator(flow, "backward") if one.loops and one.loops == op.loops]
+        if near and goes_with(op, near[0]):
             yield hit(op, made[0])
             return
 
@@ -163,12 +159,12 @@ def optimizer_not_prepared(flow: Flow) -> Iterator[Hit]:
     """Within `accumulate` gradients are averaged in the last of several batches; an optimizer that accelerate does not
     know steps in every one, on each rank's own."""
     made = [op for op in flow.calls("Accelerator") if "gradient_accumulation_steps" in op.keywords]
-    prepared = [op for op in _of_accelerator(flow, "prepare") if any(one.kind == "model" for one in op.args)]
-    if not made or not prepared or any(op.starred for op in _of_accelerator(flow, "prepare")):
+    prepared = [op for op in of_accelerator(flow, "prepare") if any(one.kind == "model" for one in op.args)]
+    if not made or not prepared or any(op.starred for op in of_accelerator(flow, "prepare")):
         return
     for op in steps(flow):
-        known = op.of is not None and op.of.kind == "optimizer"
-        if known and op.of is not None and not op.of.has("prepared") and op.inside("accumulate") and not op.guards:
+        bare = op.of is not None and op.of.kind == "optimizer" and not op.of.has("prepared")
+        if bare and op.inside("accumulate") and not op.guards:
             yield hit(op, prepared[0])
             return
 
@@ -177,7 +173,7 @@ def optimizer_not_prepared(flow: Flow) -> Iterator[Hit]:
 def sampler_divided_again(flow: Flow) -> Iterator[Hit]:
     """`prepare` divides a loader's batches between the ranks, and a DistributedSampler has left out the others' rows
     before."""
-    for op in _of_accelerator(flow, "prepare"):
+    for op in of_accelerator(flow, "prepare"):
         for loader in (*op.args, *op.keywords.values()):
             sampler = loader.attrs.get("sampler") if loader.kind == "loader" else None
             if sampler is not None and sampler.made is not None and sampler.made.last == "DistributedSampler":
@@ -188,21 +184,19 @@ def sampler_divided_again(flow: Flow) -> Iterator[Hit]:
 def schedule_of_all_batches(flow: Flow) -> Iterator[Hit]:
     """The schedule's length is that of the loader before it was divided between the ranks, and accelerate, which would
     step it once for each of them, does not know of it."""
-    given = {id(one.root or one) for op in _of_accelerator(flow, "prepare") for one in op.args}
-    if not given or any(op.starred for op in _of_accelerator(flow, "prepare")) or flow.has("prepare_scheduler"):
+    prepared = of_accelerator(flow, "prepare")
+    given = [one for op in prepared for one in op.args]
+    if not given or any(op.starred for op in prepared) or flow.has("prepare_scheduler"):
         return
-    for op in flow.ops:
-        if op.kind != "call" or op.result.kind != "scheduler" or op.result.made is not op:
-            continue
+    for op in schedules(flow):
         tags = frozenset(tag for value in (*op.args, *op.keywords.values()) for tag in value.tags)
         stepped = [one for one in flow.calls("step") if one.of is not None and one.of.made is op and one.loops]
-        known = any(op.result in one.args for one in _of_accelerator(flow, "prepare"))
         divided = {"len:prepared", "world", "/world"} & tags
-        if "len" in tags and not divided and stepped and not known and _over_prepared(flow, stepped[0]):
+        if "len" in tags and not divided and stepped and op.result not in given and _over_prepared(stepped[0]):
             yield hit(op, stepped[0])
 
 
-def _over_prepared(flow: Flow, op: Op) -> bool:
+def _over_prepared(op: Op) -> bool:
     """It steps in a loop over a loader that was divided."""
     return any(loop.over.attrs.get("over", loop.over).has("prepared") for loop in op.loops)
 
@@ -210,6 +204,6 @@ def _over_prepared(flow: Flow, op: Op) -> bool:
 @every_program("save_state")
 def state_saved_by_one(flow: Flow) -> Iterator[Hit]:
     """`save_state` is for all ranks: each writes its random numbers, and under FSDP or DeepSpeed its shards."""
-    for op in _of_accelerator(flow, "save_state"):
+    for op in of_accelerator(flow, "save_state"):
         if op.label == "first":
             yield hit(op)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from paramedic.detect.every import every_program
 from paramedic.detect.flow import Flow
-from paramedic.detect.loops import backwards, hit, model_parallel
+from paramedic.detect.loops import backwards, goes_with, hit, model_parallel, own_loaders
 from paramedic.detect.program import text_of
 from paramedic.detect.setup import Hit
 from paramedic.detect.values import Op
@@ -33,7 +33,7 @@ def optimizer_stepped_past_engine(flow: Flow) -> Iterator[Hit]:
         return
     for op in flow.calls("step"):
         of = op.of
-        if of is not None and of.kind == "optimizer" and op.loops and _beside(op, through[0]):
+        if of is not None and of.kind == "optimizer" and op.loops and goes_with(op, through[0]):
             yield hit(op, through[0])
             return
 
@@ -78,7 +78,7 @@ def schedule_stepped_twice(flow: Flow) -> Iterator[Hit]:
     given = [op for op in flow.calls("initialize") if "lr_scheduler" in op.keywords and op.name.startswith("deepspeed")]
     through = _of_engine(flow, "step")
     for op in flow.calls("step") if given and through else ():
-        if op.of is not None and op.of.kind == "scheduler" and op.loops and _beside(op, through[0]):
+        if op.of is not None and op.of.kind == "scheduler" and op.loops and goes_with(op, through[0]):
             yield hit(op, given[0])
             return
 
@@ -90,13 +90,8 @@ def clipped_past_engine(flow: Flow) -> Iterator[Hit]:
     if not through or flow.mentions(r"safe_get_full_grad|safe_set_full_grad"):
         return
     for op in flow.calls("clip_grad_norm_", "clip_grad_value_"):
-        if op.name.startswith(("torch.", "nn.utils.")) and _beside(op, through[0]) and op.index > through[0].index:
+        if op.name.startswith(("torch.", "nn.utils.")) and goes_with(op, through[0]) and op.index > through[0].index:
             yield hit(op, through[0])
-
-
-def _beside(op: Op, other: Op) -> bool:
-    """In the same loop, and whenever that is called: not in the branch for programs without an engine."""
-    return op.loops == other.loops and set(op.guards) <= set(other.guards)
 
 
 @every_program("initialize")
@@ -109,8 +104,6 @@ def rows_not_divided(flow: Flow) -> Iterator[Hit]:
     for one in backwards(flow):
         if one.op not in _of_engine(flow, "backward"):
             continue
-        for loop in one.op.loops[-1:]:
-            over = loop.over.attrs.get("over", loop.over)
-            made = over.made if over.kind == "loader" and "sampler" not in over.attrs else None
-            if made is not None and made.index >= 0 and not over.has("shard", "rank", "parameter"):
+        for over, made in own_loaders(one):
+            if "sampler" not in over.attrs and not over.has("shard", "rank", "parameter"):
                 yield hit(made, one.op)

@@ -8,7 +8,18 @@ from collections.abc import Iterator
 
 from paramedic.detect.every import every_distributed_program, every_file, every_program
 from paramedic.detect.flow import Flow
-from paramedic.detect.loops import at, backwards, hit, model_parallel, steps, uses_horovod
+from paramedic.detect.loops import (
+    at,
+    backwards,
+    hit,
+    methods_of,
+    model_parallel,
+    of_accelerator,
+    own_loaders,
+    schedules,
+    steps,
+    uses_horovod,
+)
 from paramedic.detect.program import Function, Module, text_of
 from paramedic.detect.setup import Hit
 from paramedic.detect.values import Op, Value
@@ -158,11 +169,7 @@ def horovod_start_unlike(flow: Flow) -> Iterator[Hit]:
 @every_program("prepare", "setup")
 def loader_not_prepared(flow: Flow) -> Iterator[Hit]:
     """The loop goes over a loader that `prepare` never saw."""
-    prepared = [
-        op
-        for op in flow.calls("prepare", "setup")
-        if op.of is not None and op.of.kind == "accelerator" and op.args and not op.starred
-    ]
+    prepared = [op for op in of_accelerator(flow, "prepare", "setup") if op.args and not op.starred]
     if (
         not prepared
         or model_parallel(flow)
@@ -170,15 +177,9 @@ def loader_not_prepared(flow: Flow) -> Iterator[Hit]:
     ):
         return
     for one in backwards(flow):
-        for loop in one.op.loops[-1:]:
-            over = loop.over.attrs.get("over", loop.over)
-            if (
-                over.kind == "loader"
-                and not over.has("prepared", "shard", "rank", "parameter")
-                and over.made is not None
-                and over.made.index >= 0
-            ):
-                yield hit(over.made, prepared[0])
+        for over, made in own_loaders(one):
+            if not over.has("prepared", "shard", "rank", "parameter"):
+                yield hit(made, prepared[0])
 
 
 @every_program("Accelerator")
@@ -186,9 +187,7 @@ def schedule_counts_processes_twice(flow: Flow) -> Iterator[Hit]:
     """A prepared schedule steps once for each process, and its length was counted in batches of one process."""
     if flow.mentions(r"split_batches=True|step_scheduler_with_optimizer=False"):
         return
-    for op in flow.ops:
-        if op.kind != "call" or op.result.kind != "scheduler" or op.result.made is not op:
-            continue
+    for op in schedules(flow):
         node = op.node
         tags = frozenset(tag for value in (*op.args, *op.keywords.values()) for tag in value.tags)
         tags |= _in_lambda(op)
@@ -243,9 +242,7 @@ def stream_split_twice(flow: Flow) -> Iterator[Hit]:
     """The main process reads a stream for all, so what the stream leaves to other ranks is never read."""
     if flow.mentions(r"dispatch_batches[\"']?\s*[=:]\s*(?!True|None)|device_placement\s*=\s*(?:False|\[)"):
         return
-    for op in flow.calls("prepare"):
-        if op.of is None or op.of.kind != "accelerator":
-            continue
+    for op in of_accelerator(flow, "prepare"):
         for loader in (*op.args, *op.keywords.values()):
             dataset = loader.attrs.get("dataset", Value())
             made = loader.made
@@ -321,7 +318,7 @@ def resume_set_and_not_passed(flow: Flow) -> Iterator[Hit]:
         op for op in flow.ops if op.kind == "call" and {"output_dir", "resume_from_checkpoint"} <= op.keywords.keys()
     ]
     trains = [op for op in flow.calls("train") if op.of is not None and op.of.kind != "model"]
-    asked = [op for op in settings if op.last.endswith("Arguments") or op.last.endswith("Config")]
+    asked = [op for op in settings if op.last.endswith(("Arguments", "Config"))]
     bare = [op for op in trains if not op.args and not op.keywords and not op.starred]
     value = asked[0].keywords["resume_from_checkpoint"] if asked else None
     never = value is not None and value.known and not value.const
@@ -333,7 +330,7 @@ def _is_true(value: Value | None) -> bool:
     return value is not None and value.const is True
 
 
-_TAKES_LOSS_ARGUMENTS = re.compile(
+_TAKES_LOSS_ARGUMENTS = (
     r"\b(?:AutoModelFor\w+|[A-Z]\w+For(?:CausalLM|SequenceClassification|TokenClassification|MaskedLM"
     r"|ConditionalGeneration|QuestionAnswering))\b"
 )
@@ -344,29 +341,18 @@ _TAKES_LOSS_ARGUMENTS = re.compile(
 def own_loss_not_divided(flow: Flow, module: Module) -> Iterator[Hit]:
     """A loss of one's own that is a mean over the batch: where the model could have divided by all tokens, the Trainer
     takes it for divided, and adds up as many means as steps are accumulated."""
-    accumulated = [op for op in flow.ops if op.kind == "call" and "gradient_accumulation_steps" in op.keywords]
-    several = [
-        op
-        for op in accumulated
-        if op.keywords["gradient_accumulation_steps"].const not in (1, None)
-        or not op.keywords["gradient_accumulation_steps"].known
-    ]
+    told = [op.keywords.get("gradient_accumulation_steps") for op in flow.ops if op.kind == "call"]
     if (
-        not several
-        or not flow.mentions(_TAKES_LOSS_ARGUMENTS.pattern)
+        not any(count is not None and (count.const not in (1, None) or not count.known) for count in told)
+        or not flow.mentions(_TAKES_LOSS_ARGUMENTS)
         or flow.mentions(r"model_accepts_loss_kwargs|loss_is_scaled_for_ga|compute_loss_func")
     ):
         return
-    for cls in module.classes.values():
-        for method in cls.body if any(base.endswith("Trainer") for base in flow.program.bases(module, cls)) else ():
-            if isinstance(method, Function) and method.name == "compute_loss":
-                body = "\n".join(map(text_of, method.body))
-                if (
-                    "super()" not in body
-                    and not re.search(r"num_items_in_batch|kwargs|accumulation", body)
-                    and re.search(r"mean\(|loss|cross_entropy", body)
-                ):
-                    yield at(module, method)
+    for _, method in methods_of(flow, module, "Trainer", "compute_loss"):
+        body = "\n".join(map(text_of, method.body))
+        divides = re.search(r"super\(\)|num_items_in_batch|kwargs|accumulation", body)
+        if not divides and re.search(r"mean\(|loss|cross_entropy", body):
+            yield at(module, method)
 
 
 @every_file("num_items_in_batch")
@@ -374,14 +360,9 @@ def divided_by_tokens_of_all_ranks(flow: Flow, module: Module) -> Iterator[Hit]:
     """num_items_in_batch counts the labels of all ranks, and the gradients are averaged over the ranks once more."""
     if flow.mentions(r"average_tokens_across_devices\s*=\s*False") or not flow.says("transformers", "trl"):
         return
-    for cls in module.classes.values():
-        if not any(base.endswith("Trainer") for base in flow.program.bases(module, cls)):
-            continue
-        if re.search(r"num_processes|world_size|n_gpu|all_reduce|gather|num_replicas|\breduce\(", text_of(cls)):
-            continue
-        for method in cls.body:
-            if isinstance(method, Function) and method.name == "compute_loss":
-                yield from (at(module, node) for node in ast.walk(method) if _divides_by_items(node))
+    for cls, method in methods_of(flow, module, "Trainer", "compute_loss"):
+        if not re.search(r"num_processes|world_size|n_gpu|all_reduce|gather|num_replicas|\breduce\(", text_of(cls)):
+            yield from (at(module, node) for node in ast.walk(method) if _divides_by_items(node))
 
 
 def _divides_by_items(node: ast.AST) -> bool:

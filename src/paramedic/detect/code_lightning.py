@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from paramedic.detect.every import every_file
 from paramedic.detect.flow import Flow
-from paramedic.detect.loops import at
+from paramedic.detect.loops import at, methods_of
 from paramedic.detect.program import Function, Module, dotted, text_of
 from paramedic.detect.setup import Hit
 from paramedic.detect.values import Op, Value
@@ -29,6 +29,7 @@ _MEETS = frozenset(
 _BY_STEP = re.compile(
     r"OneCycleLR|CyclicLR|get_\w+_schedule_with_warmup|estimated_stepping_batches|total_steps|num_training_steps"
 )
+_OF_ALL = re.compile(r"(?:self|dist|torch\.distributed|\w*trainer|\w*strategy|\w*fabric)\b")
 _TOGETHER = re.compile(r"sync_dist\s*=\s*True|all_gather|all_reduce|\.compute\(\)|torchmetrics|\breduce\(")
 
 
@@ -50,20 +51,16 @@ def _many(value: Value | None) -> bool:
     return value.const in (-1, "-1") or (isinstance(value.const, int) and value.const > 1)
 
 
-def _modules(flow: Flow, module: Module) -> Iterator[ast.ClassDef]:
-    for cls in module.classes.values() if _is_spread(flow) else ():
-        if any(base.endswith("LightningModule") for base in flow.program.bases(module, cls)):
-            yield cls
+def _methods(flow: Flow, module: Module, *names: str) -> Iterator[tuple[ast.ClassDef, Function]]:
+    if _is_spread(flow):
+        yield from methods_of(flow, module, "LightningModule", *names)
 
 
-def _methods(cls: ast.ClassDef, *names: str) -> Iterator[Function]:
-    yield from (one for one in cls.body if isinstance(one, Function) and one.name in names)
-
-
-def _calls(node: ast.AST, name: str) -> Iterator[ast.Call]:
+def _calls(node: ast.AST) -> Iterator[tuple[ast.Call, str]]:
+    """Each with its dotted name."""
     for call in ast.walk(node):
-        if isinstance(call, ast.Call) and dotted(call.func) == name:
-            yield call
+        if isinstance(call, ast.Call):
+            yield call, dotted(call.func)
 
 
 def _keyword(call: ast.Call, name: str) -> ast.expr | None:
@@ -73,40 +70,31 @@ def _keyword(call: ast.Call, name: str) -> ast.expr | None:
 @every_file("manual_backward", "automatic_optimization")
 def plain_backward(flow: Flow, module: Module) -> Iterator[Hit]:
     """With optimization by hand Lightning keeps DDP from averaging, but for what goes through `manual_backward`."""
-    for cls in _modules(flow, module):
+    for cls, method in _methods(flow, module, "training_step"):
         if not re.search(r"automatic_optimization\s*=\s*False", text_of(cls)):
             continue
-        for method in _methods(cls, "training_step"):
-            for call in ast.walk(method):
-                plain = (
-                    isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "backward"
-                )
-                if plain and not re.search(r"fabric|strategy|scaler", text_of(call)):
-                    yield at(module, call)
+        for call, _ in _calls(method):
+            plain = isinstance(call.func, ast.Attribute) and call.func.attr == "backward"
+            if plain and not re.search(r"fabric|strategy|scaler", text_of(call)):
+                yield at(module, call)
 
 
 @every_file("configure_optimizers")
 def schedule_by_epoch(flow: Flow, module: Module) -> Iterator[Hit]:
     """A schedule that counts steps, and that Lightning therefore steps once an epoch."""
-    for cls in _modules(flow, module):
-        for method in _methods(cls, "configure_optimizers"):
-            body = text_of(method)
-            if "interval" in body or re.search(r"lr_scheduler_step|\.step\(\)", text_of(cls)):
-                continue
-            made = [
-                node
-                for node in ast.walk(method)
-                if isinstance(node, ast.Assign) and _BY_STEP.search(text_of(node.value))
-            ]
-            counted = [
-                node
-                for node in made
-                if isinstance(node.value, ast.Call) and re.search(r"(?i)LR$|schedule", dotted(node.value.func))
-            ]
-            returned = [text_of(node.value) for node in ast.walk(method) if isinstance(node, ast.Return) and node.value]
-            for node in counted[:1]:
-                if any(re.search(rf"\b{re.escape(text_of(node.targets[0]))}\b", one) for one in returned):
-                    yield at(module, node)
+    for cls, method in _methods(flow, module, "configure_optimizers"):
+        if "interval" in text_of(method) or re.search(r"lr_scheduler_step|\.step\(\)", text_of(cls)):
+            continue
+        counted = [node for node in ast.walk(method) if isinstance(node, ast.Assign) and _counts_steps(node.value)]
+        returned = [text_of(node.value) for node in ast.walk(method) if isinstance(node, ast.Return) and node.value]
+        for node in counted[:1]:
+            if any(re.search(rf"\b{re.escape(text_of(node.targets[0]))}\b", one) for one in returned):
+                yield at(module, node)
+
+
+def _counts_steps(made: ast.expr) -> bool:
+    schedule = isinstance(made, ast.Call) and re.search(r"(?i)LR$|schedule", dotted(made.func))
+    return bool(schedule and _BY_STEP.search(text_of(made)))
 
 
 @every_file("use_distributed_sampler", "replace_sampler_ddp")
@@ -130,15 +118,10 @@ def meets_nobody(flow: Flow, module: Module) -> Iterator[Hit]:
         return
     for node in ast.walk(module.tree):
         if isinstance(node, Function) and any(text_of(one).endswith("rank_zero_only") for one in node.decorator_list):
-            for call in ast.walk(node):
-                if isinstance(call, ast.Call) and dotted(call.func).rsplit(".", 1)[-1] in _MEETS and _is_met(call):
-                    yield at(module, call, what=dotted(call.func).rsplit(".", 1)[-1])
-
-
-def _is_met(call: ast.Call) -> bool:
-    return (
-        re.match(r"(?:self|dist|torch\.distributed|\w*trainer|\w*strategy|\w*fabric)\b", dotted(call.func)) is not None
-    )
+            for call, name in _calls(node):
+                what = name.rsplit(".", 1)[-1]
+                if what in _MEETS and _OF_ALL.match(name):
+                    yield at(module, call, what=what)
 
 
 @every_file("monitor")
@@ -149,12 +132,12 @@ def watched_value_of_one_rank(flow: Flow, module: Module) -> Iterator[Hit]:
         for op in flow.calls("ModelCheckpoint", "EarlyStopping", "ReduceLROnPlateau")
         if (value := op.keywords.get("monitor")) is not None
     }
-    for cls in _modules(flow, module):
-        for method in _methods(cls, "validation_step", "on_validation_epoch_end", "validation_epoch_end"):
-            for call in _calls(method, "self.log"):
-                name = call.args[0].value if call.args and isinstance(call.args[0], ast.Constant) else None
-                if name in watched and not _is_common(cls, method, call):
-                    yield at(module, call, what=str(name))
+    judged = ("validation_step", "on_validation_epoch_end", "validation_epoch_end")
+    for cls, method in _methods(flow, module, *judged):
+        for call, called in _calls(method):
+            name = call.args[0].value if call.args and isinstance(call.args[0], ast.Constant) else None
+            if called == "self.log" and name in watched and not _is_common(cls, method, call):
+                yield at(module, call, what=str(name))
 
 
 def _is_common(cls: ast.ClassDef, method: Function, call: ast.Call) -> bool:
@@ -164,5 +147,5 @@ def _is_common(cls: ast.ClassDef, method: Function, call: ast.Call) -> bool:
         return True
     value = call.args[1] if len(call.args) > 1 else _keyword(call, "value")
     of_itself = isinstance(value, ast.Attribute) and text_of(value).startswith("self.")
-    own = [text_of(one) for one in ast.walk(method) if isinstance(one, ast.Call)]
+    own = [text_of(one) for one, _ in _calls(method)]
     return of_itself or bool(_TOGETHER.search(" ".join(own))) or "Metric" in text_of(cls)

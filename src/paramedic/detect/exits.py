@@ -11,6 +11,7 @@ from itertools import chain
 
 from paramedic.detect.match import on_event
 from paramedic.detect.once import once
+from paramedic.detect.where import at_ranks
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Evidence, Finding, Run
 
@@ -117,6 +118,19 @@ def crashed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]
 
     for one in _ended(run, rule, wanted):
         yield replace(one, weights=_ENDINGS.get(one.fields["ending"], {}))
+
+
+def with_the_crashed(run: Run, found: Sequence[Finding]) -> list[Finding]:
+    """Of a log in which only one rank ended by a signal of its own making, a crash that names nobody is that one's."""
+    return [_crashed_there(run, one) if one.symptom == "native-crash" and not one.ranks else one for one in found]
+
+
+def _crashed_there(run: Run, one: Finding) -> Finding:
+    event = one.evidence[0].event
+    ends = [e for e in run.of_kind("exit") if (e.source, e.attempt) == (event.source, event.attempt)]
+    ranks = {e.rank for e in ends if e.rank is not None and _signal(e) in _CRASHES}
+    alone = event.rank is None and len(ranks) == 1 and len({e.rank for e in ends}) > 1
+    return at_ranks(one, ranks) if alone else one
 
 
 def killed_while_full(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

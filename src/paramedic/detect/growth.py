@@ -34,7 +34,8 @@ def memory(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     series = every(run, "memory", "free_memory")
     for name in names(series):
         same = [one for one in series if one.name == name]
-        for growing, of in (_over_steps(same), _beside_others(same)):
+        for look in (_over_steps, _beside_others):
+            growing, of = look(same)
             if growing:
                 values = growing[0].finite or growing[0].said
                 events = [event for one in growing[:3] for event in one.shown(FIRST, LAST)]

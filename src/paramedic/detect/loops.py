@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import wraps
 from typing import TypeVar
@@ -96,6 +96,13 @@ def at(module: Module, node: object, **fields: object) -> Hit:
     return Hit((Event(module.source, line, "code", text, line),), fields)
 
 
+def methods_of(flow: Flow, module: Module, base: str, *names: str) -> Iterator[tuple[ast.ClassDef, Function]]:
+    """Methods of these names in classes that are made from one of that name."""
+    for cls in module.classes.values():
+        if any(one.endswith(base) for one in flow.program.bases(module, cls)):
+            yield from ((cls, one) for one in cls.body if isinstance(one, Function) and one.name in names)
+
+
 @noted
 def is_distributed(flow: Flow) -> bool:
     return flow.has(*_STARTS) or uses_horovod(flow) or any(is_deepspeed(op) for op in flow.calls("initialize"))
@@ -160,6 +167,30 @@ def steps(flow: Flow) -> list[Op]:
 def optimizers(flow: Flow) -> list[Op]:
     """Calls that make one."""
     return [op for op in flow.ops if op.kind == "call" and op.result.kind == "optimizer" and op.result.made is op]
+
+
+@noted
+def schedules(flow: Flow) -> list[Op]:
+    """Calls that make one."""
+    return [op for op in flow.ops if op.kind == "call" and op.result.kind == "scheduler" and op.result.made is op]
+
+
+def of_accelerator(flow: Flow, *names: str) -> list[Op]:
+    """Methods of accelerate's Accelerator, or of Lightning's Fabric."""
+    return [op for op in flow.calls(*names) if op.of is not None and op.of.kind == "accelerator"]
+
+
+def own_loaders(one: Backward) -> Iterator[tuple[Value, Op]]:
+    """What the innermost loop around it goes over, where the program itself makes that loader, and the call."""
+    for loop in one.op.loops[-1:]:
+        over = loop.over.attrs.get("over", loop.over)
+        if over.kind == "loader" and over.made is not None and over.made.index >= 0:
+            yield over, over.made
+
+
+def goes_with(op: Op, other: Op) -> bool:
+    """In the same loop, and called whenever the other is."""
+    return op.loops == other.loops and set(op.guards) <= set(other.guards)
 
 
 @noted

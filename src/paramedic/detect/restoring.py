@@ -204,18 +204,16 @@ def saved_by_one_of_several(run: Run, rule: Rule, found: Sequence[Finding]) -> I
     if len(writers) != 1 or len(ranks) < 2:
         return
     rank, files = next(iter(writers.items()))
-    if shards := natural(files[-1].get("shards")):
-        fields = {"writer": str(rank), "count": str(shards), "path": str(files[-1].get("path"))}
+    count = natural(files[-1].get("shards")) or (0 if _gathers(ranks, files) else _own_tensors(ranks))
+    if count:
+        fields = {"writer": str(rank), "count": str(count), "path": str(files[-1].get("path"))}
         yield finding(rule, ranks, [], fields, _files)
-        return
-    own = _own_tensors(ranks)
-    if not own:
-        return
+
+
+def _gathers(ranks: Mapping[int, Conduct], files: Sequence[Mapping[str, object]]) -> bool:
+    """More is brought together for a file than in any step; or it is not known."""
     usual = max((natural(count) for one in ranks.values() for count in as_list(one.raw.get("gathers"))), default=0)
-    if any("gathered" not in file or natural(file.get("gathered")) > usual for file in files):
-        return
-    fields = {"writer": str(rank), "count": str(own), "path": str(files[-1].get("path"))}
-    yield finding(rule, ranks, [], fields, _files)
+    return any("gathered" not in file or natural(file.get("gathered")) > usual for file in files)
 
 
 def _model_files(one: Conduct) -> list[Mapping[str, object]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -141,7 +141,7 @@ def _unlike(groups: Sequence[Group], group: Group) -> Iterator[tuple[int, Differ
         if root and root.seq == seq:
             break
         if len(votes) > 1 and (kind := _kind(group, seq, votes)):
-            yield _place(group, seq), _differing(group, seq, kind, votes, called_by_sisters(groups, group, seq))
+            yield _place(group, seq), _differing(groups, group, seq, kind, votes)
             return
     if root:
         yield _place(group, root.seq), root
@@ -186,9 +186,9 @@ def _comes_near(group: Group, seq: int, votes: Mapping[Signature, list[int]]) ->
 
 
 def _differing(
-    group: Group, seq: int, kind: str, votes: Mapping[Signature, list[int]], elsewhere: Collection[Signature]
+    groups: Sequence[Group], group: Group, seq: int, kind: str, votes: Mapping[Signature, list[int]]
 ) -> Difference:
-    usual, confidence = _usual(group, seq, votes, elsewhere)
+    usual, confidence = _usual(groups, group, seq, votes)
     odd = sorted(rank for one, ranks in votes.items() if one != usual for rank in ranks) if usual else []
     most = votes[usual] if usual else max(votes.values(), key=len)
     others = odd or sorted(rank for ranks in votes.values() if ranks is not most for rank in ranks)
@@ -214,12 +214,13 @@ def _differing(
 
 
 def _usual(
-    group: Group, seq: int, votes: Mapping[Signature, list[int]], elsewhere: Collection[Signature]
+    groups: Sequence[Group], group: Group, seq: int, votes: Mapping[Signature, list[int]]
 ) -> tuple[Signature | None, float]:
     """What most called; of equals, what groups of the same kind did; else what followed when the same came before."""
     ordered = sorted(votes.items(), key=lambda item: -len(item[1]))
     if len(ordered[0][1]) > len(ordered[1][1]):
         return ordered[0][0], 0.95 if len(ordered[0][1]) > sum(map(len, votes.values())) / 2 else 0.75
+    elsewhere = called_by_sisters(groups, group, seq)
     if len(elsewhere) == 1 and votes.keys() & elsewhere:
         return next(iter(elsewhere)), 0.85
     for _, ranks in ordered:

@@ -76,7 +76,8 @@ def other_version(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
     refused = next((one for one in found if one.rule == _MISMATCH), None)
     if refused is None:
         return
-    said = {int(rank): int(code) for e in _told(run) for rank, code in _HAS.findall(e.text)}
+    told = run.saying("Mismatched NCCL version", "line", "traceback")
+    said = {int(rank): int(code) for event in told for rank, code in _HAS.findall(event.text)}
     banners = ((e.rank, _BANNER.search(e.text), e) for e in run.saying("NCCL version", "line"))
     shown = {rank: (found, event) for rank, found, event in banners if rank is not None and found is not None}
     versions = {rank: _code(found) for rank, (found, _) in shown.items()} | said
@@ -86,10 +87,6 @@ def other_version(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
         usual = next(code for rank, code in versions.items() if rank not in odd)
         fields = {"accused": ", ".join(map(str, odd)), "own": _dotted(versions[odd[0]]), "usual": _dotted(usual)}
         yield on_events(rule, events, odd, fields)
-
-
-def _told(run: Run) -> list[Event]:
-    return run.saying("Mismatched NCCL version", "line", "traceback")
 
 
 _MISMATCH, _ENOUGH = "NET026", 3

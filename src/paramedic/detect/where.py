@@ -108,7 +108,7 @@ def places(run: Run) -> Places:
 def _pods(run: Run) -> dict[str, int]:
     found: dict[str, int] = {}
     texts = [event.text for event in run.saying("pod/", "line")]
-    texts += [f"pod/{source.id.rsplit('/', 1)[-1].split('.', 1)[0]}" for source in run.sources if texts]
+    texts += [f"pod/{source.name}" for source in run.sources if texts]
     for text in texts:
         for stem, number in _NUMBERED_POD.findall(text):
             found[stem] = max(found.get(stem, 0), int(number) + 1)
@@ -277,22 +277,9 @@ def located(run: Run, found: Sequence[Finding]) -> list[Finding]:
     known = places(run)
     found = [_behind_a_bridge(one, bridged, known, run.expected_ranks) for one in found]
     blocks = _blocks(run, found, known)
-    pods = {source.id.rsplit("/", 1)[-1].split(".", 1)[0]: source.rank for source in run.sources}
+    pods = {source.name: source.rank for source in run.sources}
     everybody = run.expected_ranks
-    found = [_located(one, known, blocks, pods, everybody) if one.severity == "error" else one for one in found]
-    return [_who_crashed(run, one) if one.symptom == "native-crash" and not one.ranks else one for one in found]
-
-
-def _who_crashed(run: Run, one: Finding) -> Finding:
-    """Of a log in which only one rank ended by a signal of its own making, that one."""
-    event = one.evidence[0].event
-    exits = [e for e in run.of_kind("exit") if (e.source, e.attempt) == (event.source, event.attempt)]
-    crashed = {e.rank for e in exits if e.fields.get("exitcode") in _BY_ITSELF and e.rank is not None}
-    alike = event.rank is None and len(crashed) == 1 and len({e.rank for e in exits}) > 1
-    return _at(one, {rank for rank in crashed if rank is not None}) if alike else one
-
-
-_BY_ITSELF = frozenset(code for signal in (4, 6, 7, 8, 11) for code in (-signal, 128 + signal))
+    return [_located(one, known, blocks, pods, everybody) if one.severity == "error" else one for one in found]
 
 
 def _bridged(run: Run) -> Mapping[str, set[str]]:
@@ -312,7 +299,7 @@ def _behind_a_bridge(
     ranks = frozenset(rank for host in hosts for rank in known.ranks_on.get(host, ()))
     if not ranks or ranks == everybody or one.severity != "error":
         return one
-    accused = _at(one, ranks)
+    accused = at_ranks(one, ranks)
     return replace(
         accused,
         hosts=tuple(sorted(hosts)),
@@ -336,7 +323,7 @@ def _located(
     event = one.evidence[0].event
     if _speaks_of_pods(one) and (pod := _POD.search(event.text)):
         ranks = _ranks_of_pod(pod[1] or pod[2], known, pods, len(everybody))
-        return _at(one, ranks) if ranks else one
+        return at_ranks(one, ranks) if ranks else one
     if one.ranks or event.rank is not None or one.consequence == "always":
         return one
     here = _meant(one, event, known)
@@ -346,13 +333,13 @@ def _located(
     if rank is None and one.consequence == "never":
         rank = _rank_by_nccl(event, known)
     if rank is not None:
-        return _at(one, {rank})
+        return at_ranks(one, {rank})
     ranks = known.ranks_on.get(here, frozenset())
     if not ranks and event.kind == "traceback":
         ranks = blocks.get(here, frozenset())
     if one.symptom in _OF_PROCESSES and len(ranks) > 1:  # one of them, but which?
         return one
-    return _at(one, ranks) if ranks and ranks != everybody else one
+    return at_ranks(one, ranks) if ranks and ranks != everybody else one
 
 
 def _ranks_of_pod(name: str, known: Places, pods: Mapping[str, int | None], size: int) -> Collection[int]:
@@ -413,7 +400,7 @@ def _speaks_of_pods(one: Finding) -> bool:
     return "accused" in one.fields and _POD.search(one.evidence[0].event.text) is not None
 
 
-def _at(one: Finding, ranks: Iterable[int]) -> Finding:
+def at_ranks(one: Finding, ranks: Iterable[int]) -> Finding:
     chosen = tuple(sorted(ranks))
     return replace(one, ranks=chosen, scope="rank", fields={**one.fields, "accused": ", ".join(map(str, chosen))})
 
