@@ -120,7 +120,7 @@ def _strided(node: ast.Call) -> bool:
 @every_distributed_program("fully_shard")
 def root_not_sharded(flow: Flow) -> Iterator[Hit]:
     """fully_shard for the blocks alone: what lies outside of them is neither sharded nor reduced."""
-    if gradient_reductions(flow) or wrapped(flow, "ddp", "fsdp", "deepspeed", "accelerate", "fabric", "ray"):
+    if gradient_reductions(flow) or wrapped(flow, "ddp", "fsdp", "deepspeed", "accelerate", "fabric", "ray", "booster"):
         return
     calls = list(flow.calls("fully_shard"))
     if not calls or not backwards(flow) or flow.has("replicate", "PipelineStage", "distribute_module"):

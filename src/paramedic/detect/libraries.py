@@ -39,6 +39,8 @@ _IN_ONE = frozenset(
     ("parameters_to_vector", "_flatten_dense_tensors", "flatten_dense_tensors", "cat", "concat", "stack", "hstack")
 )
 """What makes one tensor of many."""
+_BOOSTED = ("model", "optimizer", "criterion", "dataloader", "lr_scheduler")
+"""What Colossal-AI's `boost` takes, and gives back in this order."""
 
 
 def _asks_for_parts(context: Context) -> bool:
@@ -48,7 +50,7 @@ def _asks_for_parts(context: Context) -> bool:
 
 
 class Libraries:
-    """Knows PyTorch, DeepSpeed, accelerate, Ray, Horovod and the standard library by their names."""
+    """Knows PyTorch, DeepSpeed, accelerate, Colossal-AI, Ray, Horovod and the standard library by their names."""
 
     seeds: list[Op]
 
@@ -500,12 +502,17 @@ class Libraries:
             if of is not None and of.name == "Fabric"
             else "ray"
             if "ray" in op.name or "train.torch" in op.name
+            else "booster"
+            if op.last == "boost"
             else "accelerate"
         )
         if not args and not keywords:
             return Value(made=op)
+        given = [*args, *keywords.values()]
+        if wrap == "booster" and not op.starred:
+            given = [op.argument(name, place) or Value() for place, name in enumerate(_BOOSTED)]
         items = []
-        for one in [*args, *keywords.values()]:
+        for one in given:
             if one.kind == "model":
                 items.append(self._wrapped(op, wrap, one))
             elif one.kind in ("loader", "dataset") or op.last.startswith(("prepare_data", "setup_dataloaders")):

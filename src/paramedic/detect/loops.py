@@ -298,7 +298,7 @@ def wrapped(flow: Flow, *kinds: str) -> list[Op]:
                 (
                     op.kind == "call"
                     and op.result.items
-                    and (not kinds or {"deepspeed", "accelerate", "fabric"} & set(kinds))
+                    and (not kinds or {"deepspeed", "accelerate", "fabric", "booster"} & set(kinds))
                 )
                 and any(one.kind == "model" and one.wrap and one.made is op for one in op.result.items)
             )
@@ -317,7 +317,7 @@ def _wrapping(flow: Flow) -> list[Op]:
     return found
 
 
-ALL_WRAPS = ("ddp", "fsdp", "fsdp2", "deepspeed", "accelerate", "ray", "fabric")
+ALL_WRAPS = ("ddp", "fsdp", "fsdp2", "deepspeed", "accelerate", "ray", "fabric", "booster")
 
 
 @noted

@@ -14,7 +14,7 @@ from paramedic.syntax import parsed
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _TRAINS = re.compile(
     r"\.backward\(|apply_gradients|def training_step|\.minimize\(|\.fit\(|\.train_batch\("
-    r"|optim\b(?<!\woptim)|clip_grad_norm_|opt\w*\.step\(|schedule\.step\("
+    r"|optim\b(?<!\woptim)|clip_grad_norm_|opt\w*\.step\(|schedule\.step\(|get_forward_backward_func|execute_pipeline"
 )
 """Every alternative begins with a letter of its own: so the search need not stop at every place."""
 _HANDS_OVER = re.compile(r"\b(?:transformers|trl)\b(?s:.*)Trainer[()]")

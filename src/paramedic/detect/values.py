@@ -15,7 +15,7 @@ NOTHING: Any = object()
 MOST = 8000
 DEEPEST = 12
 RANK = re.compile(
-    r"(?i)(?:^|(?<!per)(?<!each)_)rank(?:_id)?$|^(?:get_|world_|global_|local_)?rank$|process_index$|^local_rank$|^procid$"
+    r"(?i)(?:^|(?<!per)(?<!each)(?<!lora)(?<!low)_)rank(?:_id)?$|^(?:get_|world_|global_|local_)?rank$|process_index$|^local_rank$|^procid$"
 )
 FIRST = re.compile(
     r"(?i)^is_(?:main|master|chief|primary|first|leader|root|rank)\w*$|^(?:chief|coordinator)$|^is_(?:global|local|world)_(?:process_)?zero$"

@@ -52,6 +52,11 @@ BEFORE = frozenset(
         "code_accelerate",
         "code_lightning",
         "code_deepspeed",
+        "code_ray",
+        "code_colossalai",
+        "code_megatron",
+        "code_horovod",
+        "code_tensorflow",
         "code_scores",
     )
 )
