@@ -89,7 +89,8 @@ _PROGRAM = frozenset(
         """backward DataLoader init_process_group DistributedDataParallel FullyShardedDataParallel fully_shard
     optim DistributedSampler Accelerator apply_gradients GradientTape LightningModule Dataset
     IterableDataset Module Sequential prepare_model prepare_data_loader initialize get_rank no_grad
-    inference_mode fit Trainer DistributedOptimizer all_reduce parallelize_module PipelineStage"""
+    inference_mode fit Trainer DistributedOptimizer all_reduce parallelize_module PipelineStage execute_pipeline
+    get_forward_backward_func TorchTrainer MirroredStrategy MultiWorkerMirroredStrategy ClusterCoordinator"""
     )
     for call in ("", "(", " (")
 )

@@ -80,7 +80,7 @@ def state_not_saved(flow: Flow) -> Iterator[Hit]:
         not loads
         or not saves
         or flow.mentions(
-            r"optim\w*\.state_dict|opt\.state_dict|get_state_dict|save_state|finetun|pretrain|\.save_checkpoint"
+            r"optim\w*\.state_dict|opt\.state_dict|get_state_dict|\.save_state\(|finetun|pretrain|\.save_checkpoint"
         )
     ):
         return

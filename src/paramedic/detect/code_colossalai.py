@@ -81,19 +81,26 @@ def saved_by_one(flow: Flow) -> Iterator[Hit]:
 @every_program("save")
 def shards_saved_by_hand(flow: Flow) -> Iterator[Hit]:
     """`state_dict()` of a model that a plugin has split holds this rank's part, or is gathered by all ranks."""
-    plugins = _plugins(flow, "GeminiPlugin") or [
-        op for op in _plugins(flow, *_SHARDED[2:]) if (_number(op, "tp_size", 0) or 0) > 1 or op in _pipelines(flow)
+    hybrid = _plugins(flow, *_SHARDED[2:])
+    plugins = _plugins(flow, "GeminiPlugin") + [
+        op for op in hybrid if _may_split(op, "tp_size", 0) or _may_split(op, "pp_size", 1)
     ]
+    boosted = {id(one.base) for op in flow.calls("boost") for one in op.result.items or () if one.kind == "model"}
     for op in flow.calls("save") if plugins else ():
-        if op.name == "torch.save" and any(_boosted_state(value) for value in op.args[:1]):
+        states = _parts(op.args[0]) if op.name == "torch.save" and op.args else []
+        if any(one.kind == "state" and "of" in one.attrs and id(one.attrs["of"].base) in boosted for one in states):
             yield hit(op, plugins[0])
 
 
-def _boosted_state(value: Value) -> bool:
-    made = value.made
-    if made is not None and made.last == "state_dict":
-        return made.of is not None and made.of.kind == "model" and made.of.wrap == "booster"
-    return any(_boosted_state(one) for one in (*(value.items or ()), *value.attrs.values()) if one is not value)
+def _may_split(op: Op, name: str, place: int) -> bool:
+    """It is told a number that is not 1, or one that the program does not show."""
+    given = op.argument(name, place)
+    return given is not None and given.number() not in (0, 1)
+
+
+def _parts(value: Value) -> list[Value]:
+    """What is saved: itself, or what a dict of it holds."""
+    return [value, *value.attrs.values()]
 
 
 @every_program("clip_grad_norm_", "clip_grad_value_")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator
 
 from paramedic.detect.every import every_program
 from paramedic.detect.flow import Flow
-from paramedic.detect.loops import backwards, hit, steps, uses_horovod
+from paramedic.detect.loops import backwards, behind_modulo, hit, steps, uses_horovod
 from paramedic.detect.program import text_of
 from paramedic.detect.setup import Hit
 from paramedic.detect.values import Op
@@ -46,6 +45,17 @@ def reduced_twice(flow: Flow) -> Iterator[Hit]:
             yield from (hit(one, op) for one in later[:1])
 
 
+@every_program("clip_grad_norm_", "clip_grad_value_")
+def clipped_before_reduced(flow: Flow) -> Iterator[Hit]:
+    """Horovod's gradients come in while the backward pass runs, and are whole after `synchronize` or in `step`."""
+    if not uses_horovod(flow) or flow.has("synchronize"):
+        return
+    for op in flow.calls("clip_grad_norm_", "clip_grad_value_"):
+        later = [one for one in steps(flow) if one.of is not None and one.of.wrap == "horovod"]
+        later = [one for one in later if one.loops == op.loops != () and one.index > op.index]
+        yield from (hit(op, one) for one in later[:1])
+
+
 @every_program("DistributedOptimizer")
 def passes_not_told(flow: Flow) -> Iterator[Hit]:
     """Several backward passes before each step, of which the optimizer was not told."""
@@ -53,24 +63,21 @@ def passes_not_told(flow: Flow) -> Iterator[Hit]:
         if "horovod" not in op.name or {"backward_passes_per_step", "**"} & op.keywords.keys():
             continue
         for step in steps(flow):
-            counted = [guard for guard in step.guards if guard.node is not None and _counts(guard.node)]
-            passes = [one for one in backwards(flow) if one.op.loops == step.loops and not one.op.guards]
-            if counted and passes and step.loops:
+            counted = step.loops and any(one.op.loops == step.loops for one in backwards(flow)) and behind_modulo(step)
+            pieces = any(one.op.loops[:-1] == step.loops != () for one in backwards(flow))
+            if counted or pieces:
                 yield hit(op, step)
                 break
-
-
-def _counts(node: ast.AST) -> bool:
-    return any(isinstance(part, ast.Mod) for part in ast.walk(node))
 
 
 @every_program("fit")
 def watched_value_of_one_rank(flow: Flow) -> Iterator[Hit]:
     """Callbacks act on a value that each rank has of its own rows: rates part, or ranks stop at unlike epochs."""
-    if not uses_horovod(flow) or flow.mentions(r"MetricAverageCallback|hvd\.allreduce"):
+    if not uses_horovod(flow):
         return
+    averages = min((op.index for op in flow.calls("MetricAverageCallback")), default=None)
     for op in flow.calls("ReduceLROnPlateau", "EarlyStopping"):
-        if "keras" in op.name or "callbacks" in op.name:
+        if ("keras" in op.name or "callbacks" in op.name) and (averages is None or averages > op.index):
             yield hit(op, name=op.last)
 
 
@@ -82,7 +89,7 @@ def saved_by_all(flow: Flow) -> Iterator[Hit]:
     for op in flow.calls("ModelCheckpoint", "save_weights", "save"):
         known = (
             op.name == "torch.save"
-            or "callbacks.ModelCheckpoint" in op.name
+            or (op.last == "ModelCheckpoint" and "keras" in op.name)
             or (op.of is not None and op.of.kind == "model")
         )
         if known and not op.label and not _names_rank(op):
@@ -110,7 +117,9 @@ def loaded_after_broadcast(flow: Flow) -> Iterator[Hit]:
 @every_program("broadcast_parameters")
 def optimizer_not_broadcast(flow: Flow) -> Iterator[Hit]:
     """The first rank takes up the optimizer's state, and only the weights are sent to the others."""
-    if not uses_horovod(flow) or flow.mentions(r"broadcast_optimizer_state|broadcast_object|elastic"):
+    if not uses_horovod(flow) or flow.mentions(r"broadcast_optimizer_state|elastic"):
+        return
+    if any(value.kind == "state" for op in flow.calls("broadcast_object") for value in op.args):
         return
     for op in flow.calls("load_state_dict"):
         if op.of is not None and op.of.kind == "optimizer" and op.label == "first":

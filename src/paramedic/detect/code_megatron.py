@@ -13,11 +13,24 @@ from paramedic.detect.program import text_of
 from paramedic.detect.setup import Hit
 from paramedic.detect.values import Op
 
+_LAYERS = (
+    "GPTModel",
+    "BertModel",
+    "T5Model",
+    "MambaModel",
+    "VocabParallelEmbedding",
+    "ColumnParallelLinear",
+    "RowParallelLinear",
+)
 _BRINGS = r"finalize_model_grads(?:\(|_func)|finish_grad_sync|start_grad_sync|allreduce_gradients"
 
 
 def _wraps(flow: Flow) -> list[Op]:
-    return [op for op in flow.calls("DistributedDataParallel") if "megatron" in op.name or "ddp_config" in op.keywords]
+    return [
+        op
+        for op in flow.calls("DistributedDataParallel")
+        if op.name.startswith("megatron.core.") or "ddp_config" in op.keywords
+    ]
 
 
 def _runs(flow: Flow) -> list[Op]:
@@ -54,6 +67,20 @@ def plain_optimizer(flow: Flow) -> Iterator[Hit]:
             yield hit(op, wraps[0])
 
 
+@every_program("initialize_model_parallel")
+def seed_not_given(flow: Flow) -> Iterator[Hit]:
+    """Tensor-parallel layers draw their weights from a generator that has to be made first."""
+    if flow.mentions(
+        r"model_parallel_cuda_manual_seed|initialize_megatron|initialize_rng_tracker|use_cpu_initialization"
+    ):
+        return
+    started = list(flow.calls("initialize_model_parallel"))
+    for op in flow.calls(*_LAYERS):
+        if "megatron" in started[0].name and "megatron" in op.name and op.index > started[0].index:
+            yield hit(op, started[0])
+            return
+
+
 @every_program("DistributedSampler")
 def divided_among_all_ranks(flow: Flow) -> Iterator[Hit]:
     """With tensor or pipeline parallelism, ranks of one replica must be given the same rows."""
@@ -68,6 +95,8 @@ def divided_among_all_ranks(flow: Flow) -> Iterator[Hit]:
 def averaged_among_all_ranks(flow: Flow) -> Iterator[Hit]:
     """torch's DDP over all ranks averages shards that are not alike."""
     parallel = [op for op in flow.calls("initialize_model_parallel") if _splits(op)]
+    if flow.mentions(r"get_data_parallel_group"):
+        return
     for op in flow.calls("DistributedDataParallel") if parallel else ():
         if op.name.startswith("torch.") and not {"process_group", "device_mesh", "**"} & op.keywords.keys():
             yield hit(op, parallel[0])
@@ -76,7 +105,7 @@ def averaged_among_all_ranks(flow: Flow) -> Iterator[Hit]:
 def _splits(op: Op) -> bool:
     """A replica is more than one rank."""
     sizes = [one for key, one in op.keywords.items() if re.search(r"(?:tensor|pipeline)_model_parallel_size$", key)]
-    return any((one.number() or 0) > 1 for one in (*sizes, *op.args[:2]))
+    return any(one.number() not in (0, 1) for one in (*sizes, *op.args[:2]) if one.const is not None)
 
 
 def _given(op: Op) -> str:

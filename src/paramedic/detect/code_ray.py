@@ -59,7 +59,7 @@ def all_rows_for_all(flow: Flow) -> Iterator[Hit]:
     if not flow.has("TorchTrainer", "TensorflowTrainer") or _alone(flow) or flow.has("streaming_split"):
         return
     for op in flow.calls(*_READS):
-        made = op.of.made if op.of is not None else None
+        made = _source(op)
         whole = made is not None and made.name.startswith("ray.data.")
         if (
             made is not None
@@ -70,9 +70,21 @@ def all_rows_for_all(flow: Flow) -> Iterator[Hit]:
             yield hit(op, made)
 
 
+def _source(op: Op) -> Op | None:
+    """What the Dataset was made by, before it was mapped or shuffled."""
+    made = op.of.made if op.of is not None else None
+    while made is not None and made.name.startswith(".") and made.of is not None and made.of.made is not made:
+        made = made.of.made
+    return made
+
+
 def _goes_over(op: Op, read: Op) -> bool:
     """It stands in a loop over what is read there."""
-    return any(read.node in ast.walk(loop.node.iter) for loop in op.loops if isinstance(loop.node, ast.For))
+    return any(
+        loop.over.made is read or read.node in ast.walk(loop.node.iter)
+        for loop in op.loops
+        if isinstance(loop.node, ast.For)
+    )
 
 
 def _in_worker(flow: Flow, op: Op) -> bool:
@@ -125,6 +137,18 @@ def _over(op: Op, made: Op) -> bool:
     return any(
         number > 0 and loop.over.attrs.get("over", loop.over).made is made for number, loop in enumerate(op.loops)
     )
+
+
+@every_program("from_directory")
+def reported_when_gone(flow: Flow) -> Iterator[Hit]:
+    """A checkpoint only names its folder: reported behind the `with` of a temporary one, there is nothing to copy."""
+    for op in _of_ray(flow, "report"):
+        kept = _checkpoint(op)
+        made = kept.made if kept is not None else None
+        if made is not None and made.last == "from_directory" and made.inside("TemporaryDirectory"):
+            inside = [one.value for one in made.contexts if one.name == "TemporaryDirectory"]
+            if not any(one.value in inside for one in op.contexts):
+                yield hit(op, made)
 
 
 @every_program("ScalingConfig")

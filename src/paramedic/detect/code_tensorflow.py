@@ -164,8 +164,15 @@ def saved_by_chief_alone(flow: Flow) -> Iterator[Hit]:
     """Saving reads variables that all workers have to bring together."""
     made = list(flow.calls("MultiWorkerMirroredStrategy"))
     for op in flow.calls("save", "save_weights"):
-        if "distribute" in made[0].name and op.of is not None and op.of.kind == "model" and op.label == "first":
+        if "distribute" in made[0].name and _of_model(op) and op.label == "first":
             yield hit(op, made[0])
+
+
+def _of_model(op: Op) -> bool:
+    """Also of the one that Keras gives to its callbacks."""
+    if op.of is None or op.of.kind == "model":
+        return op.of is not None
+    return isinstance(op.node, ast.Call) and text_of(op.node.func).startswith("self.model.")
 
 
 @every_program("shard")
@@ -205,3 +212,51 @@ def batch_of_one_replica(flow: Flow) -> Iterator[Hit]:
         distributed = flow.has("experimental_distribute_dataset", "fit")
         if distributed and _OF_ONE.search(written) and "*" not in written and not given.has("world", "*world"):
             yield hit(op, what=written)
+
+
+@every_program("distribute_datasets_from_function")
+def pipeline_not_divided(flow: Flow) -> Iterator[Hit]:
+    """The function makes one pipeline for each worker, and has to take its part itself."""
+    if flow.mentions(r"\.shard\(|input_pipeline_id|auto_shard_policy|subsplit|ReadConfig|even_splits"):
+        return
+    several = [op for op in flow.calls("MultiWorkerMirroredStrategy") if "distribute" in op.name]
+    for op in flow.calls("distribute_datasets_from_function") if several else ():
+        yield hit(op, several[0])
+
+
+_COMPUTES = re.compile(
+    r"^tensorflow\.(?:constant|convert_to_tensor|reduce_\w+|zeros|ones|fill|cast|stack|concat|matmul|range|Variable"
+    r"|random\.(?:normal|uniform|shuffle|truncated_normal)|math\.\w+|linalg\.\w+|image\.\w+|data\.(?:Dataset|TFRecord)\w*.*)$"
+)
+
+
+@every_program("MultiWorkerMirroredStrategy")
+def computed_before_strategy(flow: Flow) -> Iterator[Hit]:
+    """Collectives are set up when TensorFlow's runtime starts: the strategy has to come before the first operation."""
+    made = [op for op in flow.calls("MultiWorkerMirroredStrategy") if "distribute" in op.name]
+    if len(made) != 1 or len(list(flow.calls(*_STRATEGIES))) > 1:
+        return
+    before = [op for op in flow.ops[: made[0].index] if op.kind == "call" and op.stack[:1] in ((), made[0].stack[:1])]
+    computed = [op for op in before if _COMPUTES.match(op.name)]
+    if computed:
+        yield hit(made[0], computed[0], what=computed[0].last)
+
+
+@every_program("get_scaled_loss")
+def scaled_and_never_unscaled(flow: Flow) -> Iterator[Hit]:
+    """Gradients of the scaled loss are applied as they are."""
+    scaled = list(flow.calls("get_scaled_loss"))
+    if not flow.mentions(r"get_unscaled_gradients") and flow.has("apply_gradients"):
+        yield hit(*list(flow.calls("apply_gradients"))[:1], scaled[0])
+
+
+@every_program("ClusterCoordinator")
+def never_joined(flow: Flow) -> Iterator[Hit]:
+    """`schedule` only puts a step into a queue; nobody waits until it is done."""
+    if not _of_coordinator(flow, "join", "done", "fetch"):
+        yield from (hit(op) for op in _of_coordinator(flow, "schedule"))
+
+
+def _of_coordinator(flow: Flow, *names: str) -> list[Op]:
+    made = [(op, op.of.made) for op in flow.calls(*names) if op.of is not None]
+    return [op for op, by in made if by is not None and by.last == "ClusterCoordinator"]

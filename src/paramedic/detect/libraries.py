@@ -380,7 +380,7 @@ class Libraries:
 
     def _of_value(self, op: Op, of: Value, last: str, args: list[Value], tags: frozenset[str]) -> Value:
         """A method of a value."""
-        if of.kind == "criterion" or (False):
+        if of.kind == "criterion":
             return Value("tensor", tags, made=op)
         if last in ("parameters", "named_parameters", "trainable_parameters", "get_params") and of.kind in (
             "model",
@@ -404,7 +404,7 @@ class Libraries:
         if last in SAME and of.kind in ("model", "optimizer", "criterion"):
             return of
         if last in ("unwrap_model", "unwrap"):
-            model = args[0] if args else Value()
+            model = args[0] if args else of
             return Value("model", model.tags, root=model.base, attrs={"outer": model})
         if last == "state_dict":
             parts = {"local part"} if any(map(_asks_for_parts, op.contexts)) else set()
@@ -515,6 +515,8 @@ class Libraries:
         for one in given:
             if one.kind == "model":
                 items.append(self._wrapped(op, wrap, one))
+            elif one.kind == "loader" and wrap == "booster":
+                items.append(one)  # left as it is: only the plugin's prepare_dataloader divides
             elif one.kind in ("loader", "dataset") or op.last.startswith(("prepare_data", "setup_dataloaders")):
                 items.append(Value("loader", one.tags | {"shard", "prepared"}, attrs=one.attrs, made=op, root=one))
             elif one.kind == "optimizer":

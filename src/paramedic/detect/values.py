@@ -151,6 +151,7 @@ _OPTIMIZERS = frozenset(
         "CPUAdam",
         "LARS",
         "LAMB",
+        "LossScaleOptimizer",
         "Muon",
     ]
 )

@@ -281,3 +281,24 @@ def _is_mean(value: Value) -> bool:
         "nll_loss",
         "binary_cross_entropy_with_logits",
     )
+
+
+_ALL_MEET = frozenset(
+    ("all_reduce", "all_gather", "all_gather_object", "all_gather_into_tensor", "allreduce", "allgather", "barrier")
+)
+
+
+@every_distributed_program(*_ALL_MEET)
+def reached_by_one(flow: Flow) -> Iterator[Hit]:
+    """A function that calls a collective is called by the first rank alone."""
+    for op in flow.calls(*_ALL_MEET):
+        if op.label != "first" or not op.name.startswith(("torch.distributed.", "horovod.")) or len(op.args) > 2:
+            continue
+        outer = [guard for guard in op.guards if guard.label == "first" and guard.pure]
+        body = function_around(op)
+        inside = [guard for guard in outer if guard.node is not None and guard.node in ast.walk(body)]
+        if not outer or inside or {"group", "process_set", "process_group"} & op.keywords.keys():
+            continue
+        others = [one for one in flow.calls(op.last) if one is not op and one.node is op.node and one.label != "first"]
+        if not others:
+            yield hit(op, name=op.last)
