@@ -14,7 +14,7 @@ from dataclasses import replace
 from paramedic.causes import Place, explained, listed, subject
 from paramedic.detect.exits import closed_by_launcher, killed_ranks, with_the_crashed
 from paramedic.detect.hang import absent, has_less, missed, odd_among_accused, odd_ones
-from paramedic.detect.where import located, places
+from paramedic.detect.where import at_ranks, located, places
 from paramedic.knowledge import Knowledge, Rule
 from paramedic.knowledge.clues import OUTRIGHT
 from paramedic.knowledge.priors import Setting
@@ -251,7 +251,7 @@ def _named(run: Run, first: Finding, errors: Sequence[Finding], knowledge: Knowl
     own = [f for f in errors if f.rule == first.rule]
     accused = "accused" in first.fields
     if not first.ranks and first.consequence == "never":
-        first = _with_rank_of_exit(run, _as_ranks_said(run, first, errors), errors)
+        first = _as_the_table_counts(run, _with_rank_of_exit(run, _as_ranks_said(run, first, errors), errors))
     everywhere = _everywhere(run, first, errors)
     if not first.ranks and (who := _together(run, own, errors)):
         first = replace(first, fields={**first.fields, "who": who})
@@ -420,6 +420,18 @@ def _with_rank_of_exit(run: Run, first: Finding, errors: Sequence[Finding]) -> F
     return replace(first, ranks=tuple(ends), scope="rank")
 
 
+def _as_the_table_counts(run: Run, first: Finding) -> Finding:
+    """Nobody's tracebacks, all of one kind and as many as torchrun's table has ranks that raised: they are those'."""
+    event = first.evidence[0].event
+    if first.ranks or event.kind != "traceback":
+        return first
+    mine = [e for e in run.events if (e.source, e.attempt) == (event.source, first.attempt)]
+    types = [(e.rank, tuple(e.fields.get("types") or ())) for e in mine if e.kind == "traceback"]
+    raised = [(rank, names) for rank, names in types if not (names and names[-1].endswith("ChildFailedError"))]
+    ended = {e.rank for e in mine if e.kind == "exit" and e.rank is not None and e.fields["exitcode"] == 1}
+    return at_ranks(first, ended) if ended and len(set(raised)) == 1 and len(raised) == len(ended) else first
+
+
 def _everywhere(run: Run, first: Finding, errors: Sequence[Finding]) -> bool:
     """All ranks failed alike: the rest were ended before they could say so, or nobody kept what they said."""
     expected = run.expected_ranks
@@ -438,12 +450,20 @@ def _everywhere(run: Run, first: Finding, errors: Sequence[Finding]) -> bool:
         item.event.fields.get("uncaught") for item in first.evidence
     )  # torch's hook is not yet set
     heard = {s.rank for s in run.sources if s.lines} | {e.rank for e in run.events if e.kind != "exit"}
-    if len(first.ranks) > 1 and not others & heard and first.symptom not in _OWN:
+    if len(first.ranks) > 1 and not others & heard and first.symptom not in _OWN and not _told_elsewhere(run, first):
         return True  # several say the same, and of the rest nobody kept a word
     if not trained and (first.symptom in _ALIKE or (stopped and before_meeting and first.symptom not in _OWN)):
         return stopped or not others & heard
     more = 2 * len(first.ranks) - len(expected)  # in step with each other, all would have had the time to say it
     return stopped and (more > 0 or (more == 0 and not trained and first.symptom not in _OWN))
+
+
+def _told_elsewhere(run: Run, first: Finding) -> bool:
+    """There are logs of other nodes, whose launcher was told to stop, and in them nobody says it."""
+    own = {event.source for event in run.events if event.rank in first.ranks}
+    return any(
+        event.source not in own for event in run.saying("closing signal", "line") if event.attempt == first.attempt
+    )
 
 
 def _only_ended(one: Finding) -> bool:

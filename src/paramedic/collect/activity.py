@@ -26,6 +26,8 @@ _FINISHED = Guarded(
         re.I,
     ),
 )
+_WARNS = re.compile(r"\[?[WE]\d{3,4} \d\d:")
+"""A warning or error of torch's own, as `[W402 09:33:12.211457341 ProcessGroupNCCL.cpp:1250]`."""
 _ENDED = Guarded(
     ("training ", "train_runtime", "stopped", "job completed", "reached", "succe"),
     re.compile(
@@ -118,7 +120,12 @@ def tested(text: str) -> bool:
 
 
 def finished(text: str) -> bool:
-    return _FINISHED.search(text) is not None
+    return _FINISHED.search(text) is not None and not warns(text)
+
+
+def warns(text: str) -> bool:
+    """torch itself warns, and no program tells how far it is."""
+    return _WARNS.match(text) is not None
 
 
 def closing(text: str) -> bool:

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO
 
-from paramedic.collect import notebooks
+from paramedic.collect import exports, notebooks
 from paramedic.collect.streams import BROKEN, Budget, SafeStream, is_tar, is_zip, open_tar, reason, unpacker
 from paramedic.model import Skipped
 
@@ -101,8 +101,8 @@ def _by_its_head(base: str, head: Callable[[], bytes]) -> bool:
     """A file that is no log by its name, and yet tells of a job."""
     low = base.lower()
     if low.endswith(_MAY_BE_DUMP):
-        return _may_be_dump(head())
-    return low.endswith(_MAY_BE_TABLE) and _is_table_of_ranks(head())
+        return _may_be_dump(head()) or (low.endswith(".json") and exports.is_export(head()))
+    return low.endswith(_MAY_BE_TABLE) and (_is_table_of_ranks(head()) or exports.is_export(head()))
 
 
 Wanted = Callable[[str], bool]
@@ -233,6 +233,8 @@ def unpack(name: str, raw: Any, skipped: list[Skipped], wanted: Wanted = is_log)
         yield from _joined(name, stream.buffered().read(_MOST_JOINED), skipped)
     elif notebooks.is_notebook(head):
         yield _notebook(name, stream.buffered())
+    elif exports.is_export(head[:_NEAR_THE_TOP]):
+        yield from _exported(name, stream.buffered(), skipped)
     else:
         yield Input(name, stream.buffered(), plain=isinstance(raw, io.FileIO))
     _say_if_broken(name, stream, skipped)
@@ -260,6 +262,17 @@ def _notebook(name: str, stream: BinaryIO) -> Input:
     data = stream.read(notebooks.MOST + 1)
     shown = notebooks.outputs(data) if len(data) <= notebooks.MOST else None
     return Input(name, _in_memory(data if shown is None else shown))
+
+
+def _exported(name: str, stream: BinaryIO, skipped: list[Skipped]) -> Iterator[Input]:
+    """Each stream by itself, as if its host had written a file."""
+    data = stream.read(exports.MOST + 1)
+    if len(data) > exports.MOST:
+        skipped.append(Skipped(name, f"of this export only {exports.MOST >> 20} MiB were read"))
+    found = exports.streams(data[: exports.MOST])
+    yield from (Input(f"{name}/{title}", _in_memory(lines)) for title, lines in found.items())
+    if not found:
+        yield Input(name, _in_memory(data))
 
 
 def _in_memory(data: bytes) -> io.BufferedReader:

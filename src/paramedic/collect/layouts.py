@@ -208,6 +208,8 @@ _NO_WORKER = ("launcher", "ps", "evaluator", "head")
 _LAUNCHERS_OWN = ("srun: ", "slurmstepd: ", "pdsh@", "[20", "mpirun", "mpiexec", "prterun")
 _SPAWNED = re.compile(r"\bprocess (\d{1,10}) spawned with command: .{0,400}?--local_rank[= ](\d{1,5})\b")
 _DEEPSPEED = re.compile(r"\bnnodes=\d{1,6}, num_local_procs=(\d{1,5}), node_rank=(\d{1,6})\b")
+_IN_TABLE = re.compile(r" {1,8}rank {1,12}: (\d{1,6}) \(local_rank: \d{1,5}\)$")
+"""Of torchrun's failures: behind srun's label it tells that the label counts nodes."""
 _RICH = re.compile(r"(?:\[\d\d/\d\d/\d\d \d\d:\d\d:\d\d\]| {19}) (?:DEBUG|INFO|WARNING|ERROR|CRITICAL) +\S")
 _COLUMN = " " * 20
 _GLUED = re.compile(r"\[rank\d{1,6}\]:")
@@ -281,6 +283,8 @@ class Prefixes:
             rank, by, stream = self._of_process(line, rank, by, stream)
         if "WorkerDict_" in line or "n_gpus_per_node" in line:
             self._of_group(line)
+        if by == "launcher" and rank is not None and "rank" in line and (own := _IN_TABLE.match(line)):
+            self.learn_offset(by, "", int(own[1]) - rank)
         if rank is not None or stream:
             self._seen(rank, by, stream)
         return Peeled(rank, by, line, stream)

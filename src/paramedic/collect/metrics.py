@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from paramedic.collect.activity import warns
 from paramedic.collect.guarded import Guarded
 from paramedic.collect.layouts import By, Peeled, plain
 from paramedic.collect.quantities import Value
@@ -220,7 +221,7 @@ class Meter:
     def _line(self, number: int, raw: str) -> None:
         peeled = self.peel(plain(raw))
         text = self.table.row(peeled.text) or unpacked(peeled.text)
-        if self._timed(number, peeled):
+        if self._timed(number, peeled) or warns(peeled.text):
             return
         said = said_in(text)
         named = None if peeled.rank is not None or self.ranked else _rank_in(text)

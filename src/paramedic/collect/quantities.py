@@ -29,6 +29,8 @@ _QUALIFIED = re.compile(
     r"|(?:(?:of|over|across) )?all ranks|ema|averaged model|swa)"
 )
 _LABEL = re.compile(r"(?:^| )(step|iteration|iter|it|updates?|epoch|batch|tick|round)$")
+_IN_SHORT = ("e s", "ep s", "epoch s")
+"""As in `e1 s 400`."""
 _NOT_LABEL = re.compile(
     r"\b(?:total|max(?:imum)?|warm ?up|number of|per|save|eval\w*|log|logging|every|accum\w*|decay|optimi[sz]ation|left"
     r"|remaining|micro|(?:global|host|device|local)(?= batch)|mini|size)\b"
@@ -87,7 +89,8 @@ _WAITING = re.compile(
 _READING = re.compile(
     r"(?:^| )(?:data|input|loader|reader cost|sampl\w{0,4}\+ ?data copy|data ?load\w*|batch load\w*|load\w* batch"
     r"|fetch\w*|batch generator|data iter\w*|next batch)"
-    r"(?: wait\w*)?(?: time)?(?: took)?$|(?:^| )wait\w* (?:for|on) (?:the )?(?:data\w*|input|loader|batch)(?: took)?$"
+    r"(?: wait\w*)?(?: time)?(?: took)?$"
+    r"|(?:^| )wait\w* (?:(?:for|on) )?(?:the )?(?:data\w*|input|loader|batch)(?: took)?$"
 )
 _COMPUTING = re.compile(
     r"(?:^| )((?:forward|fwd)(?: ?\+ ?| and | )(?:backward|bwd)|(?:forward|backward) compute|bwd inner|forward"
@@ -223,6 +226,8 @@ def _used_memory(words: str) -> str:
 
 
 def _label(words: str) -> str:
+    if words in _IN_SHORT:
+        return "label step"
     found = None if "loss" in words or _NOT_LABEL.search(words) else _LABEL.search(words)
     if found is None:
         return ""

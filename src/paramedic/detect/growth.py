@@ -218,12 +218,12 @@ def retraced(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding
 _UNIT = re.compile(r"\(_fsdp_wrapped_module\): (\w{1,120})\(")
 _BLOCKS = re.compile(r"\(0-\d{1,4}\): (\d{1,5}) x (\w{1,120}(?:Layer|Block))\(")
 _ASKED = re.compile(r"transformer_layer_cls_to_wrap['\"]?[:= ]{1,3}[\[(']{0,2}(\w{1,120})")
-_FEWEST_BLOCKS, _BELOW = 4, 400
+_FEWEST_BLOCKS, _MANY_BLOCKS, _BELOW = 4, 16, 400
 
 
 def printed_as_one_unit(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """In the model as FSDP prints it, the whole is the only unit, and its layers are not wrapped. It is an error where
-    the log tells which layers were to be, and they are others."""
+    the log tells which layers were to be, and they are others, or where there are so many that nobody means it."""
     units = [(e, unit) for e in run.saying("_fsdp_wrapped_module", "line") if (unit := _UNIT.search(e.text))]
     blocks = [(e, block) for e in run.saying("(0-", "line") if (block := _BLOCKS.search(e.text))] if units else []
     if not blocks or len({unit[1] for _, unit in units}) != 1:
@@ -237,4 +237,5 @@ def printed_as_one_unit(run: Run, rule: Rule, found: Sequence[Finding]) -> Itera
     other = asked is not None and asked[1] not in {hit[2] for _, hit in blocks}
     fields = {"blocks": f"{block[1]} {block[2]}", "asked": f"; {asked[1]} was to be wrapped" if asked else ""}
     one = on_events(rule, [root, event, *([asked[0]] if asked else [])], (), fields)
-    yield one if other else replace(one, severity="warning")
+    many = int(block[1]) >= _MANY_BLOCKS
+    yield one if other or many else replace(one, severity="warning")

@@ -59,6 +59,29 @@ def sockets_beside_rdma(run: Run, rule: Rule, found: Sequence[Finding]) -> Itera
     yield replace(one, weights={cause: _NAMED for _, cause in reasons[:1]})
 
 
+def peer_to_peer_off(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """GPUs of a host that NVLink joins exchange through its memory: somebody has switched the direct way off."""
+    if any(one.severity == "error" and one.symptom != "low-throughput" for one in found):
+        return
+    lines = run.of_kind("line")
+    off = next(((event, said) for event in lines if (said := _OFF.search(event.text))), None)
+    links = next((event for event in lines if _LINKS.search(event.text)), None)
+    if off is None or links is None or any(_PEERS in event.text for event in lines):
+        return
+    through = [event for event in lines if _THROUGH in event.text]
+    setting = f"{off[1]['name']}={off[1]['value']}"
+    yield on_events(rule, [off[0], *through[:1], links], (), {"setting": setting})
+
+
+_OFF = re.compile(
+    r"\b(?P<name>NCCL_P2P_(?:DISABLE|LEVEL))(?: set by environment to |=)(?P<value>(?<=DISABLE=)1|(?<=LEVEL=)LOC"
+    r"|(?<=to )(?:1\b|LOC\b))"
+)
+_LINKS = re.compile(r"^GPU\d{1,2}\t.{0,200}\bNV\d{1,2}\b")
+"""A row of `nvidia-smi topo -m`."""
+_PEERS, _THROUGH = " via P2P/", " via SHM/"
+
+
 def _said_to_be_slow(run: Run) -> Event | None:
     """A line of progress that names both what is and what should be, several times apart."""
     for event in run.of_kind("progress", "last"):
