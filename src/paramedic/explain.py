@@ -421,15 +421,19 @@ def _with_rank_of_exit(run: Run, first: Finding, errors: Sequence[Finding]) -> F
 
 
 def _as_the_table_counts(run: Run, first: Finding) -> Finding:
-    """Nobody's tracebacks, all of one kind and as many as torchrun's table has ranks that raised: they are those'."""
+    """Nobody's tracebacks, all of one kind and as many as torchrun's table has ranks that raised, are those ranks';
+    where others are known to have been ended."""
     event = first.evidence[0].event
     if first.ranks or event.kind != "traceback":
         return first
     mine = [e for e in run.events if (e.source, e.attempt) == (event.source, first.attempt)]
     types = [(e.rank, tuple(e.fields.get("types") or ())) for e in mine if e.kind == "traceback"]
     raised = [(rank, names) for rank, names in types if not (names and names[-1].endswith("ChildFailedError"))]
-    ended = {e.rank for e in mine if e.kind == "exit" and e.rank is not None and e.fields["exitcode"] == 1}
-    return at_ranks(first, ended) if ended and len(set(raised)) == 1 and len(raised) == len(ended) else first
+    ends = [e for e in mine if e.kind == "exit"]
+    ended = {e.rank: str(e.fields["host"]) for e in ends if e.rank is not None and e.fields["exitcode"] == 1}
+    spared = {str(e.fields["host"]) for e in ends if e.fields["exitcode"] < 0} - set(ended.values()) - {""}
+    as_many = len(set(raised)) == 1 and len(raised) == len(ended)
+    return at_ranks(first, ended) if as_many and (spared or set(run.ranks_seen) > ended.keys()) else first
 
 
 def _everywhere(run: Run, first: Finding, errors: Sequence[Finding]) -> bool:

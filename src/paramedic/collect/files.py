@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -63,7 +64,30 @@ def collect(
             if progress:
                 progress(read.log.source.id, read.log.source.bytes)
     skipped = [Skipped(redact(left.what), redact(left.why)) for left in skipped]
-    return _run(_with_global_ranks(_with_named_ranks(reads)), skipped)
+    return _run(_jobs_in_order(_with_global_ranks(_with_named_ranks(reads))), skipped)
+
+
+_OF_JOB = re.compile(r"(?:^|/)slurm-(\d{2,12})(?:\.batch)?\.(?:out|err|log)$")
+
+
+def _jobs_in_order(reads: Sequence[LogRead]) -> Sequence[LogRead]:
+    """Where all that is there are the outputs of several Slurm jobs, one after another, each is an attempt: the last
+    one that failed is the one to judge."""
+    named = [_OF_JOB.search(read.source.id) for read in reads]
+    jobs = sorted({int(found[1]) for found in named if found})
+    if len(jobs) < 2 or not all(named):
+        return reads
+    first, attempts = 0, {}
+    for job in jobs:
+        own = [read for read, found in zip(reads, named, strict=True) if found and int(found[1]) == job]
+        attempts[job] = first
+        first += 1 + max((event.attempt for read in own for event in read.events), default=0)
+    return [_later(read, attempts[int(found[1])]) for read, found in zip(reads, named, strict=True) if found]
+
+
+def _later(read: LogRead, by: int) -> LogRead:
+    events = [replace(event, attempt=event.attempt + by) for event in read.events]
+    return replace(read, source=replace(read.source, attempt=read.source.attempt + by), events=events)
 
 
 def _read_plain(path: str, prefilter: Prefilter) -> Read | None:

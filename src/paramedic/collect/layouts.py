@@ -276,9 +276,10 @@ class Prefixes:
             rank, by, stream, line = self._in_brackets(rank, by, stream, line)
         if "nnodes=" in line and len(self._first_on) < _MANY and (found := _DEEPSPEED.search(line[:400])):
             self._first_on[stream] = int(found[1]) * int(found[2])
-        if "spawned with command" in line and stream in self._first_on and (found := _SPAWNED.search(line[:2_000])):
-            rank_there = self._first_on[stream] + int(found[2])
-            self._know(f"{found[1]}@{stream}", rank_there, stream, int(found[1]))
+        if "spawned with command" in line and (found := _SPAWNED.search(line[:2_000])):
+            first = self._first_on.get(stream, None if stream or self._speaks_of(_SEVERAL_NODES) else 0)
+            if first is not None:
+                self._know(f"{found[1]}@{stream}", first + int(found[2]), stream, int(found[1]))
         if "world_rank=" in line or " nranks " in line or "NCCL " in line:
             rank, by, stream = self._of_process(line, rank, by, stream)
         if "WorkerDict_" in line or "n_gpus_per_node" in line:

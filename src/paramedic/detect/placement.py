@@ -10,7 +10,7 @@ from itertools import pairwise
 from paramedic.detect.match import on_events
 from paramedic.detect.series import FIRST, LAST, Series, every, latest
 from paramedic.knowledge import Rule
-from paramedic.model import Finding, Run
+from paramedic.model import Event, Finding, Run
 
 _STEPS, _SAID_OFTEN = 6, 3
 _LEFT_OUT = "Skipping registering GPU devices"
@@ -86,6 +86,25 @@ def _shares_of_batch(run: Run) -> set[int]:
     whole, part = latest(every(run, "whole_batch")), latest(every(run, "device_batch"))
     often = latest(every(run, "accumulated")) or 1.0
     return {round(each)} if whole and part and (each := _share(whole, part * often)) else set()
+
+
+def same_task_twice(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Two workers were told the same number, and another number nobody was told."""
+    told: dict[int, dict[tuple[str, str | None], Event]] = {}
+    size = 0
+    for event in run.saying("TF_CONFIG", "line"):
+        if (task := _TASK.search(event.text)) and (workers := _WORKERS.search(event.text)):
+            told.setdefault(int(task[1]), {}).setdefault((event.source, event.host), event)
+            size = max(size, workers[1].count(":"))
+    twice = [number for number, by in told.items() if len(by) > 1]
+    if len(twice) == 1 and len(set(range(size)) - told.keys()) == 1:
+        missing = min(set(range(size)) - told.keys())
+        fields = {"accused": str(twice[0]), "missing": str(missing)}
+        yield on_events(rule, list(told[twice[0]].values())[:2], twice, fields)
+
+
+_TASK = re.compile(r'"task"\s{0,4}:\s{0,4}\{[^}]{0,80}"worker"[^}]{0,40}"index"\s{0,4}:\s{0,4}"?(\d{1,5})')
+_WORKERS = re.compile(r'"worker"\s{0,4}:\s{0,4}\[([^\]]{1,20000})\]')
 
 
 def each_does_all(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

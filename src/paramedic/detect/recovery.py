@@ -21,6 +21,7 @@ _STOPPED_BY = {
 """What goes wrong on the way back, and the cause that it speaks for."""
 
 _SURE = 0.5
+_OF_JOB = re.compile(r"(?:^|/)slurm-(\d{2,12})\b")
 _DOES_NOT_FIT = re.compile(
     r"loading state_dict|[Mm]issing key|[Uu]nexpected key|size mismatch|parameter group"
     r"|not found in (?:the )?checkpoint"
@@ -34,8 +35,8 @@ def failed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     for one in found:
         if one.severity == "error" and one.consequence != "always":
             by_attempt[one.attempt].append(one)
-    if len(by_attempt) < 2:
-        return
+    if len(by_attempt) < 2 or len({job[1] for source in run.sources if (job := _OF_JOB.search(source.id))}) > 1:
+        return  # nothing was started again, or somebody has submitted another job
     first, last = by_attempt[min(by_attempt)], _roots(by_attempt[max(by_attempt)])
     stopped = [one for one in last if one.symptom in _STOPPED_BY]
     began = [one for one in first if one.symptom not in _STOPPED_BY]
