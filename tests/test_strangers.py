@@ -71,13 +71,26 @@ UNREAD = {
     "q030": "scores that fall with the number of ranks, in a table",
     "q031": "who did not time out, where each waits in a group of its own",
     "n002": "a rank that leaves early and meets others in another collective: hang or desync",
+    "r003": "who could not reach the other server, where a meeting is nobody's fault",
+    "r004": "on whose adapter all errors of the fabric meet",
+    "r010": "all ranks of a node, of which one actor was seen to die",
+    "r012": "which GPU of a slow tensor-parallel group it is, by `nvidia-smi`",
+    "r017": "nine restarts onto the same bad GPU: the GPU is told, and not the restarts",
+    "r020": "scores that stay 0 because the answers are written otherwise than the scorer expects",
+    "r027": "an accuracy of one rank, beside the others' and a later evaluation",
+    "r032": "four runs of eight ranks in place of one of 32",
+    "r033": "a library that cannot be loaded, after which every process aborts: said as the library",
+    "s001": "who built the operator that all lack",
+    "s002": "two ranks of a node that were ended before they could say the same",
+    "s028": "a node's other ranks, of which the log shows two",
+    "s030": "tensor parallelism across nodes, by the share of collectives in a profile",
 }
 """What is not read rightly yet, and why; nothing is left out of the figures of bench/RESULTS.md for it."""
 CASES = strangers.cases([strangers.SETS])
 
 
 def test_the_sets_are_there() -> None:
-    assert len(CASES) >= 350 and {case.folder.name for case in CASES} >= UNREAD.keys()
+    assert len(CASES) >= 420 and {case.folder.name for case in CASES} >= UNREAD.keys()
 
 
 @cache

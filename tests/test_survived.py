@@ -251,3 +251,28 @@ def test_a_job_that_trains_after_a_refusal_may_still_be_ended(judged: Judged) ->
         first_log=REFUSED.format("2026-03-31 01:00:00 INFO start\n") + steps("2026-04-01", "01:20:00") + LIMIT
     )
     assert verdict is None or verdict.symptom == "worker-or-node-loss"
+
+
+def test_what_torch_warns_of_at_the_end_is_no_progress_behind_an_error(judged: Judged) -> None:
+    raised = (
+        "RuntimeError: It looks like your LightningModule has parameters that were not used in producing the loss\n"
+    )
+    warned = (
+        "[W402 09:33:12.211457341 ProcessGroupNCCL.cpp:1250] Warning: WARNING: process group has NOT been destroyed before"
+        " we destruct ProcessGroupNCCL. On normal program exit, the application should call destroy_process_group to"
+        " ensure that any pending NCCL operations have finished in this process. (function operator())\n"
+    )
+    text = 'Traceback (most recent call last):\n  File "t.py", line 3, in <module>\n    fit()\n' + raised + warned
+    verdict = judged(job_log="".join(f"[rank{rank}]:{line}\n" for rank in (0, 1) for line in text.splitlines()))
+    assert verdict is not None and verdict.symptom == "step-execution-error"
+
+
+def test_of_slurm_jobs_one_after_another_the_last_one_that_failed_is_judged(judged: Judged) -> None:
+    resumed = (
+        'Traceback (most recent call last):\n  File "t.py", line 9, in <module>\n    model.load_state_dict(state)\n'
+    )
+    refused = "RuntimeError: Error(s) in loading state_dict for Net:\n\tsize mismatch for head.weight\n"
+    verdict = judged(
+        **{"slurm-7712_out": steps("2026-04-01", "01:38:00") + PREEMPTED, "slurm-7790_out": resumed + refused}
+    )
+    assert verdict is not None and verdict.symptom == "checkpoint-resume-failure"

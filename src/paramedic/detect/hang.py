@@ -84,6 +84,9 @@ def rank_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
             continue
         if not waiting or not _of_all(events):
             continue
+        if 0 not in waiting and (bars := _preparing(run)):
+            yield _accusation(run, rule, [*bars[-1:], *events], {0}, waiting)
+            continue
         of_some = any(_SUBGROUP.search(event.text) for event in events)
         expected = frozenset(range(max(waiting) + 1)) if of_some else run.expected_ranks
         waits = _waits([*victims, *_of(errors, "communication-runtime-error")])
@@ -104,6 +107,12 @@ def rank_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
             accused = on_events(rule, [*theirs, *others][:4], sorted(odd), fields)
             at_the_end = all(one.at_the_end and not one.aside for one in waits if one.rank in odd)
             yield replace(accused, weights=_reasons(run, odd, elsewhere=True, at_the_end=at_the_end))
+
+
+def _preparing(run: Run) -> list[Event]:
+    """Data that are still being made ready, as the first rank alone does while all others wait for it."""
+    bars = [e for e in run.of_kind("bars") if e.rank in (None, 0) and _PREPARES.search(e.text)]
+    return [e for e in bars if "100%" not in e.text]
 
 
 def _of_all(events: Sequence[Event]) -> bool:
