@@ -420,7 +420,7 @@ def loaded_to_first_gpu(setup: Setup) -> Iterator[Hit]:
     for script in _distributed(setup):
         for call in script.named("load"):
             keywords = call.fields["keywords"]
-            if call.fields["name"] != "torch.load" or "map_location" in keywords or "**" in keywords:
+            if call.fields["name"] != "torch.load" or {"map_location", "mmap", "**"} & set(keywords):
                 continue
             if len(call.fields["arguments"]) < 2 and not _guarded(call) and _uses_gpu(script):
                 yield Hit((call,))

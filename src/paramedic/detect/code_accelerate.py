@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from paramedic.detect.every import every_file, every_program
 from paramedic.detect.flow import Flow
-from paramedic.detect.loops import at, goes_with, hit, of_accelerator, schedules, steps
+from paramedic.detect.loops import at, backwards, goes_with, hit, of_accelerator, schedules, steps
 from paramedic.detect.program import Function, Module, text_of
 from paramedic.detect.setup import Hit
 from paramedic.detect.values import Op
@@ -207,3 +207,33 @@ def state_saved_by_one(flow: Flow) -> Iterator[Hit]:
     for op in of_accelerator(flow, "save_state"):
         if op.label == "first":
             yield hit(op)
+
+
+@every_program("load_state")
+def begins_anew(flow: Flow) -> Iterator[Hit]:
+    """`load_state` brings states back, and the loop begins at its first epoch, with its first rows."""
+    if flow.mentions(
+        r"skip_first_batches|start\w*_epoch|epoch_start|first_epoch|resume_(?:step|epoch)|completed_steps|last_epoch"
+    ):
+        return
+    if flow.mentions(r"register_for_checkpointing|StatefulDataLoader|use_stateful_dataloader|global_step\s*=|initial_"):
+        return
+    for op in of_accelerator(flow, "load_state"):
+        loops = [one.op.loops[0] for one in backwards(flow) if len(one.op.loops) > 1 and one.op.index > op.index]
+        start = loops[0].over.attrs.get("start") if loops and loops[0].over.kind == "range" else None
+        if start is not None and start.const == 0 and not op.loops:
+            yield hit(op)
+
+
+_MEETS = ("gather", "gather_for_metrics", "reduce", "pad_across_processes", "wait_for_everyone", "get_state_dict")
+
+
+@every_program(*_MEETS)
+def met_by_one(flow: Flow) -> Iterator[Hit]:
+    """All processes have to call it, and here the main one does alone."""
+    made = of_accelerator(flow, *_MEETS)
+    sharded = flow.mentions(r"(?i)fsdp|deepspeed|zero")
+    for op in made:
+        pure = any(guard.label == "first" and guard.pure for guard in op.guards)
+        if op.label == "first" and pure and (op.last != "get_state_dict" or sharded):
+            yield hit(op, name=op.last)

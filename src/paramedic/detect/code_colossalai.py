@@ -148,3 +148,13 @@ def accumulated_where_refused(flow: Flow) -> Iterator[Hit]:
     for op in flow.calls("no_sync"):
         if op.loops and op.of is not None and op.of.made is not None and op.of.made.last == "Booster":
             yield hit(op, plugins[0])
+
+
+@every_program("Booster")
+def never_launched(flow: Flow) -> Iterator[Hit]:
+    """Plugins ask for the process group when they are made."""
+    if flow.has("init_process_group") or flow.mentions(r"\blaunch(?:_from_\w+)?\("):
+        return
+    made = _plugins(flow, *_SHARDED, "TorchDDPPlugin", "TorchFSDPPlugin")
+    for op in made[:1] if flow.has("boost") else ():
+        yield hit(op)

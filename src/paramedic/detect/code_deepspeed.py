@@ -107,3 +107,11 @@ def rows_not_divided(flow: Flow) -> Iterator[Hit]:
         for over, made in own_loaders(one):
             if "sampler" not in over.attrs and not over.has("shard", "rank", "parameter"):
                 yield hit(made, one.op)
+
+
+@every_program("load_checkpoint")
+def answer_not_asked(flow: Flow) -> Iterator[Hit]:
+    """`load_checkpoint` answers what it has loaded, None where it found nothing, and the program does not look."""
+    for op in _of_engine(flow, "load_checkpoint"):
+        if op.dropped and any(one.op.index > op.index for one in backwards(flow)):
+            yield hit(op)

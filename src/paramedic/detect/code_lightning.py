@@ -149,3 +149,20 @@ def _is_common(cls: ast.ClassDef, method: Function, call: ast.Call) -> bool:
     of_itself = isinstance(value, ast.Attribute) and text_of(value).startswith("self.")
     own = [text_of(one) for one, _ in _calls(method)]
     return of_itself or bool(_TOGETHER.search(" ".join(own))) or "Metric" in text_of(cls)
+
+
+_SAVES = re.compile(r"(?:^|\.)(?:trainer\.save_checkpoint|all_gather|strategy\.barrier|strategy\.reduce)$")
+
+
+@every_file("is_global_zero", "global_rank == 0", "local_rank == 0")
+def saved_by_one(flow: Flow, module: Module) -> Iterator[Hit]:
+    """Lightning gathers states from all processes, and lets the first one write by itself."""
+    for node in ast.walk(module.tree):
+        if not isinstance(node, ast.If) or not re.fullmatch(_ZERO, text_of(node.test)):
+            continue
+        for call in (part for one in node.body for part in ast.walk(one) if isinstance(part, ast.Call)):
+            if _SAVES.search(text_of(call.func)):
+                yield at(module, call, name=text_of(call.func).rsplit(".", 1)[-1])
+
+
+_ZERO = r"(?:[\w.]+\.)?is_global_zero|(?:[\w.]+\.)?(?:global|local)_rank == 0"

@@ -297,7 +297,11 @@ def reached_by_one(flow: Flow) -> Iterator[Hit]:
         outer = [guard for guard in op.guards if guard.label == "first" and guard.pure]
         body = function_around(op)
         inside = [guard for guard in outer if guard.node is not None and guard.node in ast.walk(body)]
-        if not outer or inside or {"group", "process_set", "process_group"} & op.keywords.keys():
+        if (
+            not outer
+            or (inside and op.name.startswith("torch."))
+            or {"group", "process_set", "process_group"} & op.keywords.keys()
+        ):
             continue
         others = [one for one in flow.calls(op.last) if one is not op and one.node is op.node and one.label != "first"]
         if not others:
