@@ -78,7 +78,6 @@ UNREAD = {
     "r017": "nine restarts onto the same bad GPU: the GPU is told, and not the restarts",
     "r020": "scores that stay 0 because the answers are written otherwise than the scorer expects",
     "r027": "an accuracy of one rank, beside the others' and a later evaluation",
-    "r032": "four runs of eight ranks in place of one of 32",
     "r033": "a library that cannot be loaded, after which every process aborts: said as the library",
     "s001": "who built the operator that all lack",
     "s002": "two ranks of a node that were ended before they could say the same",

@@ -133,6 +133,7 @@ RUN_DETECTORS: dict[str, Detector] = {
     "placement.other_than_planned": placement.other_than_planned,
     "placement.each_alone": placement.each_alone,
     "placement.same_task_twice": placement.same_task_twice,
+    "placement.each_node_alone": placement.each_node_alone,
     "placement.each_does_all": placement.each_does_all,
     "placement.on_other_device": placement.on_other_device,
     "placement.gpus_left_out": placement.gpus_left_out,

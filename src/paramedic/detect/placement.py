@@ -88,6 +88,26 @@ def _shares_of_batch(run: Run) -> set[int]:
     return {round(each)} if whole and part and (each := _share(whole, part * often)) else set()
 
 
+def each_node_alone(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Processes of several hosts are numbered alike, and train: as many jobs as there are hosts."""
+    if any(one.severity == "error" for one in found):
+        return
+    told: dict[str, dict[int, Event]] = {}
+    for event in run.of_kind("line"):
+        if event.host and (own := _NUMBERED.search(event.text)):
+            told.setdefault(event.host, {}).setdefault(int(own[1] or own[2] or own[3]), event)
+    alike = {frozenset(by) for by in told.values()}
+    if len(told) > 1 and len(alike) == 1 and len(*alike) > 1 and 0 in next(iter(alike)):
+        fields = {"hosts": str(len(told)), "ranks": str(len(*alike))}
+        yield on_events(rule, [by[0] for by in told.values()][:4], (), fields)
+
+
+_NUMBERED = re.compile(
+    r"^Process index: (\d{1,6})$|\bGLOBAL_RANK: (\d{1,6}), MEMBER:|\bProcess rank: (\d{1,6}), device:"
+)
+"""As accelerate, Lightning and transformers print the rank of each process in its job."""
+
+
 def same_task_twice(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Two workers were told the same number, and another number nobody was told."""
     told: dict[int, dict[tuple[str, str | None], Event]] = {}
