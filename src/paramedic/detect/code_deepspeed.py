@@ -41,10 +41,15 @@ def optimizer_stepped_past_engine(flow: Flow) -> Iterator[Hit]:
 @every_program("initialize")
 def divided_twice(flow: Flow) -> Iterator[Hit]:
     """The engine divides each loss by the steps that it accumulates; the program did so before."""
-    for op in _of_engine(flow, "backward") if flow.mentions(_ACCUMULATES) else ():
+    for op in _of_engine(flow, "backward") if _accumulates(flow) else ():
         given = op.node.args[0] if isinstance(op.node, ast.Call) and op.node.args else None
         if isinstance(given, ast.BinOp) and isinstance(given.op, ast.Div) and _is_count(flow, given.right):
             yield hit(op)
+
+
+def _accumulates(flow: Flow) -> bool:
+    """By a configuration in the program, or by one that it asks the engine for."""
+    return flow.mentions(_ACCUMULATES) or flow.mentions(r"\.gradient_accumulation_steps\(\)")
 
 
 def _is_count(flow: Flow, divisor: ast.expr) -> bool:
@@ -58,7 +63,8 @@ def stepped_in_every_so_many(flow: Flow) -> Iterator[Hit]:
     """`engine.step` counts the batches itself; called in the last of several alone it accumulates that many times as
     many."""
     through = _of_engine(flow, "backward")
-    for op in _of_engine(flow, "step") if through and flow.mentions(_ACCUMULATES) else ():
+    stepped = _of_engine(flow, "step")
+    for op in stepped if through and _accumulates(flow) and len({one.loops for one in stepped}) == len(stepped) else ():
         for guard in op.guards:
             if guard not in through[0].guards and re.search(r"%.*==", text_of(guard.node)):
                 yield hit(op, through[0])
@@ -77,9 +83,12 @@ def schedule_stepped_twice(flow: Flow) -> Iterator[Hit]:
     """A schedule that the engine was given is stepped by `engine.step`, and by the program once more."""
     given = [op for op in flow.calls("initialize") if "lr_scheduler" in op.keywords and op.name.startswith("deepspeed")]
     through = _of_engine(flow, "step")
-    for op in flow.calls("step") if given and through else ():
-        if op.of is not None and op.of.kind == "scheduler" and op.loops and goes_with(op, through[0]):
-            yield hit(op, given[0])
+    started = [op for op in flow.calls("initialize") if op.name.startswith("deepspeed")]
+    for op in flow.calls("step") if through else ():
+        if op.of is None or op.of.kind != "scheduler" or not op.loops or not goes_with(op, through[0]):
+            continue
+        if known := given or [one for one in started if op.of.made is one]:
+            yield hit(op, known[0])
             return
 
 

@@ -181,7 +181,7 @@ def repeated_samples_gathered(flow: Flow) -> Iterator[Hit]:
     """accelerate fills up the last batch with samples from the front; `gather` keeps them."""
     if flow.has("gather_for_metrics"):
         return
-    if flow.mentions(r"\.remainder|samples_seen|drop_last=True|even_batches=False|\[: ?len\(|truncat"):
+    if flow.mentions(r"\.remainder|samples_seen|even_batches=False|\[: ?len\(|truncat"):
         return
     for op in flow.calls("gather"):
         of = op.of
@@ -190,9 +190,16 @@ def repeated_samples_gathered(flow: Flow) -> Iterator[Hit]:
         over = op.loops[-1].over.attrs.get("over", op.loops[-1].over)
         values = [v for one in op.args for v in (one.items or [one])]
         if over.kind == "loader" and over.has("prepared", "parameter") and any(_is_prediction(v) for v in values):
-            if any(op.loops[-1] is one.loop for one in backwards(flow)):
+            if any(op.loops[-1] is one.loop for one in backwards(flow)) or _drops_last(over):
                 continue
             yield hit(op)
+
+
+def _drops_last(loader: Value) -> bool:
+    """As it was made, before it was prepared; of one that is not known, as any of the program is."""
+    own = loader.root or loader
+    given = own.made.keywords.get("drop_last") if own.made is not None and own.made.last == "DataLoader" else None
+    return given is not None and given.const is True
 
 
 def _is_prediction(value: Value) -> bool:

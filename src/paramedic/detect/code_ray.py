@@ -43,7 +43,7 @@ def begins_anew(flow: Flow) -> Iterator[Hit]:
     kept = [op for op in _of_ray(flow, "report") if _checkpoint(op) is not None]
     for op in flow.calls("FailureConfig"):
         most = op.argument("max_failures", 0)
-        if most is not None and most.number() not in (None, 0) and kept:
+        if most is not None and most.number() != 0 and kept:
             yield hit(op, kept[0])
 
 
@@ -163,6 +163,23 @@ def gpu_not_asked_for(flow: Flow) -> Iterator[Hit]:
                 if _to_gpu(moved) and not moved.guards:
                     yield hit(op, moved)
                     break
+
+
+@every_program("ScalingConfig")
+def left_on_the_processor(flow: Flow) -> Iterator[Hit]:
+    """Nothing asks for a GPU, and the program speaks of them: `get_device` is then the processor, without a word."""
+    if not flow.has("get_device", "prepare_model", "prepare_data_loader") or not flow.mentions(_OF_GPUS):
+        return
+    made = list(flow.calls("ScalingConfig"))
+    for op in made if len(made) == 1 else ():
+        resources = op.keywords.get("resources_per_worker")
+        asked = resources is not None and (resources.kind != "dict" or "GPU" in resources.attrs)
+        told = {"use_gpu", "**", "accelerator_type", "use_tpu"} & op.keywords.keys()
+        if not told and not asked and not op.starred and len(op.args) < 3:
+            yield hit(op)
+
+
+_OF_GPUS = r"(?i)gpus?_per_node|num_gpus|n_gpus|per gpu|autocast\([\"']cuda|\bnccl\b"
 
 
 def _to_gpu(op: Op) -> bool:

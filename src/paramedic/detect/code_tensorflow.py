@@ -260,3 +260,26 @@ def never_joined(flow: Flow) -> Iterator[Hit]:
 def _of_coordinator(flow: Flow, *names: str) -> list[Op]:
     made = [(op, op.of.made) for op in flow.calls(*names) if op.of is not None]
     return [op for op, by in made if by is not None and by.last == "ClusterCoordinator"]
+
+
+@every_program("distribute_datasets_from_function")
+def batch_of_all_replicas(flow: Flow) -> Iterator[Hit]:
+    """What the function yields is one replica's batch, and is not divided."""
+    if flow.mentions(r"get_per_replica_batch_size|// ?\w*\.?num_replicas_in_sync|ParameterServerStrategy"):
+        return
+    made = list(flow.calls("distribute_datasets_from_function"))
+    for op in flow.calls("batch"):
+        written = text_of(op.node.args[0]) if isinstance(op.node, ast.Call) and op.node.args else ""
+        if re.search(r"(?i)global_?batch|batch_?size_?global|total_batch", written) and "/" not in written:
+            yield hit(op, made[0], what=written)
+
+
+@every_program(*_STRATEGIES)
+def made_outside_scope(flow: Flow) -> Iterator[Hit]:
+    """The model's variables are made before the scope is entered in which it is compiled."""
+    if not _is_tensorflow(flow):
+        return
+    for op in flow.calls("compile"):
+        made = op.of.made if op.of is not None and op.of.kind == "model" else None
+        if made is not None and op.inside("scope") and not made.inside("scope") and "keras" in made.name:
+            yield hit(op, made)

@@ -80,7 +80,7 @@ def megatron_global_batch(setup: Setup) -> Iterator[Hit]:
 
 def deepspeed_of(setup: Setup, launch: Part, part: Part) -> Part | None:
     """The DeepSpeed configuration that the command names, where it lies in this folder."""
-    for key in ("deepspeed", "deepspeed_config", "deepspeed_config_file"):
+    for key in ("deepspeed", "deepspeed_config", "deepspeed_config_file", "ds_config", "ds-config"):
         named = part.get(key)
         if isinstance(named, str):
             return file_named(setup, launch.source, named, "deepspeed")
