@@ -250,6 +250,8 @@ def _named(run: Run, first: Finding, errors: Sequence[Finding], knowledge: Knowl
     rule = knowledge.rules[first.rule]
     own = [f for f in errors if f.rule == first.rule]
     accused = "accused" in first.fields
+    if first.symptom == "worker-or-node-loss":
+        first = _of_the_lost_node(run, first, errors)
     if not first.ranks and first.consequence == "never":
         first = _as_the_table_counts(run, _with_rank_of_exit(run, _as_ranks_said(run, first, errors), errors))
     everywhere = _everywhere(run, first, errors)
@@ -418,6 +420,25 @@ def _with_rank_of_exit(run: Run, first: Finding, errors: Sequence[Finding]) -> F
     if len(ends) != 1 or not (nobodys or first.symptom in ("native-crash", "host-out-of-memory")):
         return first
     return replace(first, ranks=tuple(ends), scope="rank")
+
+
+_NODE_GONE = re.compile(
+    r"\b(?:its|the actor's) node (?:has died|was terminated)|\bSpotInterruption\b|\bNodeShutdown\b|\bpreempted\b"
+)
+_ADDRESS = re.compile(r"\bip: (\d{1,3}(?:\.\d{1,3}){3})\b|\bip-(\d{1,3}(?:-\d{1,3}){3})\b")
+"""As Ray writes it, and as Amazon names its machines by it."""
+
+
+def _of_the_lost_node(run: Run, first: Finding, errors: Sequence[Finding]) -> Finding:
+    """A whole node is gone, and some message tells which: all its ranks are."""
+    texts = [one.evidence[0].event.text for one in errors if one.symptom == first.symptom]
+    gone = [text for text in texts if _NODE_GONE.search(text)]
+    if not gone:
+        return first
+    known = places(run).ranks_on
+    said = {(found[1] or found[2]).replace("-", ".") for text in gone for found in _ADDRESS.finditer(text)}
+    there = [ranks for host in said if (ranks := known.get(host)) and set(ranks) >= set(first.ranks)]
+    return at_ranks(first, there[0]) if len(there) == 1 else first
 
 
 def _as_the_table_counts(run: Run, first: Finding) -> Finding:

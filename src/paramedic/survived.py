@@ -235,6 +235,9 @@ def _beside_no_better(sources: set[str]) -> set[str]:
     return {s for s in sources if (output := _output_beside(s)) == s or output not in sources}
 
 
+_MEETING = ("rendezvous-setup-failure", "rendezvous-setup-hang")
+
+
 class _Elsewhere:
     """Whether training, as all logs that show any tell it, was done or went on regardless of what a scheduler, a kernel
     or an older log has seen."""
@@ -247,11 +250,13 @@ class _Elsewhere:
         self.done = self.training <= {e.source for e in progress if e.fields.get("ended") or e.fields.get("closes")}
         timed = [e for e in progress if len(e.fields.get("at", ())) >= _LINES_AFTER and e.utc_ns is not None]
         self.last = max(timed, key=lambda e: e.utc_ns or 0, default=None)
+        self.raised = {e.source for e in run.of_kind("traceback", "exit")}
         self.theirs = self.training | {source.id for source in run.sources if source.rank is not None}
 
     def __call__(self, one: Finding) -> str:
         event = one.evidence[0].event
-        theirs = event.source in self.theirs or event.rank is not None
+        met = one.symptom in _MEETING and event.source not in self.raised  # without all of them nobody trains
+        theirs = (event.source in self.theirs or event.rank is not None) and not (met and self.done)
         if theirs or not self.training or not self.quiet or one.symptom in SILENT or event.kind not in ("line", "exit"):
             return ""
         if self.done:

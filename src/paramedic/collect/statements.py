@@ -13,7 +13,7 @@ _STATED = re.compile(
     r"\b(?:(?:rank|process|worker|proc|task|member)\W{0,3}(?P<index>\d{1,6}) ?(?:of|/) ?(?P<size>\d{1,6})"
     r"|(?:dist_)?world(?:[_ ]?size)?['\"]?\W{1,4}(?P<world>\d{1,6})"
     r"|rank\W{0,3}\d{1,6},? (?:local[_ ]rank\W{0,3}\d{1,6},? )?size\W{0,3}(?P<ranks>\d{1,6})"
-    r"|hvd\.size\(\)\W{1,4}(?P<hvd>\d{1,6})"
+    r"|hvd[._]size(?:\(\))?\W{1,4}(?P<hvd>\d{1,6})"
     r"|process \d{1,6}, total (?P<total>\d{1,6})|(?:GPU number: |training on )(?P<gpus>\d{1,6})(?:$|(?= devices))"
     r"|(?P<replicas>\d{1,6}) replicas in sync|num_replicas_in_sync\W{1,4}(?P<in_sync>\d{1,6})"
     r"|num processes: (?P<processes>\d{1,6}))\b",

@@ -122,6 +122,7 @@ RUN_DETECTORS: dict[str, Detector] = {
     "stragglers.waits_for_peers": stragglers.waits_for_peers,
     "transport.sockets_beside_rdma": transport.sockets_beside_rdma,
     "transport.peer_to_peer_off": transport.peer_to_peer_off,
+    "transport.met_over_a_local_link": transport.met_over_a_local_link,
     "transport.other_version": transport.other_version,
     "transport.not_direct_on_some": transport.not_direct_on_some,
     "stragglers.below_expected": stragglers.below_expected,

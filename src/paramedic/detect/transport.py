@@ -127,6 +127,28 @@ def _dotted(code: int) -> str:
     return f"{code // 10_000}.{code // 100 % 100}.{code % 100}"
 
 
+def met_over_a_local_link(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Some hosts offer the others an address that is known on their own link only, as a service processor's is."""
+    told = [
+        (by[1], said[1], said[2], event)
+        for event in run.saying("NCCL INFO Bootstrap", "line")
+        if (by := NCCL_PROCESS.match(event.text)) and (said := _OFFERED.search(event.text))
+    ]
+    local = {host: (name, event) for host, name, address, event in told if address.startswith(_LINK_LOCAL)}
+    others = [event for host, _, address, event in told if host not in local and not address.startswith(_LINK_LOCAL)]
+    if not local or not others:
+        return
+    known = whole_blocks(run)
+    ranks = sorted({rank for host in local for rank in known.get(short(host), ())})
+    name, event = next(iter(local.values()))
+    fields = {"host": ", ".join(sorted(local)), "interface": name, "accused": ", ".join(map(str, ranks))}
+    yield on_events(rule, [event, others[0]], ranks, fields)
+
+
+_OFFERED = re.compile(r"NCCL INFO Bootstrap ?: Using (?:\[\d\])?([\w.-]{1,32}):([\da-f.:]{2,45})<\d")
+_LINK_LOCAL = ("169.254.", "fe80:")
+
+
 def not_direct_on_some(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """On most hosts adapters reach the GPUs' memory directly, and on a few through the hosts': all wait for those."""
     told = [
