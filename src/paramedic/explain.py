@@ -451,8 +451,8 @@ def _as_the_table_counts(run: Run, first: Finding) -> Finding:
     types = [(e.rank, tuple(e.fields.get("types") or ())) for e in mine if e.kind == "traceback"]
     raised = [(rank, names) for rank, names in types if not (names and names[-1].endswith("ChildFailedError"))]
     ends = [e for e in mine if e.kind == "exit"]
-    ended = {e.rank: str(e.fields["host"]) for e in ends if e.rank is not None and e.fields["exitcode"] == 1}
-    spared = {str(e.fields["host"]) for e in ends if e.fields["exitcode"] < 0} - set(ended.values()) - {""}
+    ended = {e.rank: str(e.fields.get("host")) for e in ends if e.rank is not None and e.fields["exitcode"] == 1}
+    spared = {str(e.fields.get("host") or "") for e in ends if e.fields["exitcode"] < 0} - {"", *ended.values()}
     as_many = len(set(raised)) == 1 and len(raised) == len(ended)
     return at_ranks(first, ended) if as_many and (spared or set(run.ranks_seen) > ended.keys()) else first
 
