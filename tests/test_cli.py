@@ -469,7 +469,7 @@ def own_rule(in_tmp: Path) -> Path:
 @pytest.mark.slow  # each rule's cases are tests of their own in test_knowledge
 def test_the_cases_of_all_rules_are_checked(capsys: Captured, knowledge: Knowledge) -> None:
     assert main(["rules", "--check"]) == 0
-    said = f"paramedic: checked the cases of {len(knowledge.rules)} rules: none failed\n"
+    said = f"paramedic: checked the cases of {len(knowledge.rules):,} rules: none failed\n"
     assert capsys.readouterr() == ("", said)
 
 
