@@ -357,3 +357,13 @@ def test_since_when_a_value_is_no_number_is_kept_exactly(tmp_path: Path) -> None
 )
 def test_hashes_need_no_word_for_it(line: str, names: set[str]) -> None:
     assert {value.name for value in said_in(line).values if value.name.startswith(("hash", "state"))} == names
+
+
+def test_the_name_of_a_number_keeps_no_secret(tmp_path: Path) -> None:
+    token = "cvopyppwvcefeojbzmmytsdgjwecumnr"
+    lines = "".join(
+        f"[rank{rank}]: step {n} authorization bearer {token} retries {n}\n" for n in range(9) for rank in (0, 1)
+    )
+    (tmp_path / "job.log").write_text(lines, "utf-8")
+    told = [event.fields for event in diagnose(tmp_path).run.events if event.kind == "metric"]
+    assert told and token not in str(told)

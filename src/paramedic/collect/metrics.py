@@ -130,7 +130,7 @@ class Series:
             values.append(self.latest[1])
         lines = (f"{line}\t{text}" for line, text in (self.first, self.largest, self.last) if line)
         return {
-            "name": self.name, "unit": self.unit, "count": self.count, "steps": "\n".join(steps),
+            "name": redact(self.name), "unit": self.unit, "count": self.count, "steps": "\n".join(steps),
             "values": " ".join("nan" if value is None else repr(value) for value in values),
             "shown": redact("\n".join(lines)), **self._lost(),
         }  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from paramedic.detect.every import every_program
@@ -43,8 +44,16 @@ def begins_anew(flow: Flow) -> Iterator[Hit]:
     kept = [op for op in _of_ray(flow, "report") if _checkpoint(op) is not None]
     for op in flow.calls("FailureConfig"):
         most = op.argument("max_failures", 0)
-        if most is not None and most.number() != 0 and kept:
+        if most is not None and kept and (most.number() or _by_default(op)):
             yield hit(op, kept[0])
+
+
+def _by_default(op: Op) -> int:
+    """Where it comes from the command line: what it is unless something else is said there."""
+    named = re.search(r"max_failures=args\.(\w{1,40})", ast.unparse(op.node))
+    option = named[1].replace("_", "[-_]") if named else "(?!)"
+    found = re.search(rf"--{option}[\"'][^\n]{{0,80}}default=(\d{{1,6}})", op.module.text)
+    return int(found[1]) if found else 0
 
 
 def _checkpoint(op: Op) -> Value | None:

@@ -219,6 +219,8 @@ def pipeline_not_divided(flow: Flow) -> Iterator[Hit]:
     """The function makes one pipeline for each worker, and has to take its part itself."""
     if flow.mentions(r"\.shard\(|input_pipeline_id|auto_shard_policy|subsplit|ReadConfig|even_splits"):
         return
+    if flow.mentions(r"(?i)\b\w{0,20}rank\b|task_(?:id|index)|worker_(?:id|index)"):
+        return  # it may take its part by its own number
     several = [op for op in flow.calls("MultiWorkerMirroredStrategy") if "distribute" in op.name]
     for op in flow.calls("distribute_datasets_from_function") if several else ():
         yield hit(op, several[0])
