@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 
 from paramedic.causes import Place, explained, listed, subject
-from paramedic.detect.exits import closed_by_launcher, killed_ranks, with_the_crashed
+from paramedic.detect.exits import as_the_table_counts, closed_by_launcher, killed_ranks, with_the_crashed
 from paramedic.detect.hang import absent, has_less, missed, odd_among_accused, odd_ones
-from paramedic.detect.where import at_ranks, located, places
+from paramedic.detect.where import located, on_the_lost_node, places
 from paramedic.knowledge import Knowledge, Rule
 from paramedic.knowledge.clues import OUTRIGHT
 from paramedic.knowledge.priors import Setting
@@ -251,9 +251,9 @@ def _named(run: Run, first: Finding, errors: Sequence[Finding], knowledge: Knowl
     own = [f for f in errors if f.rule == first.rule]
     accused = "accused" in first.fields
     if first.symptom == "worker-or-node-loss":
-        first = _of_the_lost_node(run, first, errors)
+        first = on_the_lost_node(run, first, errors)
     if not first.ranks and first.consequence == "never":
-        first = _as_the_table_counts(run, _with_rank_of_exit(run, _as_ranks_said(run, first, errors), errors))
+        first = as_the_table_counts(run, _with_rank_of_exit(run, _as_ranks_said(run, first, errors), errors))
     everywhere = _everywhere(run, first, errors)
     if not first.ranks and (who := _together(run, own, errors)):
         first = replace(first, fields={**first.fields, "who": who})
@@ -420,41 +420,6 @@ def _with_rank_of_exit(run: Run, first: Finding, errors: Sequence[Finding]) -> F
     if len(ends) != 1 or not (nobodys or first.symptom in ("native-crash", "host-out-of-memory")):
         return first
     return replace(first, ranks=tuple(ends), scope="rank")
-
-
-_NODE_GONE = re.compile(
-    r"\b(?:its|the actor's) node (?:has died|was terminated)|\bSpotInterruption\b|\bNodeShutdown\b|\bpreempted\b"
-)
-_ADDRESS = re.compile(r"\bip: (\d{1,3}(?:\.\d{1,3}){3})\b|\bip-(\d{1,3}(?:-\d{1,3}){3})\b")
-"""As Ray writes it, and as Amazon names its machines by it."""
-
-
-def _of_the_lost_node(run: Run, first: Finding, errors: Sequence[Finding]) -> Finding:
-    """A whole node is gone, and some message tells which: all its ranks are."""
-    texts = [one.evidence[0].event.text for one in errors if one.symptom == first.symptom]
-    gone = [text for text in texts if _NODE_GONE.search(text)]
-    if not gone:
-        return first
-    known = places(run).ranks_on
-    said = {(found[1] or found[2]).replace("-", ".") for text in gone for found in _ADDRESS.finditer(text)}
-    there = [ranks for host in said if (ranks := known.get(host)) and set(ranks) >= set(first.ranks)]
-    return at_ranks(first, there[0]) if len(there) == 1 else first
-
-
-def _as_the_table_counts(run: Run, first: Finding) -> Finding:
-    """Nobody's tracebacks, all of one kind and as many as torchrun's table has ranks that raised, are those ranks';
-    where others are known to have been ended."""
-    event = first.evidence[0].event
-    if first.ranks or event.kind != "traceback":
-        return first
-    mine = [e for e in run.events if (e.source, e.attempt) == (event.source, first.attempt)]
-    types = [(e.rank, tuple(e.fields.get("types") or ())) for e in mine if e.kind == "traceback"]
-    raised = [(rank, names) for rank, names in types if not (names and names[-1].endswith("ChildFailedError"))]
-    ends = [e for e in mine if e.kind == "exit"]
-    ended = {e.rank: str(e.fields.get("host")) for e in ends if e.rank is not None and e.fields["exitcode"] == 1}
-    spared = {str(e.fields.get("host") or "") for e in ends if e.fields["exitcode"] < 0} - {"", *ended.values()}
-    as_many = len(set(raised)) == 1 and len(raised) == len(ended)
-    return at_ranks(first, ended) if as_many and (spared or set(run.ranks_seen) > ended.keys()) else first
 
 
 def _everywhere(run: Run, first: Finding, errors: Sequence[Finding]) -> bool:

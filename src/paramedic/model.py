@@ -20,6 +20,7 @@ Consequence = Literal["never", "possible", "always"]
 
 _BELIEVABLE = 1 << 18
 """Ranks: more than any job has had. A world of millions is a misread number."""
+_OF_JOB = re.compile(r"(?:^|/)slurm-(\d{2,12})\b")
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "error")
 
 
@@ -55,6 +56,12 @@ class Source:
     def name(self) -> str:
         """Of its file, without folders and endings: often that of a host or pod."""
         return self.id.rsplit("/", 1)[-1].split(".", 1)[0]
+
+    @property
+    def job(self) -> str:
+        """The number of the Slurm job whose output it is, by its name."""
+        found = _OF_JOB.search(self.id)
+        return found[1] if found else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from pathlib import PurePath
 
 from paramedic.detect.interrupted import since
 from paramedic.detect.once import once
+from paramedic.detect.recovery import MEETING
 from paramedic.detect.where import places
 from paramedic.model import Event, Finding, Run, Suppressed
 
@@ -235,9 +236,6 @@ def _beside_no_better(sources: set[str]) -> set[str]:
     return {s for s in sources if (output := _output_beside(s)) == s or output not in sources}
 
 
-_MEETING = ("rendezvous-setup-failure", "rendezvous-setup-hang")
-
-
 class _Elsewhere:
     """Whether training, as all logs that show any tell it, was done or went on regardless of what a scheduler, a kernel
     or an older log has seen."""
@@ -255,7 +253,7 @@ class _Elsewhere:
 
     def __call__(self, one: Finding) -> str:
         event = one.evidence[0].event
-        met = one.symptom in _MEETING and event.source not in self.raised  # without all of them nobody trains
+        met = one.symptom in MEETING and event.source not in self.raised  # without all of them nobody trains
         theirs = (event.source in self.theirs or event.rank is not None) and not (met and self.done)
         if theirs or not self.training or not self.quiet or one.symptom in SILENT or event.kind not in ("line", "exit"):
             return ""

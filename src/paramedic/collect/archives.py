@@ -86,6 +86,7 @@ def _may_be_dump(head: bytes) -> bool:
 
 
 _MAY_BE_TABLE = (".csv", ".tsv")
+_MAY_BE_EXPORT = (".json", *_MAY_BE_TABLE)
 _OF_RANK = frozenset({b"rank", b"global_rank"})
 _AT_OR_WHERE = frozenset(b"step global_step iteration iter epoch time timestamp host hostname node".split())
 
@@ -100,9 +101,11 @@ def _is_table_of_ranks(head: bytes) -> bool:
 def _by_its_head(base: str, head: Callable[[], bytes]) -> bool:
     """A file that is no log by its name, and yet tells of a job."""
     low = base.lower()
-    if low.endswith(_MAY_BE_DUMP):
-        return _may_be_dump(head()) or (low.endswith(".json") and exports.is_export(head()))
-    return low.endswith(_MAY_BE_TABLE) and (_is_table_of_ranks(head()) or exports.is_export(head()))
+    if not low.endswith((*_MAY_BE_DUMP, *_MAY_BE_TABLE)):
+        return False
+    first = head()
+    known = _is_table_of_ranks if low.endswith(_MAY_BE_TABLE) else _may_be_dump
+    return known(first) or (low.endswith(_MAY_BE_EXPORT) and exports.is_export(first))
 
 
 Wanted = Callable[[str], bool]

@@ -67,22 +67,20 @@ def collect(
     return _run(_jobs_in_order(_with_global_ranks(_with_named_ranks(reads))), skipped)
 
 
-_OF_JOB = re.compile(r"(?:^|/)slurm-(\d{2,12})(?:\.batch)?\.(?:out|err|log)$")
+_WHOLE_OUTPUT = re.compile(r"(?:^|/)slurm-\d{2,12}(?:\.batch)?\.(?:out|err|log)$")
 
 
 def _jobs_in_order(reads: Sequence[LogRead]) -> Sequence[LogRead]:
     """Where all that is there are the outputs of several Slurm jobs, one after another, each is an attempt: the last
     one that failed is the one to judge."""
-    named = [_OF_JOB.search(read.source.id) for read in reads]
-    jobs = sorted({int(found[1]) for found in named if found})
-    if len(jobs) < 2 or not all(named):
+    if not all(_WHOLE_OUTPUT.search(read.source.id) for read in reads):
         return reads
-    first, attempts = 0, {}
-    for job in jobs:
-        own = [read for read, found in zip(reads, named, strict=True) if found and int(found[1]) == job]
-        attempts[job] = first
-        first += 1 + max((event.attempt for read in own for event in read.events), default=0)
-    return [_later(read, attempts[int(found[1])]) for read, found in zip(reads, named, strict=True) if found]
+    first: dict[str, int] = {}
+    attempts = 0
+    for job in sorted({read.source.job for read in reads}, key=int):
+        first[job] = attempts
+        attempts += 1 + max((e.attempt for read in reads if read.source.job == job for e in read.events), default=0)
+    return [_later(read, first[read.source.job]) for read in reads] if len(first) > 1 else reads
 
 
 def _later(read: LogRead, by: int) -> LogRead:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from paramedic.detect.every import every_file, every_program
 from paramedic.detect.flow import Flow
-from paramedic.detect.loops import at, backwards, goes_with, hit, of_accelerator, schedules, steps
+from paramedic.detect.loops import at, backwards, goes_with, hit, of_accelerator, schedules, steps, torch_clips
 from paramedic.detect.program import Function, Module, text_of
 from paramedic.detect.setup import Hit
 from paramedic.detect.values import Op
@@ -78,7 +78,7 @@ def divided_twice(flow: Flow) -> Iterator[Hit]:
     (count,) = counts
     divisors = {count, f"{_called(flow)}.gradient_accumulation_steps"}
     for op in of_accelerator(flow, "backward"):
-        given = op.node.args[0] if isinstance(op.node, ast.Call) and op.node.args else None
+        given = op.written(0)
         divided: list[ast.AST] = [given] if given is not None else []
         if isinstance(given, ast.Name):
             divided += _assigned(op, given.id)
@@ -126,8 +126,8 @@ def scaled_gradients_clipped(flow: Flow) -> Iterator[Hit]:
     made = [op for op in flow.calls("Accelerator") if _is(op, "mixed_precision", "fp16")]
     if not made or flow.mentions(r"unscale_gradients"):
         return
-    for op in flow.calls("clip_grad_norm_", "clip_grad_value_"):
-        if op.loops and op.name.startswith(("torch.", "nn.utils.")) and of_accelerator(flow, "backward"):
+    for op in torch_clips(flow):
+        if op.loops and of_accelerator(flow, "backward"):
             yield hit(op, made[0])
 
 
@@ -198,7 +198,7 @@ def schedule_of_all_batches(flow: Flow) -> Iterator[Hit]:
 
 def _over_prepared(op: Op) -> bool:
     """It steps in a loop over a loader that was divided."""
-    return any(loop.over.attrs.get("over", loop.over).has("prepared") for loop in op.loops)
+    return any(loop.through.has("prepared") for loop in op.loops)
 
 
 @every_program("save_state")

@@ -9,19 +9,12 @@ from itertools import pairwise
 
 from paramedic.detect.every import every_distributed_program, every_program
 from paramedic.detect.flow import Flow
-from paramedic.detect.loops import backwards, hit, optimizers
+from paramedic.detect.loops import backwards, hit, optimizers, torch_saves
 from paramedic.detect.program import text_of
 from paramedic.detect.setup import Hit
 from paramedic.detect.values import Loop, Op, Value
 
 _STATEFUL = {"optimizer": "optimizer", "scheduler": "scheduler", "scaler": "scaler"}
-
-
-def _saves(flow: Flow) -> Iterator[tuple[Op, dict[str, Value]]]:
-    """What `torch.save` writes, by key."""
-    for op in flow.calls("save"):
-        if op.name == "torch.save" and op.args:
-            yield op, op.args[0].attrs if op.args[0].kind == "dict" else {"": op.args[0]}
 
 
 def _resumes(flow: Flow) -> list[Op]:
@@ -47,7 +40,7 @@ def state_not_restored(flow: Flow) -> Iterator[Hit]:
     ):
         return
     back = {op.of.kind for op in restored if op.of is not None}
-    for op, saved in _saves(flow):
+    for op, saved in torch_saves(flow):
         kinds = [one.attrs["of"].kind for one in saved.values() if one.kind == "state" and "of" in one.attrs]
         lost = [kind for kind in kinds if kind in _STATEFUL and kind not in back]
         lost += [f"network under {key!r}" for key in _networks(saved) if not _is_read(flow, key)]
@@ -75,7 +68,7 @@ def _is_read(flow: Flow, key: str) -> bool:
 def state_not_saved(flow: Flow) -> Iterator[Hit]:
     """Resumes from weights alone: moments and schedule start anew."""
     loads = _resumes(flow)
-    saves = list(_saves(flow))
+    saves = list(torch_saves(flow))
     if (
         not loads
         or not saves
@@ -207,7 +200,7 @@ def names_passed_over(flow: Flow) -> Iterator[Hit]:
             continue
         if flow.mentions(r"module\.['\"]|removeprefix|consume_prefix|partition\(['\"]module|\.replace\(['\"]module"):
             continue
-        for save, saved in _saves(flow):
+        for save, saved in torch_saves(flow):
             for one in saved.values():
                 model = one.attrs.get("of", Value())
                 if one.kind != "state" or model.kind != "model" or model.base is not of.base:
@@ -233,7 +226,7 @@ def begins_anew(flow: Flow) -> Iterator[Hit]:
         return
     counted = [
         (op, key)
-        for op, saved in _saves(flow)
+        for op, saved in torch_saves(flow)
         for key in saved
         if re.fullmatch(r"(?i)(?:\w*_)?(?:epoch|step|iteration|iter)s?", key)
     ]
@@ -312,7 +305,7 @@ _CHANCE_BACK = ("set_rng_state", "setstate", "set_state", "set_rng_state_all")
 @every_distributed_program(*_CHANCE_BACK)
 def chance_of_first_rank(flow: Flow) -> Iterator[Hit]:
     """The first rank's state of chance is saved and set on all: from then on they draw alike."""
-    saves = [op for op, saved in _saves(flow) if op.label == "first" and any(map(_is_chance, saved.values()))]
+    saves = [op for op, saved in torch_saves(flow) if op.label == "first" and any(map(_is_chance, saved.values()))]
     if not saves or not _draw_apart(flow):
         return
     for op in flow.calls(*_CHANCE_BACK):
@@ -368,7 +361,7 @@ def schedule_begins_anew(flow: Flow) -> Iterator[Hit]:
         return
     forward = [op for op in stepped if op.args or not any(op.within(loop) for one in trained for loop in one.op.loops)]
     told = any(value.has("loaded") for value in (*made.args, *made.keywords.values()))
-    saved = [op for op, held in _saves(flow) if any(_state_of(one, "model") for one in held.values())]
+    saved = [op for op, held in torch_saves(flow) if any(_state_of(one, "model") for one in held.values())]
     if saved and not forward and not told:
         yield hit(load, made, what=made.last)
 
@@ -398,7 +391,7 @@ def epoch_begins_again(flow: Flow) -> Iterator[Hit]:
     """Saved in the middle of an epoch with the epoch's number alone: a resume goes through its first part again."""
     if flow.mentions(_PASSES_BY):
         return
-    saves = list(_saves(flow))
+    saves = list(torch_saves(flow))
     loads = [op for op in flow.calls("load") if op.name == "torch.load"]
     holding = [(op, saved) for op, saved in saves if any("epoch" in key.lower() for key in _keys(saved))]
     holding = [one for one in holding if len(saves) == 1 or _same_file(one[0], loads)]
@@ -406,7 +399,7 @@ def epoch_begins_again(flow: Flow) -> Iterator[Hit]:
     for backward in backwards(flow):
         for outer, inner in pairwise(backward.op.loops):
             start = outer.over.attrs.get("start", Value()) if outer.over.kind == "range" else Value()
-            over = inner.over.attrs.get("over", inner.over)
+            over = inner.through
             if not start.has("loaded") or "op" in start.attrs or over.kind != "loader" or _passes_over(inner):
                 continue
             for op, saved in holding:

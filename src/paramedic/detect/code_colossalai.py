@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from paramedic.detect.every import every_program
 from paramedic.detect.flow import Flow
-from paramedic.detect.loops import backwards, hit, steps
+from paramedic.detect.loops import backwards, hit, steps, torch_clips, torch_saves
 from paramedic.detect.setup import Hit
-from paramedic.detect.values import Op, Value
+from paramedic.detect.values import Op
 
 _SHARDED = ("GeminiPlugin", "LowLevelZeroPlugin", "HybridParallelPlugin", "MoeHybridParallelPlugin")
 _TOGETHER = ("save_model", "save_optimizer", "load_model", "load_optimizer")
@@ -86,9 +86,9 @@ def shards_saved_by_hand(flow: Flow) -> Iterator[Hit]:
         op for op in hybrid if _may_split(op, "tp_size", 0) or _may_split(op, "pp_size", 1)
     ]
     boosted = {id(one.base) for op in flow.calls("boost") for one in op.result.items or () if one.kind == "model"}
-    for op in flow.calls("save") if plugins else ():
-        states = _parts(op.args[0]) if op.name == "torch.save" and op.args else []
-        if any(one.kind == "state" and "of" in one.attrs and id(one.attrs["of"].base) in boosted for one in states):
+    for op, saved in torch_saves(flow) if plugins else ():
+        states = [one.attrs["of"] for one in saved.values() if one.kind == "state" and "of" in one.attrs]
+        if any(id(one.base) in boosted for one in states):
             yield hit(op, plugins[0])
 
 
@@ -98,18 +98,13 @@ def _may_split(op: Op, name: str, place: int) -> bool:
     return given is not None and given.number() not in (0, 1)
 
 
-def _parts(value: Value) -> list[Value]:
-    """What is saved: itself, or what a dict of it holds."""
-    return [value, *value.attrs.values()]
-
-
 @every_program("clip_grad_norm_", "clip_grad_value_")
 def clipped_past_plugin(flow: Flow) -> Iterator[Hit]:
     """A sharding plugin keeps the gradients itself: torch's own clipping finds none, or a part of them."""
     plugins = _plugins(flow)
     through = [one.op.loops for one in backwards(flow) if one.op.of is not one.loss]
-    for op in flow.calls("clip_grad_norm_", "clip_grad_value_") if plugins else ():
-        if op.loops in through and op.name.startswith(("torch.", "nn.utils.")):
+    for op in torch_clips(flow) if plugins else ():
+        if op.loops in through:
             yield hit(op, plugins[0])
 
 

@@ -112,7 +112,7 @@ def _periodic(op: Op, loop: Loop) -> bool:
 
 def _length(flow: Flow, loop: Loop) -> int:
     """How often it goes round, where it counts to a known number."""
-    over = loop.over.attrs.get("over", loop.over)
+    over = loop.through
     start, stop = over.attrs.get("start"), over.attrs.get("stop")
     first, last = settled(flow, start), settled(flow, stop)
     return int(last - first) if over.kind == "range" and first is not None and last is not None else 0

@@ -29,7 +29,7 @@ def _training_loaders(flow: Flow) -> Iterator[Value]:
     """Loaders whose batches go into a backward pass."""
     seen: list[Value] = []
     loops = [loop for backward in backwards(flow) for loop in backward.op.loops]
-    overs = [loop.over.attrs.get("over", loop.over) for loop in loops]
+    overs = [loop.through for loop in loops]
     for op in flow.calls("next"):
         if op.args and any(op.within(loop) for loop in training_loops(flow)):
             overs.append(op.args[0])
@@ -288,7 +288,7 @@ def sampler_without_epoch(flow: Flow) -> Iterator[Hit]:
         return
     for one in backwards(flow):
         for number, loop in enumerate(one.op.loops):
-            over = loop.over.attrs.get("over", loop.over)
+            over = loop.through
             sampler = over.attrs.get("sampler") if over.kind == "loader" else None
             if (
                 number == 0

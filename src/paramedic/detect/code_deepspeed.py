@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from paramedic.detect.every import every_program
 from paramedic.detect.flow import Flow
-from paramedic.detect.loops import backwards, goes_with, hit, model_parallel, own_loaders
+from paramedic.detect.loops import backwards, goes_with, hit, model_parallel, own_loaders, torch_clips
 from paramedic.detect.program import text_of
 from paramedic.detect.setup import Hit
 from paramedic.detect.values import Op
@@ -42,7 +42,7 @@ def optimizer_stepped_past_engine(flow: Flow) -> Iterator[Hit]:
 def divided_twice(flow: Flow) -> Iterator[Hit]:
     """The engine divides each loss by the steps that it accumulates; the program did so before."""
     for op in _of_engine(flow, "backward") if _accumulates(flow) else ():
-        given = op.node.args[0] if isinstance(op.node, ast.Call) and op.node.args else None
+        given = op.written(0)
         if isinstance(given, ast.BinOp) and isinstance(given.op, ast.Div) and _is_count(flow, given.right):
             yield hit(op)
 
@@ -98,8 +98,8 @@ def clipped_past_engine(flow: Flow) -> Iterator[Hit]:
     through = _of_engine(flow, "backward")
     if not through or flow.mentions(r"safe_get_full_grad|safe_set_full_grad"):
         return
-    for op in flow.calls("clip_grad_norm_", "clip_grad_value_"):
-        if op.name.startswith(("torch.", "nn.utils.")) and goes_with(op, through[0]) and op.index > through[0].index:
+    for op in torch_clips(flow):
+        if goes_with(op, through[0]) and op.index > through[0].index:
             yield hit(op, through[0])
 
 

@@ -187,7 +187,7 @@ def repeated_samples_gathered(flow: Flow) -> Iterator[Hit]:
         of = op.of
         if of is None or of.kind != "accelerator" or not op.loops:
             continue
-        over = op.loops[-1].over.attrs.get("over", op.loops[-1].over)
+        over = op.loops[-1].through
         values = [v for one in op.args for v in (one.items or [one])]
         if over.kind == "loader" and over.has("prepared", "parameter") and any(_is_prediction(v) for v in values):
             if any(op.loops[-1] is one.loop for one in backwards(flow)) or _drops_last(over):
@@ -223,7 +223,7 @@ def padded_evaluation(flow: Flow) -> Iterator[Hit]:
     for op in forwards(flow):
         if not op.no_grad or not op.loops:
             continue
-        over = op.loops[-1].over.attrs.get("over", op.loops[-1].over)
+        over = op.loops[-1].through
         sampler = over.attrs.get("sampler") if over.kind == "loader" else None
         if sampler is None or sampler.name != "DistributedSampler" or sampler.made is None:
             continue

@@ -153,7 +153,7 @@ def _clears_always(cleared: list[Op], loop: Loop) -> bool:
 
 def _is_count(loop: Loop) -> bool:
     """Over a number of small batches, or over the pieces of one batch."""
-    over = loop.over.attrs.get("over", loop.over)
+    over = loop.through
     return isinstance(loop.node, ast.For) and over.kind != "loader"
 
 
@@ -387,7 +387,7 @@ def schedule_in_batches(flow: Flow) -> Iterator[Hit]:
         if made is None or len(op.loops) < 2 or conditional(op, op.loops[-1]):
             continue
         outer, inner = op.loops[-2], op.loops[-1]
-        if "epoch" not in outer.target.lower() or inner.over.attrs.get("over", inner.over).kind != "loader":
+        if "epoch" not in outer.target.lower() or inner.through.kind != "loader":
             continue
         epochs = outer.over.attrs.get("stop")
         length = made.argument("T_max", 1) if made.last == "CosineAnnealingLR" else made.argument("total_iters")

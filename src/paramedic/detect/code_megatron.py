@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator
 
@@ -23,6 +22,8 @@ _LAYERS = (
     "RowParallelLinear",
 )
 _BRINGS = r"finalize_model_grads(?:\(|_func)|finish_grad_sync|start_grad_sync|allreduce_gradients"
+
+_ALL = re.compile(r"(?:[\w.]+\.)?get_world_size\(\)|(?:\w+\.)?world_size")
 
 
 def _wraps(flow: Flow) -> list[Op]:
@@ -86,8 +87,8 @@ def divided_among_all_ranks(flow: Flow) -> Iterator[Hit]:
     """With tensor or pipeline parallelism, ranks of one replica must be given the same rows."""
     parallel = [op for op in flow.calls("initialize_model_parallel") if _splits(op)]
     for op in flow.calls("DistributedSampler") if parallel else ():
-        replicas = op.argument("num_replicas", 1)
-        if replicas is None or re.fullmatch(r"(?:[\w.]+\.)?get_world_size\(\)|(?:\w+\.)?world_size", _given(op)):
+        named = op.written("num_replicas")
+        if op.argument("num_replicas", 1) is None or (named is not None and _ALL.fullmatch(text_of(named))):
             yield hit(op, parallel[0])
 
 
@@ -106,10 +107,3 @@ def _splits(op: Op) -> bool:
     """A replica is more than one rank."""
     sizes = [one for key, one in op.keywords.items() if re.search(r"(?:tensor|pipeline)_model_parallel_size$", key)]
     return any(one.number() not in (0, 1) for one in (*sizes, *op.args[:2]) if one.const is not None)
-
-
-def _given(op: Op) -> str:
-    """The number of replicas, as it is written."""
-    node = op.node
-    named = [one.value for one in node.keywords if one.arg == "num_replicas"] if isinstance(node, ast.Call) else []
-    return text_of(named[0]) if named else ""

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from paramedic.detect.every import every_program
 from paramedic.detect.flow import Flow
 from paramedic.detect.loops import backwards, hit
+from paramedic.detect.program import text_of
 from paramedic.detect.setup import Hit
 from paramedic.detect.values import Op, Value
 
@@ -50,8 +51,11 @@ def begins_anew(flow: Flow) -> Iterator[Hit]:
 
 def _by_default(op: Op) -> int:
     """Where it comes from the command line: what it is unless something else is said there."""
-    named = re.search(r"max_failures=args\.(\w{1,40})", ast.unparse(op.node))
-    option = named[1].replace("_", "[-_]") if named else "(?!)"
+    given = op.written("max_failures")
+    named = re.match(r"args\.(\w{1,40})", text_of(given)) if given is not None else None
+    if named is None:
+        return 0
+    option = named[1].replace("_", "[-_]")
     found = re.search(rf"--{option}[\"'][^\n]{{0,80}}default=(\d{{1,6}})", op.module.text)
     return int(found[1]) if found else 0
 
@@ -69,13 +73,9 @@ def all_rows_for_all(flow: Flow) -> Iterator[Hit]:
         return
     for op in flow.calls(*_READS):
         made = _source(op)
-        whole = made is not None and made.name.startswith("ray.data.")
-        if (
-            made is not None
-            and whole
-            and _in_worker(flow, op)
-            and any(_goes_over(one.op, op) for one in backwards(flow))
-        ):
+        if made is None or not made.name.startswith("ray.data.") or not _in_worker(flow, op):
+            continue
+        if any(_goes_over(one.op, op) for one in backwards(flow)):
             yield hit(op, made)
 
 
@@ -143,9 +143,7 @@ def epochs_in_one_order(flow: Flow) -> Iterator[Hit]:
 
 def _over(op: Op, made: Op) -> bool:
     """It stands in a loop over that loader, within another."""
-    return any(
-        number > 0 and loop.over.attrs.get("over", loop.over).made is made for number, loop in enumerate(op.loops)
-    )
+    return any(number > 0 and loop.through.made is made for number, loop in enumerate(op.loops))
 
 
 @every_program("from_directory")

@@ -189,7 +189,7 @@ def saved_in_every_step(flow: Flow) -> Iterator[Hit]:
             continue
         number = len(op.loops) - 1
         free = [g for g in op.guards if not g.pure and g.depth > number]
-        over = loop.over.attrs.get("over", loop.over)
+        over = loop.through
         if (
             not free
             and "epoch" not in loop.target

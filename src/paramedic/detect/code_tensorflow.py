@@ -153,19 +153,24 @@ def saved_in_one_place(flow: Flow) -> Iterator[Hit]:
     """All workers write to one path."""
     if flow.mentions(r"task_type|task_id|is_chief|_is_chief|cluster_resolver|TF_CONFIG[\"'\]]+\)?[^\n]*index"):
         return
-    made = list(flow.calls("MultiWorkerMirroredStrategy"))
-    for op in flow.calls("save", "save_weights"):
-        if "distribute" in made[0].name and op.of is not None and op.of.kind == "model" and not op.label:
-            yield hit(op, made[0])
+    for strategy in _of_workers(flow)[:1]:
+        for op in flow.calls("save", "save_weights"):
+            if op.of is not None and op.of.kind == "model" and not op.label:
+                yield hit(op, strategy)
 
 
 @every_program("MultiWorkerMirroredStrategy")
 def saved_by_chief_alone(flow: Flow) -> Iterator[Hit]:
     """Saving reads variables that all workers have to bring together."""
-    made = list(flow.calls("MultiWorkerMirroredStrategy"))
-    for op in flow.calls("save", "save_weights"):
-        if "distribute" in made[0].name and _of_model(op) and op.label == "first":
-            yield hit(op, made[0])
+    for strategy in _of_workers(flow)[:1]:
+        for op in flow.calls("save", "save_weights"):
+            if _of_model(op) and op.label == "first":
+                yield hit(op, strategy)
+
+
+def _of_workers(flow: Flow) -> list[Op]:
+    """Strategies over several hosts."""
+    return [op for op in flow.calls("MultiWorkerMirroredStrategy") if "distribute" in op.name]
 
 
 def _of_model(op: Op) -> bool:
@@ -198,6 +203,12 @@ def _seeded(call: ast.Call) -> bool:
     return len(call.args) > 1 or any(one.arg == "seed" for one in call.keywords)
 
 
+def _size(op: Op) -> str:
+    """What `batch` is given, as it is written."""
+    given = op.written(0)
+    return text_of(given) if given is not None else ""
+
+
 _OF_ONE = re.compile(r"(?i)per_?(?:replica|worker|gpu|device)")
 
 
@@ -207,7 +218,7 @@ def batch_of_one_replica(flow: Flow) -> Iterator[Hit]:
     if not _is_tensorflow(flow) or flow.mentions(r"distribute_datasets_from_function|InputContext|DatasetCreator"):
         return
     for op in flow.calls("batch"):
-        written = text_of(op.node.args[0]) if isinstance(op.node, ast.Call) and op.node.args else ""
+        written = _size(op)
         given = op.args[0] if op.args else Value()
         distributed = flow.has("experimental_distribute_dataset", "fit")
         if distributed and _OF_ONE.search(written) and "*" not in written and not given.has("world", "*world"):
@@ -221,7 +232,7 @@ def pipeline_not_divided(flow: Flow) -> Iterator[Hit]:
         return
     if flow.mentions(r"(?i)\b\w{0,20}rank\b|task_(?:id|index)|worker_(?:id|index)"):
         return  # it may take its part by its own number
-    several = [op for op in flow.calls("MultiWorkerMirroredStrategy") if "distribute" in op.name]
+    several = _of_workers(flow)
     for op in flow.calls("distribute_datasets_from_function") if several else ():
         yield hit(op, several[0])
 
@@ -235,7 +246,7 @@ _COMPUTES = re.compile(
 @every_program("MultiWorkerMirroredStrategy")
 def computed_before_strategy(flow: Flow) -> Iterator[Hit]:
     """Collectives are set up when TensorFlow's runtime starts: the strategy has to come before the first operation."""
-    made = [op for op in flow.calls("MultiWorkerMirroredStrategy") if "distribute" in op.name]
+    made = _of_workers(flow)
     if len(made) != 1 or len(list(flow.calls(*_STRATEGIES))) > 1:
         return
     before = [op for op in flow.ops[: made[0].index] if op.kind == "call" and op.stack[:1] in ((), made[0].stack[:1])]
@@ -271,7 +282,7 @@ def batch_of_all_replicas(flow: Flow) -> Iterator[Hit]:
         return
     made = list(flow.calls("distribute_datasets_from_function"))
     for op in flow.calls("batch"):
-        written = text_of(op.node.args[0]) if isinstance(op.node, ast.Call) and op.node.args else ""
+        written = _size(op)
         if re.search(r"(?i)global_?batch|batch_?size_?global|total_batch", written) and "/" not in written:
             yield hit(op, made[0], what=written)
 

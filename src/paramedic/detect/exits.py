@@ -133,6 +133,22 @@ def _crashed_there(run: Run, one: Finding) -> Finding:
     return at_ranks(one, ranks) if alone else one
 
 
+def as_the_table_counts(run: Run, first: Finding) -> Finding:
+    """Nobody's tracebacks, all of one kind and as many as torchrun's table has ranks that raised, are those ranks';
+    where others are known to have been ended."""
+    event = first.evidence[0].event
+    if first.ranks or event.kind != "traceback":
+        return first
+    mine = [e for e in run.events if (e.source, e.attempt) == (event.source, first.attempt)]
+    types = [(e.rank, tuple(e.fields.get("types") or ())) for e in mine if e.kind == "traceback"]
+    raised = [(rank, names) for rank, names in types if not (names and names[-1].endswith("ChildFailedError"))]
+    ends = [e for e in mine if e.kind == "exit"]
+    ended = {e.rank: str(e.fields.get("host")) for e in ends if e.rank is not None and e.fields["exitcode"] == 1}
+    spared = {str(e.fields.get("host") or "") for e in ends if e.fields["exitcode"] < 0} - {"", *ended.values()}
+    as_many = len(set(raised)) == 1 and len(raised) == len(ended)
+    return at_ranks(first, ended) if as_many and (spared or set(run.ranks_seen) > ended.keys()) else first
+
+
 def killed_while_full(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Somebody got SIGKILL, and the last that was said of the host's memory is that hardly any was left."""
     said = [(e, hit) for e in run.saying("%", "line") if (hit := _MEMORY_USED.search(e.text))]

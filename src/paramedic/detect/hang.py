@@ -84,7 +84,8 @@ def rank_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
             continue
         if not waiting or not _of_all(events):
             continue
-        if 0 not in waiting and (bars := _preparing(run)):
+        bars = [event for event in _preparing(run, {0}) if "100%" not in event.text]
+        if bars and 0 not in waiting:
             yield _accusation(run, rule, [*bars[-1:], *events], {0}, waiting)
             continue
         of_some = any(_SUBGROUP.search(event.text) for event in events)
@@ -109,10 +110,9 @@ def rank_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
             yield replace(accused, weights=_reasons(run, odd, elsewhere=True, at_the_end=at_the_end))
 
 
-def _preparing(run: Run) -> list[Event]:
-    """Data that are still being made ready, as the first rank alone does while all others wait for it."""
-    bars = [e for e in run.of_kind("bars") if e.rank in (None, 0) and _PREPARES.search(e.text)]
-    return [e for e in bars if "100%" not in e.text]
+def _preparing(run: Run, ranks: Set[int]) -> list[Event]:
+    """Data that these ranks make ready, as one does for all others, which wait for it."""
+    return [e for e in run.of_kind("bars") if e.rank in (None, *ranks) and _PREPARES.search(e.text)]
 
 
 def _of_all(events: Sequence[Event]) -> bool:
@@ -351,7 +351,7 @@ def _reasons(run: Run, ranks: Set[int], elsewhere: bool = False, at_the_end: boo
         return {"uneven-work-across-ranks": 6.0}
     if elsewhere:
         return {"collective-order-divergence": 2.0}
-    if any(e.rank in (None, *ranks) and _PREPARES.search(e.text) for e in run.of_kind("bars")):
+    if _preparing(run, ranks):
         return {"uneven-work-across-ranks": 6.0}
     return _by_stack(run, ranks) or _by_last_words(run, ranks)
 

@@ -180,10 +180,24 @@ def of_accelerator(flow: Flow, *names: str) -> list[Op]:
     return [op for op in flow.calls(*names) if op.of is not None and op.of.kind == "accelerator"]
 
 
+@noted
+def torch_clips(flow: Flow) -> list[Op]:
+    """torch's own clipping, which knows of no library that keeps gradients elsewhere."""
+    clips = flow.calls("clip_grad_norm_", "clip_grad_value_")
+    return [op for op in clips if op.name.startswith(("torch.", "nn.utils."))]
+
+
+def torch_saves(flow: Flow) -> Iterator[tuple[Op, dict[str, Value]]]:
+    """What `torch.save` writes, by key."""
+    for op in flow.calls("save"):
+        if op.name == "torch.save" and op.args:
+            yield op, op.args[0].attrs if op.args[0].kind == "dict" else {"": op.args[0]}
+
+
 def own_loaders(one: Backward) -> Iterator[tuple[Value, Op]]:
     """What the innermost loop around it goes over, where the program itself makes that loader, and the call."""
     for loop in one.op.loops[-1:]:
-        over = loop.over.attrs.get("over", loop.over)
+        over = loop.through
         if over.kind == "loader" and over.made is not None and over.made.index >= 0:
             yield over, over.made
 

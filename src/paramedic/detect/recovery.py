@@ -11,9 +11,9 @@ from paramedic.detect.match import on_events
 from paramedic.knowledge import Rule
 from paramedic.model import Finding, Run
 
-_MEETING = ("rendezvous-setup-failure", "rendezvous-setup-hang")
+MEETING = ("rendezvous-setup-failure", "rendezvous-setup-hang")
 _STOPPED_BY = {
-    **dict.fromkeys(_MEETING, "rendezvous-endpoint-conflict"),
+    **dict.fromkeys(MEETING, "rendezvous-endpoint-conflict"),
     "checkpoint-resume-failure": "checkpoint-layout-mismatch",
     "path-or-permission-error": "resource-leak-or-retained-reference",
     "resource-allocation-failure": "resource-leak-or-retained-reference",
@@ -21,7 +21,6 @@ _STOPPED_BY = {
 """What goes wrong on the way back, and the cause that it speaks for."""
 
 _SURE = 0.5
-_OF_JOB = re.compile(r"(?:^|/)slurm-(\d{2,12})\b")
 _DOES_NOT_FIT = re.compile(
     r"loading state_dict|[Mm]issing key|[Uu]nexpected key|size mismatch|parameter group"
     r"|not found in (?:the )?checkpoint"
@@ -35,7 +34,7 @@ def failed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     for one in found:
         if one.severity == "error" and one.consequence != "always":
             by_attempt[one.attempt].append(one)
-    if len(by_attempt) < 2 or len({job[1] for source in run.sources if (job := _OF_JOB.search(source.id))}) > 1:
+    if len(by_attempt) < 2 or len({source.job for source in run.sources} - {""}) > 1:
         return  # nothing was started again, or somebody has submitted another job
     first, last = by_attempt[min(by_attempt)], _roots(by_attempt[max(by_attempt)])
     stopped = [one for one in last if one.symptom in _STOPPED_BY]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from paramedic.detect.match import on_events
@@ -37,7 +37,7 @@ _NAMED = 20.0
 def sockets_beside_rdma(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Nodes talk over sockets, while some machine of the record has RDMA, the program says how fast it should be, or
     it mostly waits and somebody has switched the faster way off."""
-    if any(one.severity == "error" and one.symptom != "low-throughput" for one in found):
+    if _failed(found):
         return
     lines = run.of_kind("line")
     sockets = [
@@ -59,9 +59,14 @@ def sockets_beside_rdma(run: Run, rule: Rule, found: Sequence[Finding]) -> Itera
     yield replace(one, weights={cause: _NAMED for _, cause in reasons[:1]})
 
 
+def _failed(found: Sequence[Finding]) -> bool:
+    """Something worse than slowness."""
+    return any(one.severity == "error" and one.symptom != "low-throughput" for one in found)
+
+
 def peer_to_peer_off(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """GPUs of a host that NVLink joins exchange through its memory: somebody has switched the direct way off."""
-    if any(one.severity == "error" and one.symptom != "low-throughput" for one in found):
+    if _failed(found):
         return
     lines = run.of_kind("line")
     off = next(((event, said) for event in lines if (said := _OFF.search(event.text))), None)
@@ -129,17 +134,12 @@ def _dotted(code: int) -> str:
 
 def met_over_a_local_link(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Some hosts offer the others an address that is known on their own link only, as a service processor's is."""
-    told = [
-        (by[1], said[1], said[2], event)
-        for event in run.saying("NCCL INFO Bootstrap", "line")
-        if (by := NCCL_PROCESS.match(event.text)) and (said := _OFFERED.search(event.text))
-    ]
-    local = {host: (name, event) for host, name, address, event in told if address.startswith(_LINK_LOCAL)}
-    others = [event for host, _, address, event in told if host not in local and not address.startswith(_LINK_LOCAL)]
+    told = list(_by_host(run, "NCCL INFO Bootstrap", _OFFERED))
+    local = {host: (said[1], event) for host, said, event in told if said[2].startswith(_LINK_LOCAL)}
+    others = [event for host, _, event in told if host not in local]
     if not local or not others:
         return
-    known = whole_blocks(run)
-    ranks = sorted({rank for host in local for rank in known.get(short(host), ())})
+    ranks = _ranks_on(run, local)
     name, event = next(iter(local.values()))
     fields = {"host": ", ".join(sorted(local)), "interface": name, "accused": ", ".join(map(str, ranks))}
     yield on_events(rule, [event, others[0]], ranks, fields)
@@ -151,17 +151,12 @@ _LINK_LOCAL = ("169.254.", "fe80:")
 
 def not_direct_on_some(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """On most hosts adapters reach the GPUs' memory directly, and on a few through the hosts': all wait for those."""
-    told = [
-        (by[1], said[1] == "Enabled", event)
-        for event in run.saying("GPU Direct RDMA", "line")
-        if (by := NCCL_PROCESS.match(event.text)) and (said := _DIRECT.search(event.text))
-    ]
+    told = [(host, said[1] == "Enabled", event) for host, said, event in _by_host(run, "GPU Direct RDMA", _DIRECT)]
     direct = {host for host, enabled, _ in told if enabled}
     without = {host: event for host, enabled, event in told if not enabled and host not in direct}
     if not without or len(without) >= len(direct):
         return
-    known = whole_blocks(run)
-    ranks = sorted({rank for host in without for rank in known.get(short(host), ())})
+    ranks = _ranks_on(run, without)
     events = [*without.values(), next(event for _, enabled, event in told if enabled)]
     module = [event for event in run.of_kind("line", "complaint") if _MODULE.search(event.text)]
     fields = {"host": ", ".join(sorted(without)), "accused": ", ".join(map(str, ranks))}
@@ -171,3 +166,15 @@ def not_direct_on_some(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterat
 
 _DIRECT = re.compile(r"GPU Direct RDMA (Enabled|Disabled) for HCA")
 _MODULE = re.compile(r"\bnv(?:idia)?_peer_?mem\b")
+
+
+def _by_host(run: Run, words: str, pattern: re.Pattern[str]) -> Iterator[tuple[str, re.Match[str], Event]]:
+    """Who says it, by NCCL's own prefix."""
+    for event in run.saying(words, "line"):
+        if (by := NCCL_PROCESS.match(event.text)) and (said := pattern.search(event.text)):
+            yield by[1], said, event
+
+
+def _ranks_on(run: Run, hosts: Iterable[str]) -> list[int]:
+    known = whole_blocks(run)
+    return sorted({rank for host in hosts for rank in known.get(short(host), ())})

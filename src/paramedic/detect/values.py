@@ -211,6 +211,11 @@ class Loop:
     over: Value
     target: str
 
+    @property
+    def through(self) -> Value:
+        """What it goes through, below `enumerate` and `zip`."""
+        return self.over.attrs.get("over", self.over)
+
 
 @dataclass(eq=False, frozen=True, slots=True)
 class Guard:
@@ -276,6 +281,14 @@ class Op:
         if position is not None and position < len(self.args):
             return self.args[position]
         return None
+
+    def written(self, which: str | int) -> ast.expr | None:
+        """An argument of the call as it stands there, by its name or its place."""
+        if not isinstance(self.node, ast.Call):
+            return None
+        if isinstance(which, int):
+            return self.node.args[which] if which < len(self.node.args) else None
+        return next((one.value for one in self.node.keywords if one.arg == which), None)
 
     def inside(self, *names: str) -> bool:
         return any(context.name in names for context in self.contexts)

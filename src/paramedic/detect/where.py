@@ -489,3 +489,22 @@ def _are_some_hosts(ranks: Set[int], hosts: Collection[frozenset[int]]) -> bool:
 
 def _is_missing_file(one: Finding) -> bool:
     return one.symptom == "path-or-permission-error" and "No such file" in one.evidence[0].event.text
+
+
+_NODE_GONE = re.compile(
+    r"\b(?:its|the actor's) node (?:has died|was terminated)|\bSpotInterruption\b|\bNodeShutdown\b|\bpreempted\b"
+)
+_OF_MACHINE = re.compile(r"\bip: (\d{1,3}(?:\.\d{1,3}){3})\b|\bip-(\d{1,3}(?:-\d{1,3}){3})\b")
+"""As Ray writes it, and as Amazon names its machines by it."""
+
+
+def on_the_lost_node(run: Run, first: Finding, errors: Sequence[Finding]) -> Finding:
+    """A whole node is gone, and some message tells which: all its ranks are."""
+    texts = [one.evidence[0].event.text for one in errors if one.symptom == first.symptom]
+    gone = [text for text in texts if _NODE_GONE.search(text)]
+    if not gone:
+        return first
+    known = places(run).ranks_on
+    said = {(found[1] or found[2]).replace("-", ".") for text in gone for found in _OF_MACHINE.finditer(text)}
+    there = [ranks for host in said if (ranks := known.get(host)) and set(ranks) >= set(first.ranks)]
+    return at_ranks(first, there[0]) if len(there) == 1 else first
