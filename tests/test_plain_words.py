@@ -214,3 +214,20 @@ def test_hostile_text_is_shown_safely(capsys: Captured, monkeypatch: pytest.Monk
     assert "hf_abc" not in page
     assert description.symptoms_of("x" * 1_000_000)
     assert description.symptoms_of("")
+
+
+def test_recognised_share_of_what_strangers_write() -> None:
+    """By an author who knew nothing of what is learnt; docs/diagnose.md has these figures."""
+    lines = (HERE / "plain_words_of_strangers.txt").read_text("utf-8").splitlines()
+    said = [(s.strip(), t.strip()) for line in lines if not line.startswith("#") for s, t in [line.split("|", 1)]]
+    failures = [(symptom, description.symptoms_of(text)) for symptom, text in said if symptom != description.NONE]
+    first = sum(found[0][0] == symptom for symptom, found in failures) / len(failures)
+    among_three = sum(symptom in [id for id, _ in found[:3]] for symptom, found in failures) / len(failures)
+    talk = [description.symptoms_of(text)[0][1] for symptom, text in said if symptom == description.NONE]
+    quiet = sum(share < VERDICT_AT for share in talk) / len(talk)
+    print(
+        f"{len(failures)} of strangers: first {first:.1%}, three {among_three:.1%}; talk without a verdict {quiet:.1%}"
+    )
+    assert first >= 0.9
+    assert among_three >= 0.96
+    assert quiet >= 0.95

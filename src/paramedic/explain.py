@@ -19,6 +19,7 @@ from paramedic.knowledge import Knowledge, Rule
 from paramedic.knowledge.clues import OUTRIGHT
 from paramedic.knowledge.priors import Setting
 from paramedic.model import SEVERITIES, Cascade, Event, Evidence, Finding, Report, Run
+from paramedic.said import answered
 from paramedic.survived import SILENT, outlived
 
 VERDICT_AT = 0.5
@@ -72,12 +73,18 @@ _ORDER = {"never": 0, "possible": 1, "always": 2}
 
 
 def explain(
-    run: Run, found: Sequence[Finding], knowledge: Knowledge, setting: Setting, foreseen: Sequence[Finding] = ()
+    run: Run,
+    found: Sequence[Finding],
+    knowledge: Knowledge,
+    setting: Setting,
+    foreseen: Sequence[Finding] = (),
+    *,
+    told: Sequence[Event] = (),
 ) -> Report:
     """Turns what was detected into one verdict, with everything else folded, kept beside it, or left out by name.
 
     `foreseen` is what the job's program and settings say: it confirms what the logs show, and where they show nothing
-    it may be all there is.
+    it may be all there is. `told` is what somebody says of the job: where nothing failed, that is to be explained.
     """
     alive, suppressed = outlived(run, with_the_crashed(run, located(run, found)))
     alive = _failures_first(_with_program(alive, foreseen, knowledge), knowledge)
@@ -91,6 +98,8 @@ def explain(
         first[0] = _confirmed(_corroborated(first[0], [*notes, *first[1:]], knowledge), foreseen)
     else:
         first, foreseen = _by_program(run, foreseen, knowledge)
+    if told and not (first and first[0].confidence >= VERDICT_AT):
+        first, notes, foreseen = answered(told, notes, foreseen, knowledge) or (first, notes, foreseen)
     earlier = _merged(f for f in errors if f.attempt != last and f.consequence == "never")
     place = Place.of(run)
     findings = [explained(place, f, knowledge, setting) for f in (*first, *earlier, *_merged(notes), *foreseen)]
@@ -140,7 +149,8 @@ def _failures_first(found: Sequence[Finding], knowledge: Knowledge) -> list[Find
 def _calibrated(verdict: Finding, rule: Rule) -> Finding:
     """As often right as it says. What people tell in their own words, what only the program shows and what no rule
     knows stays as it is: on posts of strangers it is not righter than it says."""
-    if rule.detector in _UNSURE or rule.before or verdict.evidence[0].event.kind == "description":
+    told = any(item.event.kind == "description" for item in verdict.evidence)
+    if rule.detector in _UNSURE or rule.before or told:
         return verdict
     return replace(verdict, confidence=round(1 - _DOUBT * (1 - verdict.confidence), 3))
 
@@ -451,9 +461,7 @@ def _everywhere(run: Run, first: Finding, errors: Sequence[Finding]) -> bool:
 def _told_elsewhere(run: Run, first: Finding) -> bool:
     """There are logs of other nodes, whose launcher was told to stop, and in them nobody says it."""
     own = {event.source for event in run.events if event.rank in first.ranks}
-    return any(
-        event.source not in own for event in run.saying("closing signal", "line") if event.attempt == first.attempt
-    )
+    return any(event.source not in own for event in closed_by_launcher(run, first.attempt))
 
 
 def _only_ended(one: Finding) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from paramedic import fix, run_folder
 from paramedic.collect.beside import RAN, is_program, read_beside, with_plan
+from paramedic.collect.prose import apart, with_words
 from paramedic.detect import SAID_OF_EACH_NODE, detect, detect_facts, detect_in_nodes
 from paramedic.detect.answers import Failed
 from paramedic.detect.match import Signatures
@@ -41,10 +42,12 @@ def diagnose(
     options: Options = Options(),
     progress: Progress | None = None,
     command: Sequence[str] = (),
+    saw: str = "",
 ) -> ShownReport:
     """Any mix of logs, folders, archives, recorded Runs and standard input → the verdict.
 
-    Programs and configurations among them, and the command that started the job, are read as further witnesses.
+    Programs and configurations among them, and the command that started the job, are read as further witnesses; what
+    the user `saw`, in his own words, is what he wants explained.
     """
     knowledge = load(options.rules)
     prefilter = compile_prefilter(knowledge)
@@ -52,7 +55,7 @@ def diagnose(
     if not logs:
         raise ParamedicError(f"{paths[0]}: a program: name the job's logs, too, or let `paramedic check` look at it")
     signatures = Signatures(knowledge.rules.values(), prefilter)
-    run = read(logs, prefilter, progress, signatures.hear)
+    run = with_words(read(logs, prefilter, progress, signatures.hear), saw)
     with no_collections():  # the Run and what is found in it stay until the answer is there
         return examine(run, knowledge, prefilter, options, read_beside(paths, command), signatures=signatures)
 
@@ -87,14 +90,18 @@ def examine(
 ) -> ShownReport:
     if beside is not None:
         run = with_plan(run, beside)
+    asked = run
+    run, told = apart(run)
     failed = Failed()
     found = detect(run, knowledge, prefilter, failed, signatures)
     kept, left_out = _chosen(found, knowledge, options)
     foreseen, aside = _foreseen(run, beside, knowledge, options, failed)
-    report = explain(run, kept, knowledge, options.setting, foreseen)
+    report = explain(run, kept, knowledge, options.setting, foreseen, told=told)
     report = fix.propose(report, knowledge)
+    if told:
+        report = replace(report, run=replace(run, sources=asked.sources))
     if beside is not None:
-        seen = replace(run, sources=(*run.sources, *beside.sources), skipped=(*run.skipped, *beside.skipped))
+        seen = replace(report.run, sources=(*asked.sources, *beside.sources), skipped=(*run.skipped, *beside.skipped))
         report = replace(report, run=seen, skipped=seen.skipped)
     report = replace(report, skipped=(*report.skipped, *failed.skipped()))
     return ShownReport.of(replace(report, suppressed=(*report.suppressed, *left_out, *aside)))

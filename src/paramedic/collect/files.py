@@ -18,7 +18,7 @@ from paramedic.collect.inputs import Input, Names, open_inputs
 from paramedic.collect.layouts import Place, numbered, place_of, process_of, ranks_of_places
 from paramedic.collect.logs import MAX_TRACE, BinaryInput, LogRead, kept_parts, read_log
 from paramedic.collect.netfile import MAX_NETWORK, is_network, read_network
-from paramedic.collect.prose import as_described, told_in
+from paramedic.collect.prose import as_described, beside_logs, told_in
 from paramedic.collect.ras import is_ras, read_ras
 from paramedic.collect.readers import Read, read_ahead
 from paramedic.collect.recording import MAX_RECORDING, is_recording, read_recording
@@ -64,7 +64,8 @@ def collect(
             if progress:
                 progress(read.log.source.id, read.log.source.bytes)
     skipped = [Skipped(redact(left.what), redact(left.why)) for left in skipped]
-    return _run(_jobs_in_order(_with_global_ranks(_with_named_ranks(reads))), skipped)
+    logs = beside_logs(_jobs_in_order(_with_global_ranks(_with_named_ranks(reads))), frozenset(map(redact, paths)))
+    return _run(logs, skipped)
 
 
 _WHOLE_OUTPUT = re.compile(r"(?:^|/)slurm-\d{2,12}(?:\.batch)?\.(?:out|err|log)$")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from paramedic.collect.archives import Input
 from paramedic.collect.guarded import shape
 from paramedic.collect.logs import MAX_TEXT, LogRead
 from paramedic.collect.streams import SafeStream
-from paramedic.model import Event, Fact
+from paramedic.model import Event, Fact, Run, Source
 from paramedic.redact import clipped
 
 MOST = 32 << 10
@@ -99,6 +99,42 @@ def as_described(log: LogRead, text: str) -> LogRead:
     kept = [event for event in log.events if event.kind in ("line", "traceback", "exit")]
     event = Event(source.id, 0, "description", shown, line=1, host=source.host, attempt=source.attempt)
     return replace(log, source=source, events=[event, *kept], facts=[*log.facts, *facts(shown, source.id)])
+
+
+def beside_logs(reads: Sequence[LogRead], named: frozenset[str]) -> Sequence[LogRead]:
+    """Where there are logs, too, words tell what somebody wants explained, if he named them (`named`), and nothing of
+    the job: what it ran on the logs know better. Notes that lie in a folder are no question."""
+    if not any(read.source.kind != "description" and read.source.lines for read in reads):
+        return reads
+    return [_only_said(read, named) if read.source.kind == "description" else read for read in reads]
+
+
+def _only_said(read: LogRead, named: frozenset[str]) -> LogRead:
+    asked = read.source.id in named
+    return replace(read, events=[e for e in read.events if asked or e.kind != "description"], facts=[])
+
+
+SAID = "what you saw"
+"""The name of the source that `--saw` is."""
+
+
+def with_words(run: Run, text: str) -> Run:
+    """The Run, and what somebody says of it."""
+    if not (shown := clipped(text.strip(), MAX_TEXT)):
+        return run
+    source = Source(SAID, "description", lines=1 + shown.count("\n"), bytes=len(text.encode("utf-8", "replace")))
+    said = Event(SAID, 0, "description", shown, line=1)
+    return replace(run, sources=(*run.sources, source), events=(*run.events, said))
+
+
+def apart(run: Run) -> tuple[Run, tuple[Event, ...]]:
+    """Words beside logs are no witness among witnesses: the Run without them, and they."""
+    told = run.of_kind("description")
+    if not told or len(told) == len(run.sources):
+        return run, ()
+    sources = tuple(source for source in run.sources if source.id != SAID)
+    events = tuple(event for event in run.events if event.kind != "description")
+    return replace(run, sources=sources, events=events), tuple(told)
 
 
 def facts(text: str, source: str) -> Iterator[Fact]:

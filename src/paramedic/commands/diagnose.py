@@ -13,6 +13,10 @@ They tell the cause of a failure, and what goes wrong without a word in the log.
   paramedic diagnose slurm:4711
   paramedic diagnose ray:raysubmit_x7 k8s:NAMESPACE/NAME
   paramedic diagnose logs/ train.py -- torchrun --nproc-per-node 8 train.py
+
+So is what you saw, in your own words: where nothing fails, it says which of all remarks to look at.
+
+  paramedic diagnose logs/ train.py --saw "eval accuracy is worse on 8 GPUs than on one"
 """
 
 from __future__ import annotations
@@ -40,6 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="after --: the command that started the job, read, never started",
     )
+    parser.add_argument(
+        "--saw", metavar="TEXT", default="", help="what is wrong with the job as you see it, in your own words"
+    )
     flags.add_report_flags(parser)
 
 
@@ -66,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
 
     config = flags.settings(args)
     with fetched(args.path) as paths, flags.interruptible(paths) as skipped, flags.progress_bar() as progress:
-        report = diagnose(paths, flags.options(config), progress, args.command)
+        report = diagnose(paths, flags.options(config), progress, args.command, args.saw)
         if report.verdict is not None and report.verdict.symptom == "device-out-of-memory":
             from paramedic.memory.advice import with_plan
 

@@ -19,16 +19,18 @@ from itertools import pairwise
 
 from paramedic.detect.match import on_events
 from paramedic.knowledge import Rule, load, load_taxonomy
-from paramedic.model import Finding, Run
+from paramedic.model import Event, Finding, Run
 
 NONE = "none"
+described_by = "description.described"
+"""The name under which rules ask for it."""
 MOST = 4_000
 """Characters that are read: what fails is said early."""
 LEAST = 0.15
 """Below it nothing is said at all: the words fit no symptom."""
 SUREST = 0.9
 """Words are no evidence of what the machine did."""
-SHARPNESS = 2.0
+SHARPNESS = 2.2
 """Of the scores, so that a probability is the share that is right: found by leaving each wording out in turn; a test
 recomputes it."""
 _SMOOTH = 0.1
@@ -83,7 +85,13 @@ def described(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
     if any(one.severity == "error" for one in found) or run.of_kind("traceback", "exit"):
         return
     told = run.of_kind("description")
-    if not told or len(told) < len(run.sources) or all(asks(event.text) for event in told):
+    if told and len(told) == len(run.sources):
+        yield from sounds_like(told, rule)
+
+
+def sounds_like(told: Sequence[Event], rule: Rule, beside: str = "") -> Iterator[Finding]:
+    """The likeliest symptom by the words, if there is one; `beside` is a sentence about what else there is."""
+    if all(asks(event.text) for event in told):
         return
     likely = [item for item in symptoms_of("\n".join(event.text for event in told)) if item[1] >= LEAST / 3]
     if not likely or likely[0][1] < LEAST:
@@ -91,6 +99,7 @@ def described(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
     (symptom, share), others = likely[0], likely[1:3]
     advice = _descriptions()[symptom]
     fields = {
+        "beside": beside,
         "symptom": symptom.replace("-", " "),
         "others": "".join(f", or {id.replace('-', ' ')} ({part:.0%})" for id, part in others),
         "logs": advice["logs"],

@@ -26,7 +26,7 @@ _FROM_OUTSIDE = {
     signal.SIGXCPU,
     signal.SIGXFSZ,
 }
-_CLOSED = re.compile(r"Sending process (\d{1,10}) closing signal |\bKilling subprocess (\d{1,10})\b")
+_CLOSED = re.compile(r"Sending process \d{1,10} closing signal |\bKilling subprocess \d{1,10}\b")
 _LOADER_KILLED = re.compile(r"DataLoader worker \(pid (\d{1,10})\) is killed by signal: Killed")
 _FORCED = re.compile(r"Unable to shutdown process (\d{1,10}) via")
 _STEP_ENDED = re.compile(
@@ -65,10 +65,10 @@ def signal_of(exitcode: int) -> signal.Signals | None:
         return None
 
 
-def closed_by_launcher(run: Run, attempt: int) -> set[int]:
-    """Processes that torchrun or DeepSpeed's launcher ended because one had failed."""
-    texts = (e.text for e in run.saying("process", "line") if e.attempt == attempt)
-    return {int(hit[1] or hit[2]) for text in texts if (hit := _CLOSED.search(text))}
+def closed_by_launcher(run: Run, attempt: int) -> list[Event]:
+    """What torchrun or DeepSpeed's launcher said of each process that it ended because another had failed. Containers
+    count their processes alike, so each line counts."""
+    return [event for event in run.saying("process", "line") if event.attempt == attempt and _CLOSED.search(event.text)]
 
 
 def killed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -146,7 +146,8 @@ def as_the_table_counts(run: Run, first: Finding) -> Finding:
     ended = {e.rank: str(e.fields.get("host")) for e in ends if e.rank is not None and e.fields["exitcode"] == 1}
     spared = {str(e.fields.get("host") or "") for e in ends if e.fields["exitcode"] < 0} - {"", *ended.values()}
     as_many = len(set(raised)) == 1 and len(raised) == len(ended)
-    return at_ranks(first, ended) if as_many and (spared or set(run.ranks_seen) > ended.keys()) else first
+    others = spared or set(run.ranks_seen) > ended.keys() or closed_by_launcher(run, first.attempt)
+    return at_ranks(first, ended) if as_many and others else first
 
 
 def killed_while_full(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -167,6 +168,20 @@ def loader_killed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
         if (worker := _LOADER_KILLED.search(event.text)) is not None:
             one = on_event(rule, event, {"pid": worker[1]})
             yield replace(one, consequence="always") if told else one
+
+
+def deepspeed_killed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """DeepSpeed's launcher says that one of its processes got SIGKILL, and names the command that it started last,
+    whichever it was: so nobody is accused. Where a kernel tells of memory that ran out, it follows from that, whatever
+    the clocks of the two say."""
+    told = any(one.symptom == "host-out-of-memory" and one.consequence == "never" for one in found)
+    for event in run.saying("exits with return code = ", "line"):
+        if (code := _RETURNED_KILLED.search(event.text)) is not None:
+            one = replace(on_event(rule, event, {"code": code[1]}), ranks=(), scope="job")
+            yield replace(one, consequence="always") if told else one
+
+
+_RETURNED_KILLED = re.compile(r"exits with return code = (-9|137)\b")
 
 
 def terminated(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

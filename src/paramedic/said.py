@@ -1,0 +1,61 @@
+"""What somebody says of his job, beside its logs: of all remarks the one that explains it becomes the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from paramedic.detect.description import LEAST, SUREST, described_by, sounds_like, symptoms_of
+from paramedic.knowledge import Knowledge
+from paramedic.model import Event, Evidence, Finding
+from paramedic.survived import SILENT
+
+_FAMILIES = (
+    ("non-convergence", "numerical-instability", "replica-divergence", "silent-wrong-result"),
+    ("low-throughput", "straggler-or-imbalance", "unexpected-parallel-placement", "unexpected-transport"),
+    ("device-out-of-memory", "host-out-of-memory", "memory-growth", "memory-savings-not-realised"),
+    ("checkpoint-resume-failure", "checkpoint-save-failure", "model-weight-loading-failure"),
+    ("collective-hang", "rendezvous-setup-hang", "straggler-or-imbalance"),
+)
+"""Symptoms that look alike from outside: who says that results are bad may mean any of the first."""
+_ALIKE = 0.5
+_PLAIN = 0.5
+"""Words that fit a symptom so well say what is wrong."""
+
+Answer = tuple[list[Finding], list[Finding], Sequence[Finding]]
+
+
+def answered(
+    told: Sequence[Event], notes: Sequence[Finding], foreseen: Sequence[Finding], knowledge: Knowledge
+) -> Answer | None:
+    """([what explains the words best, else what they sound like], the remarks left, what is left of the program's)."""
+    shares = dict(symptoms_of("\n".join(event.text for event in told)))
+    fits = [(_fit(one, shares), one) for one in (*notes, *foreseen)]
+    likely = [(fit * one.confidence, fit, one) for fit, one in fits if fit >= LEAST]
+    if likely:
+        _, fit, best = max(likely, key=lambda item: item[0])
+        first = _promoted(best, told, 1 - (1 - fit) * (1 - best.confidence))
+        rest = [one for one in notes if one is not best]
+        return first, rest, [one for one in foreseen if one is not best]
+    if shares and max(shares.values()) < _PLAIN and (seen := [one for one in notes if _tells(one)]):
+        best = max(seen, key=lambda one: one.confidence)
+        return _promoted(best, told, best.confidence), [one for one in notes if one is not best], foreseen
+    rule = next(rule for rule in knowledge.rules.values() if rule.detector == described_by)
+    words = list(sounds_like(told, rule, "Nothing in the files explains it. "))
+    return (words, list(notes), foreseen) if words else None
+
+
+def _tells(one: Finding) -> bool:
+    """What looks wrong by itself, and only might be meant: where the words fit nothing, they may mean this."""
+    return one.severity == "warning" and one.symptom in SILENT
+
+
+def _promoted(one: Finding, told: Sequence[Event], confidence: float) -> list[Finding]:
+    evidence = (*one.evidence, Evidence(told[0]))
+    return [replace(one, severity="error", confidence=round(min(SUREST, confidence), 3), evidence=evidence)]
+
+
+def _fit(one: Finding, shares: dict[str, float]) -> float:
+    """How likely the words mean this symptom, or one that looks like it from outside."""
+    alike = {other for family in _FAMILIES if one.symptom in family for other in family} - {str(one.symptom)}
+    return shares.get(one.symptom, 0.0) + _ALIKE * sum(shares.get(other, 0.0) for other in alike)

@@ -1,0 +1,81 @@
+"""What somebody says of his job beside its logs: it chooses among remarks, and never overrules what failed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paramedic.commands import main
+from paramedic.detect.description import SUREST
+
+Captured = pytest.CaptureFixture[str]
+pytestmark = pytest.mark.usefixtures("rules_loaded_once")
+
+TRAINS = "".join(f"step {step} loss {3 - step / 1000:.4f} 0.52 s/it\n" for step in range(0, 400, 20))
+SWITCHED_OFF = "a:1:9 [0] NCCL INFO NCCL_P2P_DISABLE set by environment to 1.\n" + TRAINS
+SLOW = "each step takes four times as long as on the old machines, GPUs hardly busy, link seems slow"
+
+
+def diagnosed(capsys: Captured, *arguments: str) -> dict[str, Any]:
+    main(["diagnose", *arguments, "--format", "json"])
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return document
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    (folder / "train.log").write_text(SWITCHED_OFF)
+    return folder
+
+
+def test_a_remark_that_explains_the_words_becomes_the_answer(logs: Path, capsys: Captured) -> None:
+    assert diagnosed(capsys, str(logs))["verdict"] is None
+    verdict = diagnosed(capsys, str(logs), "--saw", SLOW)["verdict"]
+    assert (verdict["rule"], verdict["symptom"]) == ("PERF022", "unexpected-transport")
+    assert verdict["confidence"] <= SUREST
+    assert verdict["evidence"][-1]["text"] == SLOW
+
+
+def test_what_failed_stays_the_verdict_whatever_is_said(logs: Path, capsys: Captured) -> None:
+    (logs / "train.log").write_text(
+        SWITCHED_OFF + "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. "
+        "GPU 0 has a total capacity of 79.15 GiB of which 1.00 GiB is free.\n"
+    )
+    verdict = diagnosed(capsys, str(logs), "--saw", SLOW)["verdict"]
+    assert verdict["symptom"] == "device-out-of-memory"
+
+
+def test_without_anything_that_explains_them_the_words_alone_are_said_to_be_it(logs: Path, capsys: Captured) -> None:
+    (logs / "train.log").write_text(TRAINS)
+    words = "after resuming from the checkpoint the loss is back where it was at the start"
+    verdict = diagnosed(capsys, str(logs), "--saw", words)["verdict"]
+    assert (verdict["rule"], verdict["symptom"]) == ("JOB017", "checkpoint-resume-failure")
+    assert verdict["summary"].startswith("Nothing in the files explains it. From the words alone")
+
+
+def test_a_message_that_is_named_beside_logs_is_such_words_and_notes_in_the_folder_are_not(
+    logs: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    (logs / "notes.txt").write_text(f"{SLOW}\n")
+    assert diagnosed(capsys, str(logs))["verdict"] is None
+    message = tmp_path / "message.md"
+    message.write_text(f"{SLOW}\n")
+    assert diagnosed(capsys, str(logs), str(message))["verdict"]["rule"] == "PERF022"
+
+
+def test_words_say_nothing_of_how_large_the_job_is(logs: Path, tmp_path: Path, capsys: Captured) -> None:
+    message = tmp_path / "message.md"
+    message.write_text("With one GPU it was fine, now we use 64 GPUs and it is slow, each step takes forever.\n")
+    run = diagnosed(capsys, str(logs), str(message))["run"]
+    assert run["world_size"] is None
+
+
+def test_nothing_said_is_nothing_asked_and_secrets_are_not_kept(logs: Path, capsys: Captured) -> None:
+    assert diagnosed(capsys, str(logs), "--saw", "  ")["verdict"] is None
+    main(["diagnose", str(logs), "--saw", f"{SLOW}, token=hf_abcdefghijklmnopqrstuvwxyz0123456789"])
+    assert "hf_abcdefghijkl" not in capsys.readouterr().out
