@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO
 
-from paramedic.collect import exports, notebooks
+from paramedic.collect import exports, notebooks, smi
 from paramedic.collect.streams import BROKEN, Budget, SafeStream, is_tar, is_zip, open_tar, reason, unpacker
 from paramedic.model import Skipped
 
@@ -98,13 +98,17 @@ def _is_table_of_ranks(head: bytes) -> bool:
     return bool(names & _OF_RANK and names & _AT_OR_WHERE)
 
 
+def _is_table(head: bytes) -> bool:
+    return _is_table_of_ranks(head) or smi.is_table(head)
+
+
 def _by_its_head(base: str, head: Callable[[], bytes]) -> bool:
     """A file that is no log by its name, and yet tells of a job."""
     low = base.lower()
     if not low.endswith((*_MAY_BE_DUMP, *_MAY_BE_TABLE)):
         return False
     first = head()
-    known = _is_table_of_ranks if low.endswith(_MAY_BE_TABLE) else _may_be_dump
+    known = _is_table if low.endswith(_MAY_BE_TABLE) else _may_be_dump
     return known(first) or (low.endswith(_MAY_BE_EXPORT) and exports.is_export(first))
 
 

@@ -21,6 +21,26 @@ _TOGETHER = (
     re.compile(rf"\bhost(?:name)?[=: ]{{1,2}}{_HOST}\b.{{0,40}}?{_RANK}", re.I),
     re.compile(rf"{_RANK}.{{0,80}}?\b(?:on(?: (?:host|node))?|host(?:name)?[=:]|node(?:name)?[=:]) ?{_HOST}", re.I),
 )
+_OWN_RANK = (
+    r"(?<!local[ _-])(?<!node[ _-])(?<!group[ _-])(?<!lora[ _-])\brank[ =:_#]{0,2}(?P<rank>\d{1,6})"
+    r"(?: ?(?:/|of) ?\d{1,6})?"
+)
+_APART = r"[\s,;|()\[\]:-]{1,5}"
+_BESIDE = (
+    r"(?:(?:(?:local|node|group)[ _]?rank|world(?:[ _]?size)?|host(?:name)?|node|device|gpu|cuda)[ =:]{1,2}\S{1,40}?"
+    rf"{_APART}){{0,4}}"
+)
+_PROCESS = (
+    re.compile(rf"{_OWN_RANK}{_APART}{_BESIDE}(?:process id|pid)[ =:]{{1,3}}(?P<pid>\d{{2,10}})\b", re.I),
+    re.compile(rf"\bpid[ =:]{{1,3}}(?P<pid>\d{{2,10}})[\s,;|\[\]:-]{{1,5}}{_BESIDE}(?:global[ _])?{_OWN_RANK}\b", re.I),
+)
+"""Each rank's process, as programs announce themselves: with nothing but other names for who they are in between."""
+_CUDA = re.compile(
+    rf"{_OWN_RANK}{_APART}{_BESIDE.replace('|device|gpu|cuda', '|pid')}(?:(?:is )?(?:on|using|uses|->|=>) )?"
+    r"(?:(?:device|gpu)[ =:#]{1,3}(?:cuda:)?|cuda:)(?P<cuda>\d{1,3})\b(?![.:])",
+    re.I,
+)
+"""And its GPU, by the number that CUDA gives it."""
 _DEEPSPEED = re.compile(r"WORLD INFO DICT: \{(.{1,20000})\}")
 _SLOTS = re.compile(r"'([\w.-]{1,120})': \[([\d, ]{0,400})\]")
 _WORLD_INFO = re.compile(r"--world_info[= ]([\w=-]{8,16000})")
@@ -62,15 +82,21 @@ _SPEAKS_OF_NODES = re.compile(r"node|\bon\b|host|[A-Z]{4,}", re.I)
 def roster(lines: Sequence[str], source: Source) -> Iterator[Fact]:
     """`host` of a rank each; `nodelist` is all hosts of a job in Slurm's order; `gpu` of a rank, as `host bus size`
     with the size of the group in which it has its number, and `device`, as `host index size`; `gpu index`, as
-    `bus index`; `tasks on a node`; `node`, as `host number processes`; `bridge` is the address that NCCL gives out on a
-    host though nobody else can reach it, as `host address`."""
-    stated: set[tuple[str, str, int | None]] = set()
+    `bus index`; `pid` and `cuda` of a rank, as numbers; `tasks on a node`; `node`, as `host number processes`; `bridge`
+    is the address that NCCL gives out on a host though nobody else can reach it, as `host address`."""
+    stated: set[tuple[str, str | int, int | None]] = set()
     of_file = source.host or _OF_NAME.split(source.id.rsplit("/", 1)[-1], maxsplit=1)[0]
     heading = False
     for number, line in enumerate(lines, 1):
         listed = _spanned(_LISTED.match(line[:200])) if heading else []
         heading = bool(listed) or ("rank" in line and _HEADING.search(line[:200]) is not None)
-        said = (*listed, *_met(line[:20_000], of_file), *_asked(line[:4_000], of_file), *_said(line[:20_000]))
+        said: tuple[tuple[str, str | int, int | None], ...] = (
+            *listed,
+            *_met(line[:20_000], of_file),
+            *_asked(line[:4_000], of_file),
+            *_said(line[:20_000]),
+            *_announced(line[:300]),
+        )
         for name, value, rank in said:
             if (name, value, rank) not in stated and len(stated) < _MOST:
                 stated.add((name, value, rank))
@@ -78,9 +104,16 @@ def roster(lines: Sequence[str], source: Source) -> Iterator[Fact]:
 
 
 def processes_on_a_node(lines: Sequence[str]) -> int:
-    """What the launcher in a log was asked to start; 1 where nothing is said."""
+    """What the launcher in a log was asked to start, or says that it has started; 1 where nothing is said."""
     asked = {int(found[1]) for line in lines if "nproc" in line and (found := _PER_NODE.search(line[:4_000]))}
+    if not asked:
+        spawned = [line for line in lines if "spawned with command: [" in line and _SPAWNED.search(line[:4_000])]
+        return max(len(spawned), 1)
     return asked.pop() if len(asked) == 1 else 1
+
+
+_SPAWNED = re.compile(r"\bprocess \d{1,10} spawned with command: \[.{0,2000}--local_rank=\d")
+"""DeepSpeed's launcher, once for each of its processes."""
 
 
 def _met(line: str, of_file: str) -> Iterator[tuple[str, str, int | None]]:
@@ -163,6 +196,18 @@ def _said(line: str) -> Iterator[tuple[str, str, int | None]]:
             yield "nodelist", ",".join(names), None
     if "tasks" in low and (tasks := _TASKS_EACH.search(line[:2_000])) is not None:
         yield "tasks on a node", tasks[1], None
+
+
+def _announced(line: str) -> Iterator[tuple[str, int, int | None]]:
+    low = line.casefold()
+    if "rank" not in low:
+        return
+    if "pid" in low or "process id" in low:
+        found = next((hit for pattern in _PROCESS if (hit := pattern.search(line)) is not None), None)
+        if found is not None:
+            yield "pid", int(found["pid"]), int(found["rank"])
+    if ("cuda:" in low or "device" in low or "gpu" in low) and (found := _CUDA.search(line)) is not None:
+        yield "cuda", int(found["cuda"]), int(found["rank"])
 
 
 def _as_nvidia_writes(number: str) -> str:
