@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import re
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
+from statistics import median
 
 from paramedic.detect.match import on_events
+from paramedic.detect.series import Series, every, numbered
 from paramedic.knowledge import Rule
-from paramedic.model import Finding, Run
+from paramedic.model import Event, Finding, Run
 
 MEETING = ("rendezvous-setup-failure", "rendezvous-setup-hang")
 _STOPPED_BY = {
@@ -98,3 +103,107 @@ def on_the_same_part(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator
     if len(broken) == len(each) and len({one.ranks for one in broken}) == 1 and len(broken[0].ranks) == 1:
         fields = {"attempts": str(len(broken)), "accused": str(broken[0].ranks[0])}
         yield on_events(rule, [one.evidence[0].event for one in broken], broken[0].ranks, fields)
+
+
+_LOST = "worker-or-node-loss"
+_BY_SCHEDULER = ("JOB006", "JOB011", "JOB023", "JOB059")
+"""Rules that tell of a scheduler, or of a cloud that takes its machine back."""
+_RESTARTS = re.compile(r"\brestart[_ ]count['\"]?\W{1,3}(\d{1,4})\b", re.I)
+_FROM_NOUGHT = re.compile(
+    r"\b(?:start|begin|train|resum)\w{0,5}(?: training)?(?: (?:at|from))? "
+    r"(?:global[_ ])?(?:step|iteration|iter|epoch)[ :=]{1,3}0\b"
+    r"|\bfrom scratch\b|\bwill start from random\b"
+    r"|\bno (?:\w{1,12} )?checkpoints?\b(?: \w{1,8}){0,2} (?:found|available|exists?|to (?:resume|load|restore))"
+    r"|\bcheckpoints?\b[^\n]{0,120}: (?:none|not found)\b",
+    re.I,
+)
+"""How programs say that they begin at the beginning."""
+_AGAIN = 2
+
+
+def begins_anew(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Whoever gives the machines stops the job again and again, and each time it begins at its first step."""
+    stops = [one for one in found if one.symptom == _LOST and one.severity == "error" and one.consequence == "never"]
+    told = [one.evidence[0].event for one in stops] or _restarted(run)
+    for source in run.sources:
+        ended = _each_end(run, [event for event in told if event.source == source.id])
+        anew = _starts_anew(run, source.id, ended)
+        if len(anew) >= _AGAIN:
+            yield _never_gets_on(rule, stops, anew)
+            return
+    yield from _in_logs_of_their_own(run, rule, stops)
+
+
+def _each_end(run: Run, told: Sequence[Event]) -> list[Event]:
+    """The first line about each of them: a step, a job and all nodes are told of one after the other, and nobody trains
+    in between."""
+    ordered = sorted((event for event in told if event.line), key=lambda event: event.seq)
+    steps = sorted({at for e in run.of_kind("progress") if ordered and e.source == ordered[0].source for at in _at(e)})
+    return [
+        e for n, e in enumerate(ordered) if not n or bisect_left(steps, ordered[n - 1].seq) < bisect_left(steps, e.seq)
+    ]
+
+
+def _at(progress: Event) -> Sequence[int]:
+    at = progress.fields.get("at")
+    return [line for line in at if isinstance(line, int)] if isinstance(at, list | tuple) else []
+
+
+def _restarted(run: Run) -> list[Event]:
+    """Lines that say how often the job was started again, where it was."""
+    words = ("estart_count", "estart count", "RESTART_COUNT")
+    said = [event for word in words for event in run.saying(word, "line")]
+    return [event for event in said if (hit := _RESTARTS.search(event.text)) and int(hit[1]) > 0]
+
+
+def _starts_anew(run: Run, source: str, ended: Sequence[Event]) -> list[Event]:
+    """Of the ends those behind which the job began at its first step: as it says, or as its steps and losses show."""
+    said = [e.seq for e in run.of_kind("line") if e.source == source and _FROM_NOUGHT.search(e.text)]
+    bounds = [*(event.seq for event in ended), math.inf]
+    by_words = [e for n, e in enumerate(ended) if any(bounds[n] <= seq < bounds[n + 1] for seq in said)]
+    resumed = any(v > 1 for s in every(run, "resumed_step") if s.event.source == source for v in s.said)
+    counted = [one for one in every(run, "step") if one.event.source == source]
+    falls = max(map(_falls, counted), default=0)
+    if resumed or falls > len(ended):
+        return []  # it has come further; or it counts anew in every epoch
+    if len(by_words) >= max(falls, _AGAIN):
+        seen = falls >= len(by_words) - 1 or any(len(one.values) < one.count for one in counted)
+        return by_words if seen else []  # of a large log only parts are read as numbers
+    return list(ended[:falls]) if _forgets(run, source) else []
+
+
+def _falls(one: Series) -> int:
+    """How often its steps fall back to where they began; nothing where they once fell elsewhere."""
+    steps = one.finite
+    back = [later for step, later in pairwise(steps) if later < step]
+    usual = median(abs(b - a) for a, b in pairwise(steps)) if len(steps) > 1 else 0.0
+    return len(back) if back and max(back) <= steps[0] + usual else 0
+
+
+def _forgets(run: Run, source: str) -> bool:
+    """Wherever the steps fall back the loss is nearer to its very first value than to its last one."""
+    for one in every(run, "loss"):
+        points = numbered(one) if one.event.source == source else []
+        around = [(old[1], new[1]) for old, new in pairwise(points) if new[0] < old[0]]
+        if around and all(abs(new - points[0][1]) < abs(new - old) for old, new in around):
+            return True
+    return False
+
+
+def _in_logs_of_their_own(run: Run, rule: Rule, stops: Sequence[Finding]) -> Iterator[Finding]:
+    """Each attempt of one job has its log: all but the last were stopped, and all but the first say that they are not
+    the first and begin at the first step."""
+    first = {one.event.source for one in every(run, "step") if one.finite and one.finite[0] <= 1}
+    again = {event.source for event in _restarted(run)}
+    ended = {one.evidence[0].event.source: one.evidence[0].event for one in stops[::-1]}
+    logs = {event.source for event in run.of_kind("progress")}
+    stopped = [ended[source] for source in sorted(logs) if source in ended]
+    if len(logs) > _AGAIN and logs <= first and len(again & logs) >= len(logs) - 1 <= len(stopped):
+        yield _never_gets_on(rule, stops, stopped[: len(logs) - 1])
+
+
+def _never_gets_on(rule: Rule, stops: Sequence[Finding], anew: Sequence[Event]) -> Finding:
+    one = on_events(rule, anew[:3], (), {"times": str(len(anew))})
+    scheduled = any(stop.rule in _BY_SCHEDULER for stop in stops)
+    one = replace(one, confidence=max([one.confidence, *(min(stop.confidence + 0.005, 0.985) for stop in stops)]))
+    return replace(one, weights={"preemption-or-scheduler-action": 8.0}) if scheduled else one

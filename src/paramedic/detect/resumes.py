@@ -6,30 +6,65 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from statistics import median
+from typing import NamedTuple
 
 from paramedic.detect.match import on_events
+from paramedic.detect.sequels import Parts, Sequel, around, begun_at_nought, sequels
 from paramedic.detect.series import FIRST, LAST, Series, every, kendall, numbered
 from paramedic.knowledge import Rule
-from paramedic.model import Finding, Run
+from paramedic.model import Event, Finding, Run
 
 _NAMES = {"lr": "learning rate", "step": "step", "loss": "loss"}
 _NOTHING_PRINTED = 1e-12
 _LOOKS = 3
 
 
-_MISSING = "zero checkpoints paths are missing"
-_SHARD = re.compile(r"zero_pp_rank_(\d{1,6})_mp_rank_")
+_MISSING = ("zero checkpoints paths are missing", "zero checkpoint load paths")
+_SHARD = re.compile(r"zero_pp_rank_(\d{1,6})_mp_rank_(\d{1,6})")
+
+
+class _Missing(NamedTuple):
+    """A list of shards that are not there: their numbers among the data parallel ranks, and whether all of it stands
+    there."""
+
+    event: Event
+    shards: frozenset[int]
+    whole: bool
 
 
 def some_shards_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """DeepSpeed lists shards of the optimizer that it does not find, and then goes on with none of them. Where there
     is not a single one, the checkpoint may have been given without."""
-    world = len(run.expected_ranks)
-    told = [(event, {*_SHARD.findall(event.text)}) for event in run.saying(_MISSING, "line")]
-    some = [(event, shards) for event, shards in told if 0 < len(shards) < world]
+    told = [_missing(event) for words in _MISSING for event in run.saying(words, "line")]
+    named = [pair for event in run.saying("zero_pp_rank_", "line") for pair in _SHARD.findall(event.text)]
+    degree = max((int(part) for _, part in named), default=0) + 1
+    known = max((int(shard) for shard, _ in named), default=-1) + 1
+    size = max(known, _ranks(run) // degree)
+    some = [one for one in told if _leaves_some(one, size)]
     if some:
-        fields = {"missing": str(len({shard for _, shards in some for shard in shards})), "all": str(world)}
-        yield on_events(rule, [event for event, _ in some[:2]], (), fields)
+        shards = sorted(frozenset().union(*(one.shards for one in some)))
+        ranks = shards if degree == 1 and len(shards) < size else ()  # else several ranks have shards of one number
+        fields = {"missing": str(len(shards)), "all": str(size)}
+        if ranks:
+            fields["accused"] = ", ".join(map(str, ranks))
+        yield on_events(rule, [one.event for one in some[:2]], ranks, fields)
+
+
+def _missing(event: Event) -> _Missing:
+    """What stands between the brackets; a long list is cut off."""
+    listed, closed, _ = event.text.partition("['")[2].partition("]")
+    return _Missing(event, frozenset(int(shard) for shard, _ in _SHARD.findall(listed)), bool(closed))
+
+
+def _leaves_some(one: _Missing, size: int) -> bool:
+    """Others are there: those before the first, those between, or, of a list that is whole, those behind the last."""
+    gaps = bool(one.shards) and len(one.shards) < max(one.shards) + 1
+    return gaps or (one.whole and 0 < len(one.shards) < size)
+
+
+def _ranks(run: Run) -> int:
+    """How many there are, as the launcher or the logs say."""
+    return max([len(run.expected_ranks), *(int(value) for one in every(run, "world") for value in one.said)])
 
 
 def elsewhere(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -47,15 +82,49 @@ def elsewhere(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
             fields = {"what": "loss", "saved": "its value", "now": f"{one.said[-1]:.3g} times that"}
             yield on_events(rule, one.shown(LAST), (), fields)
             return
+    yield from (*_in_the_same_log(run, rule), *_in_another_log(run, rule))[:1]
+
+
+def _in_the_same_log(run: Run, rule: Rule) -> Iterator[Finding]:
+    """Before and behind the line that tells of the resume."""
     for one, step in _resumes(run):
-        for name, what, judge in _BEGUN_ANEW:
+        for name, what, judge in (*_BEGUN_ANEW, *(_UNDER_THE_SAME_RATE if _rate_went_on(run, one, step) else ())):
             for series in every(run, name):
                 pair = judge(*_parted(series, step)) if series.rank == one.rank else None
                 if pair is not None:
                     named = what or series.name.removeprefix("counter ")
                     fields = {"what": named, "saved": f"{pair[0]:g}", "now": f"{pair[1]:g}"}
                     yield on_events(rule, [*one.shown(LAST), *series.shown(FIRST, LAST)], (), fields)
-                    return
+
+
+def _rate_went_on(run: Run, one: Series, step: float) -> bool:
+    parts = [_parted(series, step) for series in every(run, "lr") if series.rank == one.rank]
+    return all(_alike(*part) for part in parts)
+
+
+def _in_another_log(run: Run, rule: Rule) -> Iterator[Finding]:
+    """The run before and the one that resumes it have a log each."""
+    for one in sequels(run):
+        for name, what, judge in (*_BETWEEN_LOGS, *(_UNDER_THE_SAME_RATE if _rate_goes_on(run, one) else ())):
+            for parts in around(run, one, name):
+                if (pair := judge(parts.old, parts.new)) is not None:
+                    yield _between(rule, what, pair, parts, one.said)
+    for parts, said in begun_at_nought(run):
+        yield _between(rule, "step", (parts.old[-1], parts.new[0]), parts, said)
+
+
+def _between(rule: Rule, what: str, pair: tuple[float, float], parts: Parts, said: Sequence[Event]) -> Finding:
+    fields = {"what": what, "saved": f"{pair[0]:g}", "now": f"{pair[1]:g}"}
+    return on_events(rule, [*parts.after.shown(FIRST), *parts.before.shown(LAST), *said], (), fields)
+
+
+def _rate_goes_on(run: Run, one: Sequel) -> bool:
+    """As far as it is said. With another rate, on purpose or not, the loss is another one, too."""
+    return all(_alike(parts.old, parts.new) for parts in around(run, one, "lr"))
+
+
+def _alike(before: Sequence[float], after: Sequence[float]) -> bool:
+    return bool(before and after) and abs(after[0] - before[-1]) <= _SAME_RATE * abs(before[-1])
 
 
 def _resumes(run: Run) -> Iterator[tuple[Series, float]]:
@@ -70,11 +139,15 @@ def _resumes(run: Run) -> Iterator[tuple[Series, float]]:
 
 
 def _parted(series: Series, step: float) -> tuple[list[float], list[float]]:
-    """Nothing where steps are counted anew in every epoch: they do not say what was before."""
+    """Nothing where steps are counted anew in every epoch: they do not say what was before. What was done behind the
+    checkpoint, and is done once more, is of neither side."""
     points = numbered(series)
-    if sum(later < at for (at, _), (later, _) in pairwise(points)) > 1:
+    falls = [n for n, ((at, _), (later, _)) in enumerate(pairwise(points), 1) if later < at]
+    if len(falls) > 1:
         return [], []
-    return [value for at, value in points if at <= step], [value for at, value in points if at > step]
+    start = falls[0] if falls and points[falls[0]][0] >= step else 0
+    before = points[:start] or points
+    return [value for at, value in before if at <= step], [value for at, value in points[start:] if at > step]
 
 
 def _warmed_up_again(before: Sequence[float], after: Sequence[float]) -> tuple[float, float] | None:
@@ -83,6 +156,34 @@ def _warmed_up_again(before: Sequence[float], after: Sequence[float]) -> tuple[f
         return None
     low = after[0] < _FAR_BELOW * before[-1] and kendall(after[:_MANY]) > 0.8
     return (before[-1], after[0]) if low else None
+
+
+def _from_the_top(before: Sequence[float], after: Sequence[float]) -> tuple[float, float] | None:
+    """The rate was on its way down and begins above again, to go down once more. From near its end a schedule with
+    warm restarts does so, too; and a rate that stood still was changed by somebody."""
+    if len(before) < _LOOKS or len(after) < _LOOKS or min(*before, *after) < 0:
+        return None
+    falls = kendall(before) < -0.8 and kendall(after[:_MANY]) < -0.5
+    above = after[0] > _ABOVE * before[-1] and before[-1] > _NEAR_ITS_END * after[0]
+    return (before[-1], after[0]) if falls and above else None
+
+
+def _leapt(before: Sequence[float], after: Sequence[float]) -> tuple[float, float] | None:
+    """The loss is far above all that it was last, beyond its noise, and does not come back at once."""
+    return _above_noise(before, after, _LEAP)
+
+
+def _leapt_far(before: Sequence[float], after: Sequence[float]) -> tuple[float, float] | None:
+    """The same of the gradient, which leaps at times."""
+    return _above_noise(before, after, _FAR)
+
+
+def _above_noise(before: Sequence[float], after: Sequence[float], share: float) -> tuple[float, float] | None:
+    last, first = before[-2 * _MANY :], after[:_LOOKS]
+    if len(last) < _ENOUGH or len(first) < _LOOKS or min(last) <= 0:
+        return None
+    level, noise = median(last[-_MANY:]), max(last) - min(last)
+    return (level, first[0]) if min(first) - level > max(share * level, _NOISE * noise) else None
 
 
 def _counted_anew(before: Sequence[float], after: Sequence[float]) -> tuple[float, float] | None:
@@ -102,6 +203,8 @@ def _seen(before: Sequence[float], after: Sequence[float]) -> tuple[float, float
 
 
 _FAR_BELOW, _MANY = 0.2, 10
+_LEAP, _FAR, _NOISE, _ENOUGH = 0.2, 2.0, 5.0, 6
+_SAME_RATE, _ABOVE, _NEAR_ITS_END = 0.25, 1.5, 0.1
 
 
 def _unlearned(before: Sequence[float], after: Sequence[float]) -> tuple[float, float] | None:
@@ -135,3 +238,12 @@ _BEGUN_ANEW = (
     ("batch_sum", "sum of the batch", _seen),
 )
 """What may begin anew, what it is called, and how it is told from before and behind the resume."""
+_BETWEEN_LOGS = (
+    ("lr", "learning rate", _warmed_up_again),
+    ("lr", "learning rate", _from_the_top),
+    ("consumed", "number of samples", _counted_anew),
+    ("tokens_seen", "number of tokens", _counted_anew),
+    ("batch_sum", "sum of the batch", _seen),
+)
+_UNDER_THE_SAME_RATE = (("loss", "loss", _leapt), ("grad_norm", "gradient norm", _leapt_far))
+"""The same between two logs, and what tells something only where the learning rate goes on."""
