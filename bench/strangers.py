@@ -2,9 +2,11 @@
 
 python bench/strangers.py [FOLDER …]           a table, and every miss; default: all of bench/strangers/
 python bench/strangers.py FOLDER --json FILE   also what was said of each case
+python bench/strangers.py --without-words      by the files alone, also where somebody says what he saw
 
 A case is a folder with `case.toml` and `input/`, as everywhere; without `[truth]` it is a healthy job. A cause counts as
-right where the author called it defensible (`also`). Nobody named counts as right where the author names no rank.
+right where the author called it defensible (`also`), and so a symptom (`also_symptoms`). Nobody named counts as right
+where the author names no rank. `complaint.txt` is what somebody says of the job; a healthy one is judged without it.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paramedic.collect.beside import read_beside
+from paramedic.collect.prose import with_words
 from paramedic.knowledge import Knowledge, load
 from paramedic.model import Finding
 from paramedic.pipeline import Options, compile_prefilter, examine, read
@@ -31,12 +34,18 @@ class Case:
     folder: Path
     symptom: str | None
     """None: a healthy job."""
+    also: tuple[str, ...] = ()
     causes: tuple[str, ...] = ()
     ranks: frozenset[int] = frozenset()
 
     @property
     def name(self) -> str:
         return f"{self.folder.parent.name}/{self.folder.name}"
+
+    @property
+    def complaint(self) -> str:
+        file = self.folder / "complaint.txt"
+        return file.read_text("utf-8") if self.symptom and file.exists() else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +55,7 @@ class Judged:
 
     @property
     def symptom(self) -> bool:
-        return (self.said.symptom if self.said else None) == self.case.symptom
+        return (self.said.symptom if self.said else None) in (self.case.symptom, *self.case.also)
 
     def cause(self, among: int) -> bool:
         return self.said is not None and bool(set(self.case.causes) & {c.id for c in self.said.causes[:among]})
@@ -75,13 +84,14 @@ def _case(file: Path) -> Case:
     truth = tomllib.loads(file.read_text("utf-8")).get("truth")
     if truth is None:
         return Case(file.parent, None)
-    return Case(file.parent, truth["symptom"], (truth["cause"], *truth.get("also", ())), frozenset(truth["ranks"]))
+    causes = (truth["cause"], *truth.get("also", ()))
+    return Case(file.parent, truth["symptom"], tuple(truth.get("also_symptoms", ())), causes, frozenset(truth["ranks"]))
 
 
-def judged(case: Case, knowledge: Knowledge, prefilter: Prefilter) -> Judged:
-    """As `paramedic diagnose input/` does."""
+def judged(case: Case, knowledge: Knowledge, prefilter: Prefilter, words: bool = True) -> Judged:
+    """As `paramedic diagnose input/` does, with `--saw` where somebody says what he saw."""
     paths = [str(case.folder / "input")]
-    run = read(paths, prefilter)
+    run = with_words(read(paths, prefilter), case.complaint if words else "")
     return Judged(case, examine(run, knowledge, prefilter, Options(), read_beside(paths)).verdict)
 
 
@@ -89,10 +99,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="*", type=Path, default=[SETS])
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--without-words", action="store_true")
     options = parser.parse_args()
     knowledge = load()
     prefilter = compile_prefilter(knowledge)
-    all_judged = [judged(case, knowledge, prefilter) for case in cases(options.folders)]
+    all_judged = [judged(case, knowledge, prefilter, not options.without_words) for case in cases(options.folders)]
     if not all_judged:
         print("no case.toml there", file=sys.stderr)
         return 2

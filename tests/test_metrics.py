@@ -151,7 +151,7 @@ def test_a_line_of_progress_is_understood(line: str, label: str, values: dict[st
         "aux loss 0.1, kl loss 0.2",
         "total memory 12 GB",
         "saved checkpoints/latest.pt in 3.2 s",
-        "consumed tokens 4096",
+        "total tokens 4096",
     ],
 )
 def test_other_numbers_are_left_alone(line: str) -> None:
@@ -367,3 +367,7 @@ def test_the_name_of_a_number_keeps_no_secret(tmp_path: Path) -> None:
     (tmp_path / "job.log").write_text(lines, "utf-8")
     told = [event.fields for event in diagnose(tmp_path).run.events if event.kind == "metric"]
     assert told and token not in str(told)
+
+
+def test_tokens_seen_so_far_are_no_work_of_a_step() -> None:
+    assert [value.name for value in said_in("consumed tokens 4096").values] == ["tokens_seen"]

@@ -321,3 +321,87 @@ def test_the_rank_whose_loss_was_no_number_first(tmp_path: Path) -> None:
         assert (found.rule, found.ranks, found.causes[0].id) == ("NUM005", (first,), "data-or-input-defect")
     found = say(tmp_path, spoiled(2, 900.0)).verdict  # it exploded everywhere
     assert found is not None and found.ranks == ()
+
+
+def loader(
+    world: int, total: int, *, samples: str = "train: 39936 images", batch: str = "bs/gpu 32", more: str = ""
+) -> str:
+    """The head of a log and a few places in its first epoch."""
+    head = [f"[rank {rank}/{world}] device cuda:{rank}" for rank in range(world)]
+    head += [f"dataset /data/plants {samples}, val: 5000 images", f"model convnext {batch} amp bf16", more]
+    places = [f"ep 0 [{n * 10:5}/{total}] loss {9 - n / 10:.4f} 0.25 s/it" for n in range(8)]
+    return "".join(f"{line}\n" for line in (*filter(None, head), *places))
+
+
+UNDIVIDED = {
+    "by its place": loader(8, 1248),
+    "by its loader": loader(8, 1248, more="train loader: 1248 batches, val loader: 157 batches"),
+    "by a whole batch": loader(8, 1248, batch="global batch size 256"),
+    "the last batch smaller": loader(8, 1248, samples="train: 39930 images"),
+    "the last batch dropped": loader(8, 1247, samples="train: 39930 images"),
+    "steps an epoch": loader(4, 1248, samples="39,936 training images", more="1248 steps per epoch"),
+    "bars": "world size: 4\ntrain set: 39936 samples\nbatch size per gpu: 32\n"
+    + "".join(
+        f"Epoch 0:   {n}%|▏    | {n * 12}/1248 [00:0{n}<01:12,  5.1it/s, loss={7 - n / 10:.2f}]\n" for n in range(8)
+    ),
+    "torchvision": "world size: 4\nlen(train_dataset) = 39936 training images\nbatch size per gpu: 32\n"
+    + "".join(f"Epoch: [0]  [ {n * 10}/1248]  eta: 0:01:12  loss: {7 - n / 10:.2f}\n" for n in range(8)),
+    "all epochs": "world_size: 4\n  Num examples = 39936\n  Num epochs = 3\n  Instantaneous batch size per device = 32\n"
+    "  Total optimization steps = 3744\n" + "".join(f"step {n} loss {7 - n / 10:.2f}\n" for n in range(8)),
+}
+
+
+@pytest.mark.parametrize("name", sorted(UNDIVIDED))
+def test_each_rank_goes_through_all_samples_by_the_arithmetic_of_its_loader(tmp_path: Path, name: str) -> None:
+    assert verdict(tmp_path, UNDIVIDED[name]) == "NUM015"
+
+
+DIVIDED = {
+    "divided": loader(8, 156),
+    "one rank": loader(1, 1248),
+    "a batch of all ranks": loader(8, 1248, batch="batch size 32"),
+    "a node's batch": loader(8, 156, batch="batch size per node 256"),
+    "accumulated": loader(8, 1248, more="gradient accumulation steps: 8"),
+    "parts of one model": loader(8, 1248, more="tensor_model_parallel_size: 8"),
+    "its own part": loader(8, 156, samples="rank 0 train: 4992 images"),
+    "two data sets": loader(8, 1248, more="train: 88000 images"),
+    "the validation's loader": loader(8, 156, more="val loader: 1248 batches"),
+    "samples for places": "world size: 8\nbatch size per gpu: 1\ntraining samples: 1248\n"
+    + "".join(f"Train Epoch: 0 [{n * 80}/1248 ({n}%)]\tLoss: {2 - n / 10:.6f}\n" for n in range(8)),
+    "a stream": loader(8, 1248, samples="train: streaming"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(DIVIDED))
+def test_loaders_that_are_divided_or_need_not_be(tmp_path: Path, name: str) -> None:
+    assert verdict(tmp_path, DIVIDED[name]) is None
+
+
+def rated(world: int, total: int, rate: float, more: str = "") -> str:
+    places = [f"ep 0 [{n * 10:5}/{total}] loss {9 - n / 10:.4f} 0.25 s/it  img/s {rate + n % 3}" for n in range(8)]
+    return "".join(f"{line}\n" for line in (f"world size: {world}", *filter(None, [more]), *places))
+
+
+def test_a_rate_tells_how_many_samples_an_epoch_takes(tmp_path: Path) -> None:
+    size = "train: 39936 images"
+    assert verdict(tmp_path, rated(8, 1248, 1024, size)) == "NUM015"
+    assert verdict(tmp_path, rated(8, 156, 1024, size)) is None
+    assert verdict(tmp_path, rated(8, 1248, 128, size)) is None
+
+
+def test_an_epoch_has_as_many_steps_as_with_one_rank(tmp_path: Path) -> None:
+    def beside(one: str, several: str) -> str | None:
+        (tmp_path / "run_1gpu.log").write_text(one, "utf-8")
+        (tmp_path / "run_8gpu.log").write_text(several, "utf-8")
+        report = diagnose([str(tmp_path / "run_1gpu.log"), str(tmp_path / "run_8gpu.log")])
+        return None if report.verdict is None else report.verdict.rule
+
+    each, steps = "bs/gpu 32", "train loader: 1248 batches"
+    assert beside(rated(1, 1248, 128, f"{each}\n{steps}"), rated(8, 1248, 128, f"{each}\n{steps}")) == "NUM015"
+    assert beside(rated(1, 1248, 128, steps), rated(8, 1248, 1024, steps)) == "NUM015"
+    assert beside(rated(1, 1248, 1024, steps), rated(8, 1248, 1024, steps)) is None  # the same batch of all
+    assert beside(rated(1, 1248, 128, steps), rated(8, 156, 1024, "train loader: 156 batches")) is None
+    fixed = "1000 steps per epoch"
+    assert beside(rated(1, 1000, 128, fixed), rated(8, 1000, 1024, fixed)) is None
+    other = f"{steps}\ntrain: 319488 images"
+    assert beside(rated(1, 1248, 128, f"{steps}\ntrain: 39936 images"), rated(8, 1248, 1024, other)) is None

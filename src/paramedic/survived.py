@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
@@ -16,7 +17,7 @@ from paramedic.detect.recovery import MEETING
 from paramedic.detect.where import places
 from paramedic.model import Event, Finding, Run, Suppressed
 
-_LINES_AFTER = 3
+_LINES_AFTER, _MANY_AFTER = 3, 12
 _OF_OTHERS = 6  # lines of progress, where it is not known that the same rank wrote them
 _SOMEBODY = -1
 """Stands for processes that a prefix tells apart, and of which nobody knows the ranks."""
@@ -31,8 +32,10 @@ _STAYS = frozenset(
     ]
 )
 """Training goes on, and the fault with it."""
-_PASSED_OVER = frozenset(["CKPT070"])
+_PASSED_OVER = frozenset(["CKPT070", "CKPT071", "JOB063"])
 """Rules for what is said in passing, and never made up for."""
+_BY_THE_DRIVER = ("smi gpu", "smi process")
+"""What is seen from outside while training goes on."""
 _NO_FAILURE = (0, -15, 143)
 """Exit codes of processes that ended well, or were asked to end."""
 _PREVIOUS = re.compile(r"[._-]prev(?:ious)?(?=\.(?:log|txt|out)\b|$)")
@@ -80,9 +83,13 @@ def outlived(run: Run, found: Sequence[Finding]) -> tuple[list[Finding], list[Su
     pods = places(run).pods
     # Who is missed may have gone on to its own end: for those who gave up waiting for it that is too late.
     waited_in_vain = {rank for one in found if one.symptom == _HANG for rank in one.ranks} & dead
+    unsaved = _unsaved_to_the_end(run, found)
     alive, survived = [], []
     for one in found:
         event = one.evidence[0].event
+        if one.symptom == _SAVING and event.source in unsaved:
+            alive.append(one)
+            continue
         if one.severity == "error" and (why := _of_another_job(one, pods) or started_again(one)):
             survived.append(Suppressed(one.rule, why, one.ranks))
             continue
@@ -97,7 +104,7 @@ def outlived(run: Run, found: Sequence[Finding]) -> tuple[list[Finding], list[Su
         if one.severity == "error" and lives and (why := _after_the_end(one, ends, tests) or trained_on(one)):
             survived.append(Suppressed(one.rule, why, one.ranks))
             continue
-        stays = one.symptom in _STAYS or one.rule in _PASSED_OVER
+        stays = one.symptom in _STAYS or one.rule in _PASSED_OVER or event.kind in _BY_THE_DRIVER
         if one.severity != "error" or event.kind == "exit" or event.rank in dead or stays:
             alive.append(one)
             continue
@@ -110,6 +117,23 @@ def outlived(run: Run, found: Sequence[Finding]) -> tuple[list[Finding], list[Su
             why = f"handled: after line {event.line} training went on to line {later.line}"
             survived.append(Suppressed(one.rule, why, one.ranks))
     return alive, survived
+
+
+_SAVING, _TIMES, _AT_THE_END = "checkpoint-save-failure", 3, 0.85
+
+
+def _unsaved_to_the_end(run: Run, found: Sequence[Finding]) -> set[str]:
+    """Logs in which saving fails time after time, and still does near the end: training went on, and what it had
+    learned was lost."""
+    lines = {source.id: source.lines for source in run.sources}
+    failed: dict[str, list[int]] = defaultdict(list)
+    for one in found:
+        event = one.evidence[0].event
+        if one.symptom == _SAVING and one.severity == "error" and event.line:
+            failed[event.source].append(event.line)
+    return {
+        source for source, at in failed.items() if len(at) >= _TIMES and max(at) >= _AT_THE_END * lines.get(source, 0)
+    }
 
 
 def _of_another_job(one: Finding, pods: Mapping[str, int]) -> str:
@@ -287,18 +311,23 @@ def _whose_progress(run: Run, one: Finding, somebody_died: bool) -> list[int | N
 
 
 def _started_again(run: Run) -> dict[str, int]:
-    """Sources in which training went on to its end after a launcher had seen ranks die, and where that was."""
+    """Sources in which training went on to its end after a launcher had seen ranks die, and where that was. Behind a
+    launcher's own end nobody trains on but who was started anew: many lines will do."""
     ends: dict[str, int] = {}
     for event in run.of_kind("exit", "traceback"):
         if event.kind == "exit" or "SignalException" in event.text:
             ends[event.source] = max(ends.get(event.source, -1), event.seq)
-    went_on = {
-        event.source
-        for event in _own_progress(run)
-        if (event.fields.get("finished") or event.fields.get("closes"))
-        and sum(line > ends.get(event.source, event.seq) for line in event.fields.get("at", ())) >= _LINES_AFTER
-    }
-    return {source: end for source, end in ends.items() if source in went_on}
+    asked = {event.source: event.seq for event in run.saying("SignalException: Process ", "line")}
+    again: dict[str, int] = {}
+    for event in _own_progress(run):
+        end = ends.get(event.source, asked.get(event.source, event.seq))
+        later = sum(line > end for line in event.fields.get("at", ()))
+        done = event.fields.get("finished") or event.fields.get("closes")
+        if later >= (_LINES_AFTER if done and event.source in ends else _MANY_AFTER) and (
+            done or event.source in asked
+        ):
+            again[event.source] = end
+    return again
 
 
 def _progress(run: Run) -> dict[tuple[str, int | None], Event]:

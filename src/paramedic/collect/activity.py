@@ -18,11 +18,11 @@ _STEP = Guarded(
     ),
 )
 _FINISHED = Guarded(
-    ("finished", "complete", "training ", "stopped", "success"),
+    ("finished", "complete", "training ", "stopped", "succe"),
     re.compile(
         r"\b(?:finished|completed|training (?:is )?(?:complete|done))\b(?!:| writing Flight Recorder)"
         r"|^`Trainer\.fit` stopped: \S{1,60} reached"
-        r"|\bis a success\b",
+        r"|\bis a success\b|\b(?:job|task(?: \d{1,6})?) succeeded\b",
         re.I,
     ),
 )
@@ -33,7 +33,8 @@ _ENDED = Guarded(
     re.compile(
         r"\btraining (?:is |has |was )?(?:completed?|done|finished)\b(?! (?:epoch|step|iter))|'train_runtime': \d"
         r"|^`Trainer\.fit` stopped: \S{1,60} reached|\bjob completed successfully\b"
-        r"|\bmax_(?:steps|epochs|iters)(?:[= ]\d{1,12})? reached\b|\bworker group SUCCEEDED\b|\bis a success\b",
+        r"|\bmax_(?:steps|epochs|iters)(?:[= ]\d{1,12})? reached\b|\bworker group SUCCEEDED\b|\bis a success\b"
+        r"|\b(?:job|task(?: \d{1,6})?) succeeded\b",
         re.I,
     ),
 )

@@ -26,6 +26,11 @@ _REFERENCE = re.compile(
     r"(?:samples|batch|rows|data|set|examples|inputs?|tokens)"
     r"|full batch|whole batch|unsharded|without (?:sharding|parallelism|splitting|ddp)|serial(?:ly)?)\b"
 )
+_OF_ANOTHER = re.compile(
+    r"\b(?:parent|teacher|student|baseline|base|pretrained|pre trained|dense|original|previous|ancestor|old|published"
+    r"|paper|leaderboard)\b"
+)
+"""What another model reaches on the same data."""
 _EXPECTED = re.compile(r"\b(?:expected|should be|ought to be|theory|theoretical|predicted by hand)\b")
 _AGAIN = re.compile(
     r"(?:^|\b(?:same [a-z]{1,12} |evaluated |measured |computed |run |and |repeated )?)"
@@ -157,7 +162,7 @@ def _part_of(words: str) -> str:
     """What a number of this name is in a comparison."""
     for pattern, part in _PARTS:
         if pattern.search(words):
-            return part
+            return "" if _OF_ANOTHER.search(words) else part
     return "measured" if _MEASURED.search(words) and not _NOT_MEASURED.search(words) else ""
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, BinaryIO, NamedTuple
 
-from paramedic.collect import elastic, stacks, tracebacks
+from paramedic.collect import elastic, smi, stacks, tracebacks
 from paramedic.collect.activity import (
     bar,
     closing,
@@ -47,7 +47,7 @@ MAX_KEPT = 8 << 20
 HEAD = 64 << 10
 _WELL_BEFORE = 5_000_000_000
 TAIL = 64 << 10
-LITERALS = (*tracebacks.LITERALS, *elastic.LITERALS, *stacks.LITERALS, *WHO_LITERALS)
+LITERALS = (*tracebacks.LITERALS, *elastic.LITERALS, *stacks.LITERALS, *smi.LITERALS, *WHO_LITERALS)
 
 _MAX_RAW = 16_000
 _BINARY_SHARE = 0.05
@@ -151,6 +151,8 @@ class _Scan:
         self.traced: set[int | None] = set()
         self.last_traces: deque[_Made] = deque(maxlen=self.quota.traces)
         self.own = prefilter.numbers(LITERALS)
+        self.smi = smi.Smi()
+        self.of_smi = prefilter.numbers(smi.LITERALS)
         self.last_raised = "\n"
         self.last_head = b""
         """The line right above, where a traceback's head is all that stands there."""
@@ -172,7 +174,7 @@ class _Scan:
         lines, hits = block.lines, self.prefilter.scan(block.lines)
         at, hit, returns = 0, 0, b"\r" in block.lines
         while at < len(lines):
-            if not (self.traces or self.tables or self.in_stack):  # nothing under way: jump to the next hit's line
+            if not (self.traces or self.tables or self.in_stack or self.smi.open):  # jump to the next hit's line
                 while hit < len(hits) and hits[hit][0] <= at:
                     hit += 1
                 if hit == len(hits):
@@ -202,7 +204,11 @@ class _Scan:
         if line.raw == self.last_head != b"":
             return  # the same head once more: nothing stood below the first
         self.last_head = b""
+        if self.smi.open or not self.of_smi.isdisjoint(line.numbers):
+            self.smi.feed(plain(_decoded(line.raw, smi.MAX_LINE)), self.line)
         under_way = self.traces or self.tables or self.in_stack
+        if not under_way and not line.numbers:
+            return
         if not under_way and self.full.issuperset(line.numbers):
             self._wait(line.raw, line.numbers)
             return
@@ -488,9 +494,18 @@ class _Scan:
         self._check()
         self.made += self.last_traces
         self._standing()
+        self._seen_by_driver()
         self._last_activity()
         self._metrics()
         return self._placed()
+
+    def _seen_by_driver(self) -> None:
+        """What nvidia-smi showed of GPUs and processes; whoever's prefix stands before it, it is about a whole node."""
+        for kind, number, text, fields in self.smi.found():
+            clean = {
+                name: clipped(value, MAX_HOST) if isinstance(value, str) else value for name, value in fields.items()
+            }
+            self._event(kind, Peeled(None, "", text), number, text, **clean)
 
     def _last_activity(self) -> None:
         """From the tail: each rank's last line, and its last line that shows training going on."""
@@ -607,6 +622,8 @@ class _Scan:
         if self.dropped:
             why = f"{self.dropped} of its matching lines between the first and the last were left out: too much text"
             skipped.append(Skipped(self.source.id, why))
+        if self.smi.cut:
+            skipped.append(Skipped(self.source.id, f"of what nvidia-smi wrote only {smi.MOST_ROWS:,} lines were read"))
         if self.exits > MAX_EXITS:
             why = f"of the processes that ended only the first {MAX_EXITS:,} are told"
             skipped.append(Skipped(self.source.id, why))

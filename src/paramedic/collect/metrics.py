@@ -39,6 +39,7 @@ _WORTH = re.compile(
     rb"[Ll]oss|[Ss]tep|[Ii]ter|[Ee]poch|update|[Nn]orm|[Mm]em|resident|checksum|hash|/s|ms\b|[Ww]orld|[Rr]ank|"
     rb"replicas|process|MEMBER|words|tokens|documents|scale|accuracy|[Tt]hrottl|quota|[Rr]esum|holds|param|weight|"
     rb"[Aa]cc|[Tt]ime|[Bb]atch|_s\b|OMP_NUM|nproc|NTASKS|_PROCID|_RANK|torchrun|num_gpus|[Dd]evice|CUDA|[Bb]ackend|samples|examples|"
+    rb"[Dd]ataset|images|loader|bs/|[Ss]eq(?:uence)?[_ -][Ll]en|"
     rb"indices|idx|shards|files|across ranks|GPU|took|MiB|[Ee]fficiency|numel|[Dd]istributed|[MGk]i?B\b|rss|RSS|"
     rb"\b(?:[Rr]?mse|mae|bce|ce|huber|elbo|ctc|mlm|kl)\b|RMSE|MSE|MAE|BCE|theta|learner"
 )
@@ -59,6 +60,13 @@ _JUDGED = re.compile(
 )
 """Names of what a model is judged by: of interest also where it is not known who speaks."""
 _SHARDED = (b"FSDP", b"fully_shard", b"ZeRO", b"tensor parallel", b"TensorParallel", b"pipeline", b"microbatch")
+_SPLIT = (
+    b"tensor parallel", b"TensorParallel", b"tensor_parallel", b"tensor_model_parallel", b"tensor-model-parallel",
+    b"tp_size", b"tp=", b"TP=", b"pipeline parallel", b"pipeline_parallel", b"PipelineModule", b"pipeline stage",
+    b"pp=", b"PP=", b"microbatch", b"model parallel", b"model_parallel", b"context parallel", b"context_parallel",
+    b"sequence parallel", b"sequence_parallel",
+)  # fmt: skip
+"""Ranks may have parts of one replica, and then read the same samples."""
 _BRACKETED = re.compile(r"\[(?:worker|trainer|process|gpu|replica|stage|proc|p)[ :_-]?(\d{1,6})\]", re.I)
 _SPEAKS = re.compile(
     r"^(?:[^\n]{0,60}?(?:: ?| - |\] ?|\| ?)|e(?:poch )?\d{1,4} )?"
@@ -72,7 +80,7 @@ _TIMER_OF_RANK = re.compile(r"\s{2,10}rank\s{1,4}(\d{1,6}): (\d{1,9}\.\d{1,4})$"
 _TIMER_RANGE = re.compile(r"\s{1,6}([a-z][\w+-]{2,60}) \.{0,60}: \((\d{1,9}\.\d{1,4}), (\d{1,9}\.\d{1,4})\)$")
 _SPEAKER = re.compile(
     r"^[^\n]{0,60}?(?<!lora[ _-])(?<!low[ _-])(?<!local[ -])(?<!node[ -])(?<!\bto )(?<!from )(?<!than )"
-    r"\b(?:global_)?rank['\"]?[ _=:#-]{0,2}(\d{1,6})\b",
+    r"\b(?:global_|ep_|dp_)?rank['\"]?[ _=:#-]{0,2}(\d{1,6})\b",
     re.I,
 )
 
@@ -156,6 +164,7 @@ class Meter:
     """Not all of it was read, so lines without a step cannot be counted."""
     last_line: int = 0
     sharded: bool = False
+    split: bool = False
     table: Table = field(default_factory=Table)
     rows: Rows | None = None
     """The whole source is one table with a row for each rank."""
@@ -202,6 +211,7 @@ class Meter:
 
     def _take(self, lines: bytes, first: int) -> None:
         self.sharded = self.sharded or any(word in lines for word in _SHARDED)
+        self.split = self.split or any(word in lines for word in _SPLIT)
         for number, whole in enumerate(lines.removesuffix(b"\n").split(b"\n") if lines else (), first):
             for raw in whole.split(b"\r"):
                 if len(raw) > _MIN_LINE and (self.table.columns or self.timers or _worth(raw)):
@@ -314,7 +324,7 @@ class Meter:
         for key, series in self.series.items():
             by, rank, stream, named, _ = key
             more = {} if named is None else {"rank": named, "listed": key in self.listed}
-            fields = {**series.fields(), "sharded": self.sharded, **more}
+            fields = {**series.fields(), "sharded": self.sharded, "split": self.split, **more}
             yield Peeled(rank, by, series.last[1], stream), series.last[0], fields
 
 

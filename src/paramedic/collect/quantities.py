@@ -83,7 +83,8 @@ _PILED = re.compile(
 _FREE = re.compile(r"(?:^| )(?:gb free|(?:gpu |cuda |device |host )?(?:free mem(?:ory)?|mem(?:ory)? free))$")
 _NOT_USED = re.compile(r"\b(?:free|total|available|limit|shared|saved|estimated|required)\b")
 _WAITING = re.compile(
-    r"(?:^| )(?:all ?reduce|all ?gather|reduce scatter|sync\w*|wait\w*|comm\w*|barrier|collectives?|idle|blocked)"
+    r"(?:^| )(?:all ?reduce|all ?gather|all ?to ?all|a a|reduce scatter"
+    r"|sync\w*|wait\w*|comm\w*|barrier|collectives?|idle|blocked)"
     r"(?: time| for(?: \w{1,12})?)?(?: took)?$"
 )
 _READING = re.compile(
@@ -93,9 +94,10 @@ _READING = re.compile(
     r"|(?:^| )wait\w* (?:(?:for|on) )?(?:the )?(?:data\w*|input|loader|batch)(?: took)?$"
 )
 _COMPUTING = re.compile(
-    r"(?:^| )((?:forward|fwd)(?: ?\+ ?| and | )(?:backward|bwd)|(?:forward|backward) compute|bwd inner|forward"
+    r"(?:^| )((?:forward|fwd)(?: ?\+ ?| and | |)(?:backward|bwd)|(?:forward|backward) compute|bwd inner|forward"
     r"|backward|fwd|bwd"
-    r"|comput\w+|busy|own work|working)(?: microstep)?(?: times?| pass)?(?: took)?$"
+    r"|comput\w+|busy|own work|working|(?:experts? )?mlp|experts?|attention|attn)"
+    r"(?: microstep)?(?: times?| pass)?(?: took)?$"
 )
 _ALL_REDUCING = re.compile(r"(?:^| )(?:bwd )?all ?reduce microstep$")
 _STEPPING = re.compile(
@@ -103,7 +105,7 @@ _STEPPING = re.compile(
     r"|time per iteration$"
 )
 _THROUGHPUT = re.compile(
-    r"(?:^| )(?:tps|throughput|(?:samples?|tokens?|tok|steps?|images?|it|seqs?|sequences)"
+    r"(?:^| )(?:tps|throughput|(?:samples?|tokens?|tok|steps?|images?|imgs?|it|seqs?|sequences)"
     r"(?: per sec(?:ond)?|/s(?:ec(?:ond)?)?))$"
 )
 _EXPECTED = re.compile(r"\b(?:expected|baseline|target|reference)\b")
@@ -122,13 +124,16 @@ _SAMPLES = re.compile(
 )
 _NOT_ALL_SAMPLES = re.compile(r"\b(?:per|eval\w*|val\w*|test|consumed|seen|predict\w*|local|this|own|shard|on)\b")
 _DEVICE_BATCH = re.compile(
-    r"(?:^| )batch size (?:per|on each) (?:device|gpu|rank|process|replica|worker)$"
-    r"|(?:^| )(?:per (?:device|gpu|rank|process)|local)(?: train)? batch(?: size)?$"
+    r"(?:^| )(?:batch(?: size)?|bs|bsz) (?:per|on each) (?:device|gpu|rank|process|replica|worker|card)$"
+    r"|(?:^| )(?:per (?:device|gpu|rank|process)|local)(?: train)? (?:batch(?: size)?|bs)$|(?:^| )samples per gpu$"
 )
 _WHOLE_BATCH = re.compile(r"(?:^| )(?:total|global|effective)(?: train)? batch(?: size)?$|^distributed accumulation$")
 _CONSUMED = re.compile(
     r"(?:^| )(?:consumed|seen|processed) (?:train )?(?:samples|sequences|examples)$"
     r"|(?:^| )(?:samples|sequences|examples) (?:seen|consumed)$"
+)
+_TOKENS_SEEN = re.compile(
+    r"(?:^| )(?:consumed|seen|processed) (?:train )?tokens$|(?:^| )tokens (?:seen|consumed|processed|so far)$"
 )
 _ACCUMULATED = re.compile(r"(?:^| )grad(?:ient)? accumulation(?: steps)?$")
 _EPOCH_STEPS = re.compile(
@@ -274,6 +279,7 @@ _NAMED: tuple[tuple[re.Pattern[str], str, re.Pattern[str] | None], ...] = (
     (_EPOCHS, "epochs", None),
     (_TOTAL_STEPS, "total_steps", None),
     (_CONSUMED, "consumed", None),
+    (_TOKENS_SEEN, "tokens_seen", None),
     (_SAMPLES, "samples", _NOT_ALL_SAMPLES),
 )
 """The words right before a number, the quantity's name, and the words that make it another one."""

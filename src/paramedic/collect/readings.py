@@ -33,11 +33,14 @@ _NUMBER = re.compile(
     re.I,
 )
 _BAR = re.compile(r"(?:^|[\s|])(\d{1,9})/(\d{1,9}) (?:\[\d|- \d|[━=>.]{3})")
+_EPOCH_BAR = re.compile(
+    r"[^\n\w]{0,8}(?:train(?:ing)? )?epoch\W{0,3}\d{1,6}(?:/\d{1,6})?\W{0,3}(?=\s{0,4}\d{1,3}%)", re.I
+)
 # mmengine, torchvision, timm and the examples of PyTorch: the place in an epoch stands in brackets
 _PLACE = re.compile(
-    r"\b(?:epoch|train(?: epoch)?|training)(?:\(train\))?:?\s{0,4}\[?(?P<epoch>\d{1,7})\]?\s{1,4}?"
-    r"\[\s{0,8}(?P<step>\d{1,9})\s?/\s?\d{1,9}"
-    r"|\b(?:epoch|train)(?:\(train\))?:?\s{0,4}\[(?P<epoch_>\d{1,7})\]\[\s{0,8}(?P<step_>\d{1,9})\s?/\s?\d{1,9}"
+    r"\b(?:epoch|ep|train(?: epoch)?|training)(?:\(train\))?:?\s{0,4}\[?(?P<epoch>\d{1,7})\]?\s{1,4}?"
+    r"\[\s{0,8}(?P<step>\d{1,9})\s?/\s?(?P<all>\d{1,9})"
+    r"|\b(?:epoch|ep|train)(?:\(train\))?:?\s{0,4}\[(?P<epoch_>\d{1,7})\]\[\s{0,8}(?P<step_>\d{1,9})\s?/\s?(?P<all_>\d{1,9})"
     r"|\biter(?:\(train\))? {0,4}\[\s{0,8}(?P<iter>\d{1,9})/\d{1,9}\]"
     r"|^\W{0,3}\[\s{0,6}(?P<first>\d{1,9})/\d{1,9}\]\s"
     r"|^\[(?P<pair>\d{1,6}),\s{1,6}(?P<batch>\d{1,9})\] (?:train )?loss",
@@ -151,15 +154,18 @@ class _Reading:
         self.others: dict[str, Value] = {}
         self.evaluating = False
         self.total = ""
+        self.in_epoch = ""
         unit = _UNIT_OF_LINE.search(text) if "time" in self.low else None
         self.unit = unit[1].lower() if unit else ""
         self.slashed = "/" in text
         if (bar := _bar(text)) is not None:
             self.labels["step"], self.total = bar[1], bar[2]
+            self.in_epoch = bar[2] if _EPOCH_BAR.match(text) else ""
         if (bare := _BARE_STEP.match(text, 0, 240)) is not None:
             self.labels["step"] = bare[1]
         elif "[" in text and (place := _PLACE.search(text, 0, 240)) is not None:
             self.labels |= _placed(place)
+            self.in_epoch = place["all"] or place["all_"] or ""
 
     def number(self, found: re.Match[str], before: str) -> None:
         words, unit = words_before(before, (found["unit"] or "").lower())
@@ -247,6 +253,8 @@ class _Reading:
             found.append(Value("resumed", 1.0))
         elif "step" in labels and found:
             found.append(Value("step", parsed(labels["step"])))
+        if self.in_epoch and "loss" in values and not _OF_EVALUATION.match(self.text):
+            found.append(Value("epoch_place", float(self.in_epoch)))
         return Said(label, found, tuple(self.others.values()))
 
     def _settle_times(self) -> None:

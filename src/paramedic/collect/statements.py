@@ -11,7 +11,7 @@ from paramedic.collect.quantities import BYTES, Value, factor_of, time_of, words
 
 _STATED = re.compile(
     r"\b(?:(?:rank|process|worker|proc|task|member)\W{0,3}(?P<index>\d{1,6}) ?(?:of|/) ?(?P<size>\d{1,6})"
-    r"|(?:dist_)?world(?:[_ ]?size)?['\"]?\W{1,4}(?P<world>\d{1,6})"
+    r"|(?:dist_)?world(?:[_ ]?size)?(?:['\"]?\W{1,4}| \.{3,60} )(?P<world>\d{1,6})"
     r"|rank\W{0,3}\d{1,6},? (?:local[_ ]rank\W{0,3}\d{1,6},? )?size\W{0,3}(?P<ranks>\d{1,6})"
     r"|hvd[._]size(?:\(\))?\W{1,4}(?P<hvd>\d{1,6})"
     r"|process \d{1,6}, total (?P<total>\d{1,6})|(?:GPU number: |training on )(?P<gpus>\d{1,6})(?:$|(?= devices))"
@@ -175,6 +175,33 @@ _THROTTLED = re.compile(
 _NOT_FINITE = re.compile(
     r"\b(?:non[-_ ]?finite|nan|inf)(?:[-_ ]ranks?| on ranks?)?['\"]?[ :=]{1,3}[\[(](\d{1,6})[\])]", re.I
 )
+_AMOUNT = r"(\d{1,3}(?:,\d{3}){1,4}|\d{1,12})"
+_SET_OF = (
+    r"(?:images|samples|examples|records|rows|sequences|documents|docs|clips|utterances|items|videos|pairs|sentences)"
+)
+_TRAIN_SET = re.compile(
+    rf"\btrain(?:ing)?(?:[ _-]?(?:data ?set|data|set|split))?(?: (?:has|with|size|contains|of))?[ :=(]{{1,4}}"
+    rf"{_AMOUNT} {_SET_OF}\b"
+    rf"|\b{_AMOUNT} train(?:ing)? {_SET_OF}\b",
+    re.I,
+)
+_TRAIN_LOADER = re.compile(
+    r"\btrain(?:ing)?[ _-]?(?:data[ _-]?)?loader\b[^\n\d]{0,24}?(\d{1,12}) "
+    r"(?:mini-?)?(?:batches|steps|iterations|iters)\b"
+    r"|\b(\d{1,12}) (?:train(?:ing)? )?(?:mini-?)?(?:batches|steps|iterations|iters)"
+    r"(?: ?/ ?| per | in (?:an |each |one |the )?| an | each )epoch\b",
+    re.I,
+)
+_NOT_ALL = re.compile(
+    r"\b(?:rank|shard|sharded|local|own|per|each|part|this|val|valid|validation|test|eval\w{0,7}|dev)\b", re.I
+)
+"""Before or behind a number: it is a part, or another set."""
+_EACH_BATCH = re.compile(
+    r"\b(?:batch(?:[ _]size)?|bs|bsz)[ :=]{1,3}(\d{1,7}) ?(?:/ ?|per |on each |x ?)(?:gpu|device|rank|process|card)\b",
+    re.I,
+)
+_LOADING = ("loader", "epoch", "train")
+_BATCHES = ("batch", "bs")
 _PLANS = ("plan", "expect", "request", "intended", "wanted", "asked")
 _OF_WEIGHTS = ("param", "weight", "optimi", "shard")
 _PROCESSORS = ("cuda", "cpu", "gpu")
@@ -182,9 +209,9 @@ _UNLIKENESS = ("diff", "spread", "deviat", "drift", "across ranks", "sync", "ide
 
 
 WORDS = (
-    *_COUNTS, *_SIZES, *_STARTS, *_PLANS, *_DIFFERENT, *_LISTED, *_UNLIKENESS, *_OF_WEIGHTS, *_PROCESSORS,
-    " of ", " on ", " over ", "/", "%", "change", "throttl", "quota", "finite", "nan", "efficiency", "max", "min",
-    "backend", "file",
+    *_LOADING, *_BATCHES, *_COUNTS, *_SIZES, *_STARTS, *_PLANS, *_DIFFERENT, *_LISTED, *_UNLIKENESS, *_OF_WEIGHTS,
+    *_PROCESSORS, " of ", " on ", " over ", "/", "%", "change", "throttl", "quota", "finite", "nan", "efficiency",
+    "max", "min", "backend", "file",
 )  # fmt: skip
 
 
@@ -221,7 +248,8 @@ def statements(text: str, low: str, present: Set[str], labelled: bool) -> list[V
             Value("slowest round", float(found[2]) / 1e3, "s"),
         ]
         values.append(Value("slowest_rank", float(found[3])))
-    return [*values, *_of_samples(text, present), *_read_by_rank(text, present, labelled)]
+    of_loaders = () if labelled else _of_loaders(text, present)
+    return [*values, *of_loaders, *_of_samples(text, present), *_read_by_rank(text, present, labelled)]
 
 
 def _of_samples(text: str, present: Set[str]) -> list[Value]:
@@ -233,6 +261,28 @@ def _of_samples(text: str, present: Set[str]) -> list[Value]:
     if not present.isdisjoint(_DIFFERENT) and (found := _REPEATED.search(text)):
         values += _ratio("repeated", found[1] or found[3], found[2] or found[4])
     return values
+
+
+def _of_loaders(text: str, present: Set[str]) -> Iterator[Value]:
+    """How much a training set has, in how many batches an epoch goes through it, and how large a rank's batch is."""
+    if "train" in present and (found := _TRAIN_SET.search(text)) is not None and _of_all(text, found):
+        yield Value("samples", float((found[1] or found[2]).replace(",", "")))
+    if not present.isdisjoint(_LOADING) and (found := _TRAIN_LOADER.search(text)) is not None and _of_all(text, found):
+        yield Value("epoch_steps", float(found[1] or found[2]))
+    if not present.isdisjoint(_BATCHES) and (found := _EACH_BATCH.search(text)) is not None:
+        yield Value("device_batch", float(found[1]))
+
+
+def _of_all(text: str, found: re.Match[str]) -> bool:
+    """Nothing beside it says that it is of one rank, or of what is held out."""
+    return not _NOT_ALL.search(text, max(found.start() - 40, 0), found.start()) and not _OF_A_RANK.match(
+        text, found.end()
+    )
+
+
+_OF_A_RANK = re.compile(
+    r" (?:per|on (?:each|this|every)|for (?:each|this)|of this) ?(?:rank|gpu|process|worker|shard)", re.I
+)
 
 
 def _of_job(text: str, low: str, present: Set[str]) -> Iterator[Value]:

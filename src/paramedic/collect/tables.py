@@ -37,15 +37,23 @@ _PER_RANK = re.compile(
     re.I,
 )
 _BY_RANK = re.compile(
-    r"\b([a-z][\w /.+|-]{2,60}?)(?: (ms|s|[kmgt]i?b))?(?: (?:by|per|of each) (?:tp |dp |pp )?"
-    r"(?:rank|worker|stage|process)\b| ?\(all ranks\))\W{1,8}"
-    rf"({_A_NUMBER}(?:[, ]{{1,3}}{_A_NUMBER}){{1,255}})(?=\s{{2}}|\s*$|\s*[|;)])",
+    r"\b([a-z][\w /.+|-]{2,60}?)(?: (ms|s|[kmgt]i?b))?(?:(?: (?:by|per|of each) |/)(?:tp |dp |pp )?"
+    r"(?:rank|worker|stage|process|gpu)\b| ?\(all ranks\))\W{1,8}"
+    rf"({_A_NUMBER}(?:[, ]{{1,3}}{_A_NUMBER}){{1,255}})(?=\s{{2}}|\s*$|\s*[|;)]|\s[a-z])",
     re.I,
 )
-_BY_TP = re.compile(rf"([a-z|][\w |.]{{2,60}}?)\s+tp0\.\.\d{{1,3}}: ({_A_NUMBER}(?: {_A_NUMBER}){{1,63}})\s*$", re.I)
+_BY_TP = re.compile(
+    rf"([a-z|][\w |.]{{2,60}}?)\s+(?:tp|dp|rank ?|r|gpu ?)0\.\.(?:tp|dp|rank ?|r|gpu ?)?\d{{1,4}}:? "
+    rf"({_A_NUMBER}(?: {_A_NUMBER}){{1,63}})(?=\s*$|\s*[|;])",
+    re.I,
+)
 _HEXES = re.compile(r"\w{0,30}['\"]?[:=] ?\[(?:['\"][0-9a-f]{6,64}['\"](?:, ?)?){2,256}")
 _HEX = re.compile(r"['\"]([0-9a-f]{6,64})['\"]")
-_SPACED = re.compile(rf"(?<![\w|])(\|?[a-z]\w{{0,20}}\|?)((?: {_A_NUMBER}){{3,64}})(?=\s{{2}}|\s*$|\s*[|;])")
+_SPACED = re.compile(
+    r"(?<![\w|])(\|?[a-z]\w{0,20}\|?)(?: \(?(ms|s|[kmgt]i?b)\)?:?)?"
+    rf"((?: {_A_NUMBER}){{3,64}})(?=\s{{2}}|\s*$|\s*[|;])",
+    re.I,
+)
 _ROW_OF_NUMBERS = re.compile(r"\d -?\d[-+.e\d]{0,30} -?\d")
 """Stands in whatever `_SPACED` finds, and is found sooner."""
 _LISTED = re.compile(rf"\b([a-z]\w{{2,30}})['\"]?[=:] ?\[({_A_NUMBER}(?:, ?{_A_NUMBER}){{1,255}})\]", re.I)
@@ -130,7 +138,7 @@ def of_ranks(text: str, at_a_step: bool) -> Iterator[tuple[int, str]]:
         if len(found[2].split(",")) >= _MANY:
             yield from _each(found[1], None, found[2])
     for found in _SPACED.finditer(text) if _ROW_OF_NUMBERS.search(text) else ():
-        yield from _each(found[1], None, found[2])
+        yield from _each(found[1], found[2], found[3])
 
 
 def _in_brackets(text: str) -> Iterator[tuple[int, str]]:
@@ -139,7 +147,7 @@ def _in_brackets(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _by_tensor_rank(text: str) -> Iterator[tuple[int, str]]:
-    if "tp0.." in text and (found := _BY_TP.search(text)) is not None:
+    if "0.." in text and (found := _BY_TP.search(text)) is not None:
         name = _LENGTH.sub("", found[1]).replace("|w|", "").strip()
         yield from _each(f"norm of {name}" if "|" in text else name, None, found[2])
 
@@ -187,9 +195,9 @@ def _on_a_node(text: str) -> Iterator[tuple[int, str]]:
 
 _WAYS: dict[Callable[[str], Iterator[tuple[int, str]]], tuple[str, ...]] = {
     _in_brackets: ("rank",),
-    _by_tensor_rank: ("tp..",),
+    _by_tensor_rank: ("tp..", "dp..", "rank..", "rank ..", "r..", "gpu..", "gpu .."),
     _hashes: ("hash", "crc", "checksum"),
-    _behind_its_name: ("by ", "per ", "all ranks"),
+    _behind_its_name: ("by ", "per ", "all ranks", "/rank", "/gpu", "/worker", "/stage", "/process"),
     _by_number: ("{",),
     _each_named: ("rank=", "rank:", "rank =", "rank :", "r=", "r:", "tp=", "tp:", "tp "),
     _two_named: ("r ./", "r /", "rank ./", "rank /", "r: ./", "r: /"),

@@ -307,8 +307,13 @@ def half_without_scaler(flow: Flow) -> Iterator[Hit]:
             if any(c.value is op.result or c.value.made is op for c in one.contexts)
         ]
         trains = [one for one in used if not one.no_grad and one.result.has("graph")]
-        if trains and any(backward.loss.has("graph") for backward in backwards(flow)):
+        if trains and not _divides_gradients(flow) and any(backward.loss.has("graph") for backward in backwards(flow)):
             yield hit(op)
+
+
+def _divides_gradients(flow: Flow) -> bool:
+    """A scale of one's own is taken back from the gradients before the step."""
+    return flow.mentions(r"\.grad\.(?:div_|mul_)\(|\.grad /= |\.grad \*= |_foreach_(?:div|mul)_\(")
 
 
 @every_program("scale")

@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 
+from paramedic.detect.loaders import each_reads_all
 from paramedic.detect.match import on_events
 from paramedic.detect.series import (
     FIRST,
@@ -171,7 +172,7 @@ _FILLED_UP = 1.1
 
 def same_data(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Ranks that share the work read the same samples: by their numbers, their sum, their loss, or by count."""
-    for events, what in (*_same_values(run), *_overlaps(run), *_shares(run), *_each_reads_all(run)):
+    for events, what in (*_same_values(run), *_overlaps(run), *_shares(run), *each_reads_all(run)):
         yield on_events(rule, events, (), {"what": what})
         return
 
@@ -233,23 +234,6 @@ def _shares(run: Run) -> Iterator[tuple[list[Event], str]]:
             [e for one in list(series.values())[:3] for e in one.shown(LAST)],
             f"together they have {sum(shares):.1f} times all samples",
         )
-
-
-def _each_reads_all(run: Run) -> Iterator[tuple[list[Event], str]]:
-    """Steps of an epoch × a rank's batch are all samples already, and there are several ranks."""
-    stated = {name: every(run, name) for name in ("samples", "device_batch", "epoch_steps", "world")}
-    samples, batch, steps, world = (latest(series) or 0.0 for series in stated.values())
-    once = (latest(every(run, "accumulated")) or 1.0) <= 1
-    if (
-        world >= 2
-        and batch
-        and once
-        and steps >= 2
-        and abs(steps * batch - samples) < batch
-        and batch * world < samples
-    ):
-        events = [event for series in stated.values() for event in series[0].shown(LAST)]
-        yield events, f"{steps:.0f} steps of {batch:.0f} samples are all {samples:.0f}, on each of {world:.0f} ranks"
 
 
 def same_order(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from statistics import median
 
 from paramedic.detect.match import on_events
@@ -52,7 +53,7 @@ def memory(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
 def _over_steps(same: Sequence[Series]) -> tuple[Sequence[Series], int]:
     """Those that grow, and of how many."""
     told = [one for one in same if len(one.finite) >= _POINTS]
-    growing = [one for one in told if _grows(_used(one))]
+    growing = [one for one in told if _grows(_used(one)) or _grows_in_each_round(_used(one))]
     few = min((len(one.finite) for one in told), default=0) < _MANY
     if len(growing) < (_NEARLY_ALL if few else 0.5) * len(told):
         growing = [] if few else [one for one in growing if _grows_plainly(_used(one))]
@@ -80,6 +81,27 @@ def piled_up(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding
             fields = {"what": what, "first": f"{values[0]:.0f}", "last": f"{values[-1]:.0f}"}
             yield on_events(rule, one.shown(FIRST, LAST), (), fields)
             return
+
+
+def _grows_in_each_round(values: Sequence[float]) -> bool:
+    """It falls back to what it was, as at the end of an epoch, and rises again as steadily as before."""
+    falls = [at for at in range(1, len(values)) if values[at] < _FALLS_TO * values[at - 1]]
+    rounds = [values[start:end] for start, end in pairwise([0, *falls, len(values)])]
+    long = [part for part in rounds if len(part) >= _POINTS]
+    return len(long) >= 2 and len(long) >= len(rounds) - 1 and all(_climbs(part) for part in long)
+
+
+def _climbs(values: Sequence[float]) -> bool:
+    start, middle, end = parts(values, 3)
+    return (
+        kendall(values) >= _NEARLY_ALL
+        and values[-1] >= _SLOWER * values[0]
+        and values[-1] - values[0] >= _LEAST
+        and end - middle >= _GOES_ON * (middle - start)
+    )
+
+
+_FALLS_TO = 0.6
 
 
 def _used(one: Series) -> list[float]:

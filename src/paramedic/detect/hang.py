@@ -302,9 +302,14 @@ def _waits(victims: Sequence[Finding]) -> list[_Wait]:
         event = one.evidence[0].event
         if event.rank is None or event.rank in waits:
             continue
-        call = " ".join(one.fields[name] for name in ("op", "seq") if name in one.fields) if "seq" in one.fields else ""
+        named = ("op", "seq", "elements") if one.fields.get("op") in _ALIKE else ("op", "seq")
+        call = " ".join(one.fields[name] for name in named if name in one.fields) if "seq" in one.fields else ""
         waits[event.rank] = _wait(event.rank, call or " ← ".join(reversed(own_frames(event))), event)
     return list(waits.values())
+
+
+_ALIKE = ("ALLREDUCE", "BROADCAST", "REDUCE", "ALLGATHER", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE")
+"""Calls into which all ranks of a group put as many elements."""
 
 
 def _wait(rank: int, place: str, event: Event) -> _Wait:

@@ -35,6 +35,25 @@ def only_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
             yield _told(run, rule, one, {"keys": ", ".join(missing[:_SHOWN]) + more})
 
 
+def nothing_loaded(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """What `load_state_dict(strict=False)` returned, printed: every name misses its own, but for a prefix."""
+    for event in run.saying("IncompatibleKeys(missing_keys=[", "line"):
+        if (both := _INCOMPATIBLE.search(event.text)) is None:
+            continue
+        missing, unexpected = (_QUOTED.findall(part)[:_MANY] for part in both.groups(default=""))
+        for side, short, long in (("the file", missing, unexpected), ("the model", unexpected, missing)):
+            if len(short) >= _SEVERAL and (prefix := _prefix(short, long)):
+                yield on_event(rule, event, {"prefix": prefix, "side": side})
+                return
+
+
+_INCOMPATIBLE = re.compile(
+    r"IncompatibleKeys\(missing_keys=\[([^\]\n]{1,16000})\][^\[\n]{0,40}\bunexpected_keys=\[([^\]\n]{0,16000})"
+)
+_QUOTED = re.compile(r"'([^'\n]{1,200})'")
+_SEVERAL, _MANY = 3, 400
+
+
 def state_of_another_shape(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Within an optimizer's own step its state is of another size than the gradient: it was made for other shards."""
     for event in run.of_kind("traceback"):

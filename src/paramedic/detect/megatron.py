@@ -88,10 +88,18 @@ def rates(setup: Setup) -> Iterator[Hit]:
 def removed(setup: Setup) -> Iterator[Hit]:
     for part in setup.of("megatron"):
         for name, instead in MEGATRON_REMOVED.items():
-            if part.has(name):
+            if part.has(name) and not (name == _ROTARY_ONLY and _rotates(part)):
                 yield Hit(
                     part.quoted(name), {"name": name.replace("_", "-"), "instead": instead, "section": part.number}
                 )
+
+
+_ROTARY_ONLY = "no_position_embedding"
+"""Refused unless positions are rotary: there it still means what it says."""
+
+
+def _rotates(part: Part) -> bool:
+    return part.get("position_embedding_type") == "rope" or part.has("use_rotary_position_embeddings")
 
 
 def connections(setup: Setup) -> Iterator[Hit]:

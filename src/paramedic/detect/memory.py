@@ -22,18 +22,19 @@ _UNITS = {
     "GB": 1 << 30,
 }
 _SIZE = r"(?<![\d.])(\d{1,12}(?:\.\d{1,9})?) ?(KiB|MiB|GiB|KB|MB|GB|bytes|B)\b"
-_OOM = re.compile(r"(?:CUDA|HIP|XPU|NPU|MPS)\S{0,20} out of memory|OutOfMemoryError")
+_OOM = re.compile(r"(?:CUDA|HIP|XPU|NPU|MPS)\S{0,20} out of memory|OutOfMemoryError|Out of memory error on [GX]PU \d")
+_SPEAKS_OF_IT = ("out of memory", "OutOfMemory", "Out of memory error")
 _RAISED = re.compile(
     r"(?:^|\n)(?:torch\.(?:cuda\.)?OutOfMemoryError|RuntimeError): (?:CUDA|HIP|XPU|NPU|MPS) out of memory"
 )
 """Said by the allocator itself, also where whoever passed it on has left the sizes out."""
 _CLAUSES = {
-    # Every clause is optional: wordings of torch 1.x to 2.15 differ in which ones they print.
-    "request": re.compile(rf"[Tt]ried to allocate {_SIZE}"),
+    # Every clause is optional: wordings of torch 1.x to 2.15 differ in which ones they print, and Paddle has its own.
+    "request": re.compile(rf"[Tt]ried to allocate {_SIZE}|Cannot allocate {_SIZE} memory on [GX]PU"),
     "total": re.compile(rf"total capac(?:i)?ty of {_SIZE}|{_SIZE} total capacity"),
-    "free": re.compile(rf"of which {_SIZE} is free|{_SIZE} free[;.)]"),
+    "free": re.compile(rf"of which {_SIZE} is free|{_SIZE} free[;.)]|available memory is only {_SIZE}"),
     "used": re.compile(rf"this process has {_SIZE} memory in use"),
-    "allocated": re.compile(rf"{_SIZE} is allocated by PyTorch|{_SIZE} already allocated"),
+    "allocated": re.compile(rf"{_SIZE} (?:is allocated by PyTorch|already allocated|memory has been allocated)"),
     "unused": re.compile(rf"{_SIZE} is reserved by PyTorch but unallocated"),
     "reserved": re.compile(rf"{_SIZE} reserved in total by PyTorch"),
     "allowed": re.compile(rf"{_SIZE} allowed;"),
@@ -70,7 +71,7 @@ class DeviceOom:
 
 
 def parse(text: str) -> DeviceOom | None:
-    if ("out of memory" not in text and "OutOfMemory" not in text) or not _OOM.search(text):
+    if not any(word in text for word in _SPEAKS_OF_IT) or not _OOM.search(text):
         return None
     sizes = {name: size for name, pattern in _CLAUSES.items() if (size := _bytes(pattern.search(text))) is not None}
     reserved = sizes.pop("reserved", None)

@@ -95,11 +95,28 @@ def each_node_alone(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[
     told: dict[str, dict[int, Event]] = {}
     for event in run.of_kind("line"):
         if event.host and (own := _NUMBERED.search(event.text)):
-            told.setdefault(event.host, {}).setdefault(int(own[1] or own[2] or own[3]), event)
+            told.setdefault(event.host, {}).setdefault(int(next(filter(None, own.groups()))), event)
     alike = {frozenset(by) for by in told.values()}
     if len(told) > 1 and len(alike) == 1 and len(*alike) > 1 and 0 in next(iter(alike)):
         fields = {"hosts": str(len(told)), "ranks": str(len(*alike))}
         yield on_events(rule, [by[0] for by in told.values()][:4], (), fields)
+
+
+def alone_side_by_side(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Logs that are numbered like the nodes of one job, of models of one size, each by a process that knows of no
+    other. They may be trials that somebody started side by side."""
+    sizes = {one.event.source: one for one in every(run, "world") if one.said}
+    models = {one.event.source: one.said[-1] for one in every(run, "parameters") if one.said}
+    alone = [one for source, one in sizes.items() if set(one.said) == {1.0} and source in models]
+    stems = {_COUNT.sub("#", one.event.source) for one in alone}
+    counts = sorted(int(number[-1]) for one in alone if (number := _COUNT.findall(one.event.source)))
+    numbered = len(counts) == len(alone) > 1 and counts == list(range(counts[0], counts[0] + len(counts)))
+    if numbered and len(stems) == 1 and len(set(models.values())) == 1 and len(alone) == len(sizes) == len(run.sources):
+        yield on_events(rule, [event for one in alone[:4] for event in one.shown(LAST)], (), {"logs": str(len(alone))})
+
+
+_COUNT = re.compile(r"\d{1,5}(?=\D{0,12}$)")
+"""The last number in a file's name."""
 
 
 _NUMBERED = re.compile(

@@ -45,6 +45,11 @@ class Series:
         return [value for step, value in pairs if value is not None and not step.startswith("#")]
 
     @property
+    def split(self) -> bool:
+        """Its log speaks of ranks that have parts of one replica."""
+        return bool(self.event.fields.get("split"))
+
+    @property
     def count(self) -> int:
         """Of all values, also those that were thinned out."""
         count = self.event.fields.get("count", 0)
@@ -101,11 +106,16 @@ class Series:
 
 def every(run: Run, *names: str) -> list[Series]:
     """All series of the last attempt whose name is one of these or begins with one of them and a blank."""
-    known, by_word = _metrics(run)
-    places = {place for name in names for place in by_word.get(_word(name), ()) if _is(known[place].name, names)}
-    found = [known[place] for place in sorted(places)]
+    found = of_all_attempts(run, *names)
     last = max((one.event.attempt for one in found), default=0)
     return [one for one in found if one.event.attempt == last]
+
+
+def of_all_attempts(run: Run, *names: str) -> list[Series]:
+    """The same of all attempts, where what one did is compared with the next."""
+    known, by_word = _metrics(run)
+    places = {place for name in names for place in by_word.get(_word(name), ()) if _is(known[place].name, names)}
+    return [known[place] for place in sorted(places)]
 
 
 @once

@@ -315,14 +315,22 @@ def _consistently(ratios: Sequence[float], needed: float) -> bool:
 
 def _work(run: Run, slow: Sequence[int]) -> float | None:
     """How many times as much work the slow ranks have, where that is clearly more."""
-    found = every(run, "work")
+    found = every(run, "work", "said")
     for name in names(found):
-        series = by_rank(one for one in found if one.name == name)
+        series = by_rank(one for one in found if one.name == name and (one.name.startswith("work") or _counts(one)))
         peers = [median(one.at.values()) for rank, one in series.items() if rank not in slow and one.at]
         own = [median(series[rank].at.values()) for rank in slow if rank in series and series[rank].at]
         if peers and own and median(peers) > 0 and min(own) >= _MORE_WORK * median(peers):
             return min(own) / median(peers)
     return None
+
+
+def _counts(one: Series) -> bool:
+    """Whole numbers, and not few: frames, atoms, boxes, whatever a program calls what it works through."""
+    return bool(one.finite) and all(value.is_integer() and value >= _A_FEW for value in one.finite)
+
+
+_A_FEW = 8
 
 
 def _throttled(run: Run) -> dict[int, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from paramedic.detect.match import on_events
 from paramedic.detect.recordings import odd_ones
@@ -32,6 +33,8 @@ _COMPARED = re.compile(r"\b(?:expected|baseline|should be|was|last week|before)\
 _FIGURE = re.compile(r"(?<![\w.])\d{1,9}(?:\.\d{1,6})?(?=m?s\b|m?s/| |$)")
 _SLOWER = 3.0
 _NAMED = 20.0
+_MAY_BE_MEANT = 0.5
+"""Many machines have no faster way at all."""
 
 
 def sockets_beside_rdma(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -52,11 +55,14 @@ def sockets_beside_rdma(run: Run, rule: Rule, found: Sequence[Finding]) -> Itera
     fabric = next((event for event in lines if _FABRIC.search(event.text)), None) or _said_to_be_slow(run)
     slow = next((one.evidence[0].event for one in found if one.severity == "error"), None)
     fabric = fabric or (slow if reasons else None)
-    if fabric is None:
+    over = sockets[0][0] if sockets else between[0]
+    why = [event for event, _ in reasons[:1]]
+    if fabric is None and not why:
         return
-    events = [sockets[0][0] if sockets else between[0], fabric, *(event for event, _ in reasons[:1])]
-    one = on_events(rule, events, ())
-    yield replace(one, weights={cause: _NAMED for _, cause in reasons[:1]})
+    though = ", though the record shows a faster network or a much faster run" if fabric else ""
+    one = on_events(rule, [over, fabric, *why] if fabric else [over, *why], (), {"though": though})
+    one = replace(one, weights={cause: _NAMED for _, cause in reasons[:1]})
+    yield one if fabric else replace(one, severity="info", confidence=_MAY_BE_MEANT)
 
 
 def _failed(found: Sequence[Finding]) -> bool:
@@ -71,11 +77,13 @@ def peer_to_peer_off(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator
     lines = run.of_kind("line")
     off = next(((event, said) for event in lines if (said := _OFF.search(event.text))), None)
     links = next((event for event in lines if _LINKS.search(event.text)), None)
-    if off is None or links is None or any(_PEERS in event.text for event in lines):
+    unjoined = links is None and any(_TOPOLOGY.match(event.text) for event in lines)
+    if off is None or unjoined or any(_PEERS in event.text for event in lines):
         return
     through = [event for event in lines if _THROUGH in event.text]
     setting = f"{off[1]['name']}={off[1]['value']}"
-    yield on_events(rule, [off[0], *through[:1], links], (), {"setting": setting})
+    one = on_events(rule, [off[0], *through[:1], *([links] if links else [])], (), {"setting": setting})
+    yield one if links else replace(one, severity="info", confidence=_MAY_BE_MEANT)
 
 
 _OFF = re.compile(
@@ -84,6 +92,7 @@ _OFF = re.compile(
 )
 _LINKS = re.compile(r"^GPU\d{1,2}\t.{0,200}\bNV\d{1,2}\b")
 """A row of `nvidia-smi topo -m`."""
+_TOPOLOGY = re.compile(r"^GPU\d{1,2}\t")
 _PEERS, _THROUGH = " via P2P/", " via SHM/"
 
 
@@ -147,6 +156,76 @@ def met_over_a_local_link(run: Run, rule: Rule, found: Sequence[Finding]) -> Ite
 
 _OFFERED = re.compile(r"NCCL INFO Bootstrap ?: Using (?:\[\d\])?([\w.-]{1,32}):([\da-f.:]{2,45})<\d")
 _LINK_LOCAL = ("169.254.", "fe80:")
+
+
+def same_address_on_hosts(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Several hosts offer one and the same address: each finds itself there, and nobody else."""
+    offered: dict[str, dict[str, tuple[str, Event]]] = {}
+    for host, said, event in _by_host(run, "NCCL INFO Bootstrap", _OFFERED):
+        if not said[2].startswith((*_LINK_LOCAL, *_LOOPBACK)):
+            offered.setdefault(said[2], {}).setdefault(host, (said[1], event))
+    for address, hosts in offered.items():
+        if len(hosts) > 1:
+            (name, _), *_ = hosts.values()
+            fields = {"hosts": str(len(hosts)), "interface": name, "address": address}
+            yield on_events(rule, [event for _, event in hosts.values()][:4], (), fields)
+            return
+
+
+_LOOPBACK = ("127.", "::1")
+
+
+class _Port(NamedTuple):
+    host: str
+    name: str
+    rate: float
+    lanes: str
+    event: Event
+
+
+def slow_port(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Of adapters' ports that have one name on several hosts a few run at a fraction of the others' rate, or one runs
+    over fewer lanes than all others do."""
+    ports = list(_ports(run))
+    slow = [port for port in ports if _below_its_peers(port, ports)]
+    if not slow or _FEW_PORTS * len(slow) > len(ports):
+        return
+    worst = slow[0]
+    usual = max(port.rate for port in ports)
+    others = [port.event for port in ports if port.rate == usual]
+    fields = {
+        "port": worst.name,
+        "host": worst.host.rsplit("/", 1)[-1],
+        "rate": f"{worst.rate:.0f}",
+        "usual": f"{usual:.0f}",
+    }
+    yield on_events(rule, [worst.event, *others[:2]], (), fields)
+
+
+def _ports(run: Run) -> Iterator[_Port]:
+    """As `ibstatus`, `ibstat` and lists of sysfs show them; the host stands above, where the line does not name it."""
+    host = name = source = ""
+    for event in run.of_kind("line"):
+        if event.source != source:
+            host, name, source = "", "", event.source
+        if (above := _HOST_ABOVE.match(event.text)) is not None:
+            host = above[1]
+        if (device := _DEVICE.search(event.text)) is not None:
+            name = device[1]
+        if name and (rate := _RATE.search(event.text)) is not None:
+            yield _Port(event.host or host or source, name, float(rate[1]), rate[2] or "", event)
+
+
+def _below_its_peers(one: _Port, ports: Sequence[_Port]) -> bool:
+    same = sorted(port.rate for port in ports if port.name == one.name)
+    fewer = one.lanes in ("1", "2") and sum(port.lanes not in ("", one.lanes) for port in ports) >= _SEVERAL_PORTS
+    return fewer or (len(same) >= _SEVERAL_PORTS and 2 * one.rate <= same[len(same) // 2])
+
+
+_HOST_ABOVE = re.compile(r"^[-=#\s]{1,6}([a-z][\w.-]{1,60}):?(?:\s|$)", re.I)
+_DEVICE = re.compile(r"\b((?:mlx[45]|bnxt_re|irdma|rdmap|hfi1|ib)_?\d{1,3}[\w]{0,12})\b")
+_RATE = re.compile(r"\brate:? {0,4}(\d{1,4}(?:\.\d)?)(?: Gb/sec)?(?: \((\d{1,2})X [A-Z]{2,6}\))?", re.I)
+_SEVERAL_PORTS, _FEW_PORTS = 3, 4
 
 
 def not_direct_on_some(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

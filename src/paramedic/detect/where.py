@@ -213,7 +213,7 @@ def _gpus(run: Run, hosts: dict[str, set[int]]) -> dict[tuple[str, str], int]:
     listed: dict[str, dict[str, int]] = defaultdict(dict)
     for fact in facts:
         if found := _OF_SMI.fullmatch(fact.value):
-            for host in _parts_of_name(fact.source):
+            for host in parts_of_name(fact.source):
                 listed[short(host)][found[1]] = int(found[2])
     return {
         (host, bus): sorted(hosts[host])[index]
@@ -261,7 +261,7 @@ def placed(run: Run, name: str) -> Iterator[tuple[str, int, int, int | None]]:
 
 def _by_their_own_words(run: Run, hosts: dict[str, set[int]]) -> None:
     """`… node-02 rank 2 INFO step 40`: a word at the line's head that some file is named after."""
-    files = {word for source in run.sources for word in _parts_of_name(source.id)}
+    files = {word for source in run.sources for word in parts_of_name(source.id)}
     for event in run.of_kind("progress"):
         if event.rank is not None:
             for word in _WORD.findall(event.text[:_HEAD]):
@@ -353,7 +353,7 @@ def _in_pod(name: str, known: Places) -> frozenset[int]:
     """Under its own name, or that of the file with its log: `logs_train-worker-1`."""
     if (ranks := known.ranks_on.get(short(name))) is not None:
         return ranks
-    files = [ranks for host, ranks in known.ranks_on.items() if name in _parts_of_name(host)]
+    files = [ranks for host, ranks in known.ranks_on.items() if name in parts_of_name(host)]
     return files[0] if len(files) == 1 and len(files[0]) > 1 else frozenset()
 
 
@@ -423,13 +423,13 @@ def _meant(one: Finding, event: Event, known: Places) -> str:
 def _of_file(event: Event, known: Places) -> str:
     if event.host:
         return short(event.host)
-    of_file = {short(word) for word in _parts_of_name(event.source)} & known.ranks_on.keys()
+    of_file = {short(word) for word in parts_of_name(event.source)} & known.ranks_on.keys()
     return next(iter(of_file)) if len(of_file) == 1 else ""
 
 
 def _blocks(run: Run, found: Sequence[Finding], known: Places) -> dict[str, frozenset[int]]:
     """Files named after hosts, in which nobody says which rank he is: launchers number the hosts in their order."""
-    hosts = sorted({short(source.host) for source in run.sources if source.host}, key=_in_order)
+    hosts = sorted({short(source.host) for source in run.sources if source.host}, key=in_order)
     if len(hosts) < 2 or known.ranks_on or any(source.rank is not None for source in run.sources):
         return {}
     tracebacks: dict[str, list[str]] = defaultdict(list)
@@ -453,12 +453,12 @@ def short(host: str) -> str:
     return host.lower() if _ADDRESS.fullmatch(host) else host.lower().split(".", 1)[0]
 
 
-def _in_order(name: str) -> list[tuple[bool, int, str]]:
+def in_order(name: str) -> list[tuple[bool, int, str]]:
     """node-2 before node-10."""
     return [(not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d{1,18})", name)]
 
 
-def _parts_of_name(source: str) -> set[str]:
+def parts_of_name(source: str) -> set[str]:
     """`kernel-node-02.log`: every end of it may be a host's name."""
     stem = re.sub(r"\.(?:log|txt|out|err|gz|zst)\b.*$", "", source.rsplit("/", 1)[-1])[:200]
     return {stem, *(stem[found.end() :] for found in re.finditer(r"[-_.]", stem))}
