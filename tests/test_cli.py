@@ -33,7 +33,7 @@ PARAMEDIC = [sys.executable, "-m", "paramedic"]
 RULE_FLAGS = ["--select", "--ignore", "--rules", "--setting"]
 SURFACE = {
     "demo": ["--output"],
-    "diagnose": ["PATH", "COMMAND", "--format", "--output", "--quiet", "-v", "--verbose", "--fail-on", *RULE_FLAGS],
+    "diagnose": ["PATH", "COMMAND", "--saw", "--format", "--output", "--quiet", "-v", "--verbose", "--fail-on", *RULE_FLAGS],
     "check": ["DIR", "COMMAND", "--baseline", "--write-baseline", "--files-only", "--checkpoint", "--deep",
               "--python", "--refresh-facts", "--via", "--probe-only", "--format", "--output", "--quiet", "-v",
               "--verbose", "--fail-on", *RULE_FLAGS],

@@ -19,7 +19,7 @@ from paramedic.knowledge import Knowledge, Rule
 from paramedic.knowledge.clues import OUTRIGHT
 from paramedic.knowledge.priors import Setting
 from paramedic.model import SEVERITIES, Cascade, Event, Evidence, Finding, Report, Run
-from paramedic.said import answered
+from paramedic.said import answered, only_ended
 from paramedic.survived import SILENT, outlived
 
 VERDICT_AT = 0.5
@@ -98,8 +98,8 @@ def explain(
         first[0] = _confirmed(_corroborated(first[0], [*notes, *first[1:]], knowledge), foreseen)
     else:
         first, foreseen = _by_program(run, foreseen, knowledge)
-    if told and not (first and first[0].confidence >= VERDICT_AT):
-        first, notes, foreseen = answered(told, notes, foreseen, knowledge) or (first, notes, foreseen)
+    if told and not (first and first[0].confidence >= VERDICT_AT and not only_ended(first[0], told)):
+        first, notes, foreseen = answered(run, told, notes, foreseen, knowledge) or (first, notes, foreseen)
     earlier = _merged(f for f in errors if f.attempt != last and f.consequence == "never")
     place = Place.of(run)
     findings = [explained(place, f, knowledge, setting) for f in (*first, *earlier, *_merged(notes), *foreseen)]

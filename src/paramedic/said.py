@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from paramedic.detect.description import LEAST, SUREST, described_by, sounds_like, symptoms_of
 from paramedic.knowledge import Knowledge
-from paramedic.model import Event, Evidence, Finding
+from paramedic.model import Event, Evidence, Finding, Run
 from paramedic.survived import SILENT
 
 _FAMILIES = (
@@ -19,6 +19,8 @@ _FAMILIES = (
 )
 """Symptoms that look alike from outside: who says that results are bad may mean any of the first."""
 _ALIKE = 0.5
+_BY_THE_SCHEDULER = ("JOB006",)
+_OF_ENDS = ("worker-or-node-loss", "failed-recovery", "resource-allocation-failure")
 _PLAIN = 0.5
 """Words that fit a symptom so well say what is wrong."""
 
@@ -26,10 +28,10 @@ Answer = tuple[list[Finding], list[Finding], Sequence[Finding]]
 
 
 def answered(
-    told: Sequence[Event], notes: Sequence[Finding], foreseen: Sequence[Finding], knowledge: Knowledge
+    run: Run, told: Sequence[Event], notes: Sequence[Finding], foreseen: Sequence[Finding], knowledge: Knowledge
 ) -> Answer | None:
     """([what explains the words best, else what they sound like], the remarks left, what is left of the program's)."""
-    shares = dict(symptoms_of("\n".join(event.text for event in told)))
+    shares = _shares(run, told)
     fits = [(_fit(one, shares), one) for one in (*notes, *foreseen)]
     likely = [(fit * one.confidence, fit, one) for fit, one in fits if fit >= LEAST]
     if likely:
@@ -41,8 +43,29 @@ def answered(
         best = max(seen, key=lambda one: one.confidence)
         return _promoted(best, told, best.confidence), [one for one in notes if one is not best], foreseen
     rule = next(rule for rule in knowledge.rules.values() if rule.detector == described_by)
-    words = list(sounds_like(told, rule, "Nothing in the files explains it. "))
+    words = list(sounds_like(told, rule, shares, "Nothing in the files explains it. "))
     return (words, list(notes), foreseen) if words else None
+
+
+def only_ended(first: Finding, told: Sequence[Event]) -> bool:
+    """The log tells of nothing but that a scheduler's time was over, and the words are about something else."""
+    ended = first.symptom == "worker-or-node-loss" and first.rule in _BY_THE_SCHEDULER
+    shares = dict(symptoms_of("\n".join(event.text for event in told)))
+    return ended and sum(shares.get(symptom, 0.0) for symptom in _OF_ENDS) < LEAST
+
+
+def _shares(run: Run, told: Sequence[Event]) -> dict[str, float]:
+    """What the words mean, given that something is wrong, and that the job trains: then it is hardly what keeps a job
+    from training."""
+    shares = dict(symptoms_of("\n".join(event.text for event in told)))
+    if any(not event.fields.get("stepless") for event in run.of_kind("progress", "bars")):
+        shares = {id: share * (1.0 if id in _WHILE_TRAINING else _SELDOM) for id, share in shares.items()}
+    total = sum(shares.values()) or 1.0
+    return {id: share / total for id, share in shares.items()}
+
+
+_WHILE_TRAINING = SILENT | {"checkpoint-save-failure", "failed-recovery", "model-weight-loading-failure"}
+_SELDOM = 0.2
 
 
 def _tells(one: Finding) -> bool:

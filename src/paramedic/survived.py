@@ -21,7 +21,8 @@ _LINES_AFTER, _MANY_AFTER = 3, 12
 _OF_OTHERS = 6  # lines of progress, where it is not known that the same rank wrote them
 _SOMEBODY = -1
 """Stands for processes that a prefix tells apart, and of which nobody knows the ranks."""
-_HANG = "collective-hang"
+_HANG, _LOSS = "collective-hang", "worker-or-node-loss"
+_TIME_LIMIT = "JOB006"
 _STAYS = frozenset(
     [
         "low-throughput",
@@ -32,7 +33,7 @@ _STAYS = frozenset(
     ]
 )
 """Training goes on, and the fault with it."""
-_PASSED_OVER = frozenset(["CKPT070", "CKPT071", "JOB063"])
+_PASSED_OVER = frozenset(["CKPT070", "CKPT071", "CKPT072", "CKPT073", "JOB063"])
 """Rules for what is said in passing, and never made up for."""
 _BY_THE_DRIVER = ("smi gpu", "smi process")
 """What is seen from outside while training goes on."""
@@ -159,6 +160,7 @@ class _StartedAgain:
         self.resumed = resumed
         failed = {e.source for e in _failures(run)}
         trains = {e.source for e in run.of_kind("progress") if not e.fields.get("stepless")} - failed
+        self.trains = trains
         names = {source.id: _PREVIOUS.sub("", source.id) for source in run.sources}
         self.next = {name: later for name, later in names.items() if later != name and later in trains}
         first: dict[str, Event] = {}
@@ -175,7 +177,8 @@ class _StartedAgain:
         if event.source in self.next:
             return f"started again: {self.next[event.source]} trains"
         refused = self.resumed.get(event.source)
-        if refused and one.symptom == "worker-or-node-loss" and (event.utc_ns or 0) <= (refused.utc_ns or math.inf):
+        ended = one.rule == _TIME_LIMIT if refused and refused.source in self.trains else one.symptom == _LOSS
+        if refused and ended and (event.utc_ns or 0) <= (refused.utc_ns or math.inf):
             return f"the end of an earlier run, which {refused.source} was to resume"
         if _NOT_STARTED.search(event.text):
             pod = _pod(event)
@@ -190,14 +193,15 @@ class _StartedAgain:
 
 
 def _resumed(run: Run, found: Sequence[Finding]) -> dict[str, Event]:
-    """Logs of training beside one of a job that could not resume, and so never trained: theirs is the run before."""
+    """Logs of training beside one of a job that could not resume, and so never trained, or trains without what was
+    learned: theirs is the run before."""
     told = [one for one in found if one.symptom == "checkpoint-resume-failure" and one.severity == "error"]
     refused = [one.evidence[0].event for one in told if one.consequence == "never"]
     resuming = {event.source for event in refused}
     trained = {event.source for event in run.of_kind("progress", "bars")}
-    if not resuming or resuming & trained or any(source.rank is not None for source in run.sources):
+    if not resuming or any(source.rank is not None for source in run.sources):
         return {}
-    return dict.fromkeys(trained, refused[0])
+    return dict.fromkeys(trained - resuming, refused[0])
 
 
 def _pod(event: Event) -> str:

@@ -72,7 +72,7 @@ _MEMORY = re.compile(
     r"(?:(?:mem(?:ory)?|vram|ram|cpumem|gpumem|hostmem|nvidia smi)"
     r"(?: (?:allocated|reserved|used|usage|in use|consumption))?|(?:max|vm)?rss(?: (?:sum|total|all))?|uss"
     r"|resident(?: set(?: size)?)?|footprint"
-    r"|allocated|alloc)|cuda gb allocated)(?: is)?$|^(ma|ca)$"
+    r"|allocated|alloc|memallocated)|cuda gb allocated)(?: is)?$|^(ma|ca)$"
 )
 _OPTIMIZER = re.compile(r"(?:^| )(?:optimi[sz]er|optim|adamw?|momentum)(?: (?:states?|memory|mem|size|holds|keeps))?$")
 _PILED = re.compile(

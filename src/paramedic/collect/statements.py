@@ -208,7 +208,14 @@ _PROCESSORS = ("cuda", "cpu", "gpu")
 _UNLIKENESS = ("diff", "spread", "deviat", "drift", "across ranks", "sync", "identical")
 
 
+_SAVES = ("sav", "checkpoint", "ckpt")
+_SAVE_TIME = re.compile(
+    r"\b(?:sav(?:e|ed|ing)|checkpoint(?:ing|ed)?|ckpt)\b[^\n]{0,160}?"
+    r"\b(?:duration|took|takes|in|time|elapsed)\W{1,3}(\d{1,6}(?:\.\d{1,6})?) ?(ms|s|secs?|seconds)\b",
+    re.I,
+)
 WORDS = (
+    *_SAVES,
     *_LOADING, *_BATCHES, *_COUNTS, *_SIZES, *_STARTS, *_PLANS, *_DIFFERENT, *_LISTED, *_UNLIKENESS, *_OF_WEIGHTS,
     *_PROCESSORS, " of ", " on ", " over ", "/", "%", "change", "throttl", "quota", "finite", "nan", "efficiency",
     "max", "min", "backend", "file",
@@ -249,7 +256,14 @@ def statements(text: str, low: str, present: Set[str], labelled: bool) -> list[V
         ]
         values.append(Value("slowest_rank", float(found[3])))
     of_loaders = () if labelled else _of_loaders(text, present)
-    return [*values, *of_loaders, *_of_samples(text, present), *_read_by_rank(text, present, labelled)]
+    of_samples = _of_samples(text, present)
+    return [*values, *of_loaders, *of_samples, *_saving(text, present), *_read_by_rank(text, present, labelled)]
+
+
+def _saving(text: str, present: Set[str]) -> list[Value]:
+    """How long it took to save."""
+    found = None if present.isdisjoint(_SAVES) else _SAVE_TIME.search(text)
+    return [Value("save_time", float(found[1]) * factor_of(found[2].lower()), "s")] if found else []
 
 
 def _of_samples(text: str, present: Set[str]) -> list[Value]:

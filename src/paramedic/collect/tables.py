@@ -49,12 +49,20 @@ _BY_TP = re.compile(
 )
 _HEXES = re.compile(r"\w{0,30}['\"]?[:=] ?\[(?:['\"][0-9a-f]{6,64}['\"](?:, ?)?){2,256}")
 _HEX = re.compile(r"['\"]([0-9a-f]{6,64})['\"]")
+_BARE_HEXES = re.compile(
+    r"(?:hash(?:es)?|crc(?:32)?|checksums?|md5|sha\d{0,3}|digests?|fingerprints?)\b[ :=]{1,3}"
+    r"((?:(?=[0-9]{0,63}[a-f]|[a-f]{1,63})[0-9a-f]{6,64}[ ,]{1,3}){3,255}[0-9a-f]{6,64})(?=\s|$)"
+)
+_COUNTED_UP = re.compile(
+    rf"([a-z][\w /.+()-]{{1,40}}?)[ :=]{{1,4}}((?:\d{{1,4}}:{_A_NUMBER}(?:[ ,]{{1,4}}|$)){{4,256}})", re.I
+)
+_PAIR_OF = re.compile(rf"(\d{{1,4}}):({_A_NUMBER})")
 _SPACED = re.compile(
     r"(?<![\w|])(\|?[a-z]\w{0,20}\|?)(?: \(?(ms|s|[kmgt]i?b)\)?:?)?"
-    rf"((?: {_A_NUMBER}){{3,64}})(?=\s{{2}}|\s*$|\s*[|;])",
+    rf"((?: {_A_NUMBER}){{3,64}}(?=\s{{2}}|\s*$|\s*[|;])|(?: {{1,8}}{_A_NUMBER}){{4,64}}(?=\s*$))",
     re.I,
 )
-_ROW_OF_NUMBERS = re.compile(r"\d -?\d[-+.e\d]{0,30} -?\d")
+_ROW_OF_NUMBERS = re.compile(r"\d {1,8}-?\d[-+.e\d]{0,30} {1,8}-?\d")
 """Stands in whatever `_SPACED` finds, and is found sooner."""
 _LISTED = re.compile(rf"\b([a-z]\w{{2,30}})['\"]?[=:] ?\[({_A_NUMBER}(?:, ?{_A_NUMBER}){{1,255}})\]", re.I)
 _MLLOG = re.compile(r':::MLLOG .{0,200}?"key": "(\w{1,60})", "value": (.{1,400}?), "metadata": (.{0,200})')
@@ -155,6 +163,22 @@ def _by_tensor_rank(text: str) -> Iterator[tuple[int, str]]:
 def _hashes(text: str) -> Iterator[tuple[int, str]]:
     for listed in _HEXES.finditer(text):
         yield from ((rank, f"weights checksum: {value}") for rank, value in enumerate(_HEX.findall(listed[0])))
+    for listed in _BARE_HEXES.finditer(text):
+        values = listed[1].replace(",", " ").split()
+        yield from ((rank, f"weights checksum: {value}") for rank, value in enumerate(values))
+
+
+def _counted_up(text: str) -> Iterator[tuple[int, str]]:
+    """`mem GiB  0:65.4  1:6.7  2:6.1  3:7.0`."""
+    if (found := _COUNTED_UP.search(text)) is not None:
+        pairs = [(int(rank), value) for rank, value in _PAIR_OF.findall(found[2])]
+        named = _UNIT_BEHIND.match(found[1].strip())
+        name, unit = named.groups() if named else (found[1].strip(), "")
+        if [rank for rank, _ in pairs] == list(range(len(pairs))):
+            yield from ((rank, f"{name} {value} {unit}".strip()) for rank, value in pairs)
+
+
+_UNIT_BEHIND = re.compile(r"(.{1,40}?) \(?(ms|s|[KMGT]i?B)\)?$", re.I)
 
 
 def _behind_its_name(text: str) -> Iterator[tuple[int, str]]:
@@ -199,6 +223,7 @@ _WAYS: dict[Callable[[str], Iterator[tuple[int, str]]], tuple[str, ...]] = {
     _hashes: ("hash", "crc", "checksum"),
     _behind_its_name: ("by ", "per ", "all ranks", "/rank", "/gpu", "/worker", "/stage", "/process"),
     _by_number: ("{",),
+    _counted_up: (": :", ":. :", ":  :", ":.  :", ":, :", ":., :"),
     _each_named: ("rank=", "rank:", "rank =", "rank :", "r=", "r:", "tp=", "tp:", "tp "),
     _two_named: ("r ./", "r /", "rank ./", "rank /", "r: ./", "r: /"),
     _on_a_node: ("node",),

@@ -89,11 +89,15 @@ def described(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
         yield from sounds_like(told, rule)
 
 
-def sounds_like(told: Sequence[Event], rule: Rule, beside: str = "") -> Iterator[Finding]:
-    """The likeliest symptom by the words, if there is one; `beside` is a sentence about what else there is."""
+def sounds_like(
+    told: Sequence[Event], rule: Rule, known: Mapping[str, float] | None = None, beside: str = ""
+) -> Iterator[Finding]:
+    """The likeliest symptom by the words, or by what is `known` of them, if there is one; `beside` is a sentence about
+    what else there is."""
     if all(asks(event.text) for event in told):
         return
-    likely = [item for item in symptoms_of("\n".join(event.text for event in told)) if item[1] >= LEAST / 3]
+    ranked = known.items() if known else symptoms_of("\n".join(event.text for event in told))
+    likely = sorted((item for item in ranked if item[1] >= LEAST / 3), key=lambda item: -item[1])
     if not likely or likely[0][1] < LEAST:
         return
     (symptom, share), others = likely[0], likely[1:3]

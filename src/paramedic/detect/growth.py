@@ -69,6 +69,19 @@ def _beside_others(same: Sequence[Series]) -> tuple[Sequence[Series], int]:
     return growing if alone else (), len(told)
 
 
+def slower_saves(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Saving takes many times as long as it did, and long enough to matter."""
+    for one in every(run, "save_time"):
+        values = one.said
+        if len(values) >= _SAVED and values[-1] >= max(_FAR_LONGER * median(values[:2]), _LONG_S):
+            fields = {"first": f"{median(values[:2]):.0f} s", "last": f"{values[-1]:.0f} s"}
+            yield on_events(rule, one.shown(FIRST, LAST), (), fields)
+            return
+
+
+_SAVED, _FAR_LONGER, _LONG_S = 3, 5.0, 60.0
+
+
 def piled_up(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Threads, files, groups or the like that become as many more in each part of the run as in the one before."""
     for one in every(run, "piled"):

@@ -54,6 +54,21 @@ _QUOTED = re.compile(r"'([^'\n]{1,200})'")
 _SEVERAL, _MANY = 3, 400
 
 
+_COUNTS = re.compile(
+    r"\bmissing(?:[_ ]keys)?\W{1,4}(\d{1,7})\W{1,6}(?:and )?unexpected(?:[_ ]keys)?\W{1,4}(\d{1,7})\b", re.I
+)
+_ALL_OF_THEM = 8
+
+
+def as_many_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """A program counts what it could not load: as many names are missing as are unexpected, and these are many. Each
+    is there under another name."""
+    for event in run.saying("nexpected", "line"):
+        if (both := _COUNTS.search(event.text)) is not None and int(both[1]) == int(both[2]) >= _ALL_OF_THEM:
+            yield on_event(rule, event, {"keys": both[1]})
+            return
+
+
 def state_of_another_shape(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Within an optimizer's own step its state is of another size than the gradient: it was made for other shards."""
     for event in run.of_kind("traceback"):

@@ -105,14 +105,23 @@ def each_node_alone(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[
 def alone_side_by_side(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Logs that are numbered like the nodes of one job, of models of one size, each by a process that knows of no
     other. They may be trials that somebody started side by side."""
+    launched = {event.source: event for event in run.saying("--standalone", "line") if "torchrun" in event.text}
+    if len(launched) == len(run.sources) > 1 and len({_COUNT.sub("#", source) for source in launched}) == 1:
+        yield on_events(rule, list(launched.values())[:4], (), {"logs": str(len(launched))})
+        return
     sizes = {one.event.source: one for one in every(run, "world") if one.said}
     models = {one.event.source: one.said[-1] for one in every(run, "parameters") if one.said}
     alone = [one for source, one in sizes.items() if set(one.said) == {1.0} and source in models]
-    stems = {_COUNT.sub("#", one.event.source) for one in alone}
-    counts = sorted(int(number[-1]) for one in alone if (number := _COUNT.findall(one.event.source)))
-    numbered = len(counts) == len(alone) > 1 and counts == list(range(counts[0], counts[0] + len(counts)))
-    if numbered and len(stems) == 1 and len(set(models.values())) == 1 and len(alone) == len(sizes) == len(run.sources):
+    numbered = _numbered_alike([one.event.source for one in alone])
+    if numbered and len(set(models.values())) == 1 and len(alone) == len(sizes) == len(run.sources):
         yield on_events(rule, [event for one in alone[:4] for event in one.shown(LAST)], (), {"logs": str(len(alone))})
+
+
+def _numbered_alike(sources: Sequence[str]) -> bool:
+    """Their names differ by a number that counts up."""
+    stems = {_COUNT.sub("#", source) for source in sources}
+    counts = sorted(int(number[-1]) for source in sources if (number := _COUNT.findall(source)))
+    return len(stems) == 1 and len(counts) == len(sources) > 1 and counts[-1] - counts[0] == len(counts) - 1
 
 
 _COUNT = re.compile(r"\d{1,5}(?=\D{0,12}$)")

@@ -209,22 +209,29 @@ def _ports(run: Run) -> Iterator[_Port]:
         if event.source != source:
             host, name, source = "", "", event.source
         if (above := _HOST_ABOVE.match(event.text)) is not None:
-            host = above[1]
+            host = above[1] or above[2]
         if (device := _DEVICE.search(event.text)) is not None:
             name = device[1]
         if name and (rate := _RATE.search(event.text)) is not None:
-            yield _Port(event.host or host or source, name, float(rate[1]), rate[2] or "", event)
+            told = float(rate["rate"] or rate["bare"])
+            yield _Port(event.host or host or source, name, told, rate["lanes"] or "", event)
 
 
 def _below_its_peers(one: _Port, ports: Sequence[_Port]) -> bool:
-    same = sorted(port.rate for port in ports if port.name == one.name)
     fewer = one.lanes in ("1", "2") and sum(port.lanes not in ("", one.lanes) for port in ports) >= _SEVERAL_PORTS
-    return fewer or (len(same) >= _SEVERAL_PORTS and 2 * one.rate <= same[len(same) // 2])
+    elsewhere = [port.rate for port in ports if port.name == one.name and port.host != one.host]
+    return fewer or (bool(elsewhere) and 2 * one.rate <= min(elsewhere))
 
 
-_HOST_ABOVE = re.compile(r"^[-=#\s]{1,6}([a-z][\w.-]{1,60}):?(?:\s|$)", re.I)
+_HOST_ABOVE = re.compile(
+    r"^(?:[-=#\s]{1,6}|\[?\w{1,20}@)([a-z][\w.-]{1,60}?)(?::| |~|\]|$)|^([a-z][\w.-]{1,60}): CA '", re.I
+)
 _DEVICE = re.compile(r"\b((?:mlx[45]|bnxt_re|irdma|rdmap|hfi1|ib)_?\d{1,3}[\w]{0,12})\b")
-_RATE = re.compile(r"\brate:? {0,4}(\d{1,4}(?:\.\d)?)(?: Gb/sec)?(?: \((\d{1,2})X [A-Z]{2,6}\))?", re.I)
+_RATE = re.compile(
+    r"(?:^|[ \t])rate:? {0,4}(?P<rate>\d{1,4}(?:\.\d)?) Gb/sec(?: \((?P<lanes>\d{1,2})X [A-Z]{2,6}\))?"
+    r"|(?:^\s{0,12}|LinkUp\s{1,4})Rate: (?P<bare>\d{1,4})\s*$",
+    re.I,
+)
 _SEVERAL_PORTS, _FEW_PORTS = 3, 4
 
 
