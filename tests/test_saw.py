@@ -75,6 +75,23 @@ def test_words_say_nothing_of_how_large_the_job_is(logs: Path, tmp_path: Path, c
     assert run["world_size"] is None
 
 
+@pytest.mark.parametrize(
+    "talk",
+    ["thanks, it all works now", "How do I enable FSDP in the trainer?", "we plan to move to torch 2.8 next month"],
+)
+def test_mere_talk_accuses_nobody(logs: Path, capsys: Captured, talk: str) -> None:
+    assert diagnosed(capsys, str(logs), "--saw", talk)["verdict"] is None
+
+
+def test_a_time_limit_does_not_answer_what_somebody_asks(logs: Path, capsys: Captured) -> None:
+    end = "slurmstepd: error: *** JOB 9 ON a CANCELLED AT 2024-01-29T23:07:12 DUE TO TIME LIMIT ***\n"
+    (logs / "train.log").write_text(SWITCHED_OFF + end)
+    assert diagnosed(capsys, str(logs))["verdict"]["rule"] == "JOB006"
+    assert diagnosed(capsys, str(logs), "--saw", SLOW)["verdict"]["rule"] == "PERF022"
+    killed = "the scheduler killed my job after a day, is a node lost or were we preempted?"
+    assert diagnosed(capsys, str(logs), "--saw", killed)["verdict"]["rule"] == "JOB006"
+
+
 def test_nothing_said_is_nothing_asked_and_secrets_are_not_kept(logs: Path, capsys: Captured) -> None:
     assert diagnosed(capsys, str(logs), "--saw", "  ")["verdict"] is None
     main(["diagnose", str(logs), "--saw", f"{SLOW}, token=hf_abcdefghijklmnopqrstuvwxyz0123456789"])

@@ -99,7 +99,8 @@ def explain(
     else:
         first, foreseen = _by_program(run, foreseen, knowledge)
     if told and not (first and first[0].confidence >= VERDICT_AT and not only_ended(first[0], told)):
-        first, notes, foreseen = answered(run, told, notes, foreseen, knowledge) or (first, notes, foreseen)
+        remarks = [*notes, *(replace(one, severity="warning") for one in first)]
+        first, notes, foreseen = answered(run, told, remarks, foreseen, knowledge) or (first, notes, foreseen)
     earlier = _merged(f for f in errors if f.attempt != last and f.consequence == "never")
     place = Place.of(run)
     findings = [explained(place, f, knowledge, setting) for f in (*first, *earlier, *_merged(notes), *foreseen)]

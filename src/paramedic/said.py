@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from paramedic.detect.description import LEAST, SUREST, described_by, sounds_like, symptoms_of
+from paramedic.detect.interrupted import TIME_LIMIT
 from paramedic.knowledge import Knowledge
 from paramedic.model import Event, Evidence, Finding, Run
 from paramedic.survived import SILENT
@@ -19,7 +20,6 @@ _FAMILIES = (
 )
 """Symptoms that look alike from outside: who says that results are bad may mean any of the first."""
 _ALIKE = 0.5
-_BY_THE_SCHEDULER = ("JOB006",)
 _OF_ENDS = ("worker-or-node-loss", "failed-recovery", "resource-allocation-failure")
 _PLAIN = 0.5
 """Words that fit a symptom so well say what is wrong."""
@@ -31,7 +31,8 @@ def answered(
     run: Run, told: Sequence[Event], notes: Sequence[Finding], foreseen: Sequence[Finding], knowledge: Knowledge
 ) -> Answer | None:
     """([what explains the words best, else what they sound like], the remarks left, what is left of the program's)."""
-    shares = _shares(run, told)
+    if not (shares := _shares(run, told)):
+        return None
     fits = [(_fit(one, shares), one) for one in (*notes, *foreseen)]
     likely = [(fit * one.confidence, fit, one) for fit, one in fits if fit >= LEAST]
     if likely:
@@ -39,7 +40,7 @@ def answered(
         first = _promoted(best, told, 1 - (1 - fit) * (1 - best.confidence))
         rest = [one for one in notes if one is not best]
         return first, rest, [one for one in foreseen if one is not best]
-    if shares and max(shares.values()) < _PLAIN and (seen := [one for one in notes if _tells(one)]):
+    if max(shares.values()) < _PLAIN and (seen := [one for one in notes if _tells(one)]):
         best = max(seen, key=lambda one: one.confidence)
         return _promoted(best, told, best.confidence), [one for one in notes if one is not best], foreseen
     rule = next(rule for rule in knowledge.rules.values() if rule.detector == described_by)
@@ -49,15 +50,20 @@ def answered(
 
 def only_ended(first: Finding, told: Sequence[Event]) -> bool:
     """The log tells of nothing but that a scheduler's time was over, and the words are about something else."""
-    ended = first.symptom == "worker-or-node-loss" and first.rule in _BY_THE_SCHEDULER
-    shares = dict(symptoms_of("\n".join(event.text for event in told)))
-    return ended and sum(shares.get(symptom, 0.0) for symptom in _OF_ENDS) < LEAST
+    shares = _by_words(told)
+    return first.rule == TIME_LIMIT and sum(shares.get(symptom, 0.0) for symptom in _OF_ENDS) < LEAST
+
+
+def _by_words(told: Sequence[Event]) -> dict[str, float]:
+    return dict(symptoms_of("\n".join(event.text for event in told)))
 
 
 def _shares(run: Run, told: Sequence[Event]) -> dict[str, float]:
     """What the words mean, given that something is wrong, and that the job trains: then it is hardly what keeps a job
-    from training."""
-    shares = dict(symptoms_of("\n".join(event.text for event in told)))
+    from training. Nothing where they are mere talk."""
+    shares = _by_words(told)
+    if sum(shares.values()) < _TALK:
+        return {}
     if any(not event.fields.get("stepless") for event in run.of_kind("progress", "bars")):
         shares = {id: share * (1.0 if id in _WHILE_TRAINING else _SELDOM) for id, share in shares.items()}
     total = sum(shares.values()) or 1.0
@@ -65,7 +71,7 @@ def _shares(run: Run, told: Sequence[Event]) -> dict[str, float]:
 
 
 _WHILE_TRAINING = SILENT | {"checkpoint-save-failure", "failed-recovery", "model-weight-loading-failure"}
-_SELDOM = 0.2
+_SELDOM, _TALK = 0.2, 0.35
 
 
 def _tells(one: Finding) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from operator import attrgetter
 from pathlib import PurePath
 
-from paramedic.detect.interrupted import since
+from paramedic.detect.interrupted import TIME_LIMIT, since
 from paramedic.detect.once import once
 from paramedic.detect.recovery import MEETING
 from paramedic.detect.where import places
@@ -22,7 +22,6 @@ _OF_OTHERS = 6  # lines of progress, where it is not known that the same rank wr
 _SOMEBODY = -1
 """Stands for processes that a prefix tells apart, and of which nobody knows the ranks."""
 _HANG, _LOSS = "collective-hang", "worker-or-node-loss"
-_TIME_LIMIT = "JOB006"
 _STAYS = frozenset(
     [
         "low-throughput",
@@ -177,7 +176,7 @@ class _StartedAgain:
         if event.source in self.next:
             return f"started again: {self.next[event.source]} trains"
         refused = self.resumed.get(event.source)
-        ended = one.rule == _TIME_LIMIT if refused and refused.source in self.trains else one.symptom == _LOSS
+        ended = one.rule == TIME_LIMIT if refused and refused.source in self.trains else one.symptom == _LOSS
         if refused and ended and (event.utc_ns or 0) <= (refused.utc_ns or math.inf):
             return f"the end of an earlier run, which {refused.source} was to resume"
         if _NOT_STARTED.search(event.text):

@@ -10,6 +10,8 @@ from paramedic.detect.once import once
 from paramedic.knowledge.waits import is_own_frame, waits_in
 from paramedic.model import Event, Run
 
+TIME_LIMIT = "JOB006"
+"""The rule for what a scheduler ends because its time is over."""
 _TOLD = re.compile(r"Received (?:2|Signals\.SIGINT) death signal|\bgot signal: (?:2|Signals\.SIGINT)\b")
 """How torchrun says that it was interrupted."""
 _LOST_PEER = re.compile(r"Connection (?:closed|reset) by (?:remote )?peer|remote process exited")

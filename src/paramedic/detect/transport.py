@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from paramedic.detect.interrupted import TIME_LIMIT
 from paramedic.detect.match import on_events
 from paramedic.detect.recordings import odd_ones
 from paramedic.detect.where import NCCL_PROCESS, short, whole_blocks
@@ -66,8 +67,8 @@ def sockets_beside_rdma(run: Run, rule: Rule, found: Sequence[Finding]) -> Itera
 
 
 def _failed(found: Sequence[Finding]) -> bool:
-    """Something worse than slowness."""
-    return any(one.severity == "error" and one.symptom != "low-throughput" for one in found)
+    """Something worse than slowness, or than a time that was over."""
+    return any(one.severity == "error" and one.symptom != "low-throughput" and one.rule != TIME_LIMIT for one in found)
 
 
 def peer_to_peer_off(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
