@@ -150,7 +150,6 @@ def test_a_line_of_progress_is_understood(line: str, label: str, values: dict[st
         "torch 2.13.0 on 10.20.0.2:29500",
         "aux loss 0.1, kl loss 0.2",
         "total memory 12 GB",
-        "saved checkpoints/latest.pt in 3.2 s",
         "total tokens 4096",
     ],
 )
