@@ -92,6 +92,7 @@ def test_a_function_runs_on_all_its_ranks_and_its_result_comes_back(
     assert alive(job) == set()
 
 
+@pytest.mark.slow
 def test_a_deterministic_bug_is_tried_once_and_raised_with_the_rank_s_own_words(submit: Any) -> None:
     job = submit({"fault": "exception", "always": True}, checkpoint="")
     with pytest.raises(paramedic.RankFailed, match="a label is out of range: 17") as raised:
