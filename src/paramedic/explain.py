@@ -86,7 +86,7 @@ def explain(
     `foreseen` is what the job's program and settings say: it confirms what the logs show, and where they show nothing
     it may be all there is. `told` is what somebody says of the job: where nothing failed, that is to be explained.
     """
-    alive, suppressed = outlived(run, with_the_crashed(run, located(run, found)))
+    alive, suppressed = outlived(run, with_the_crashed(run, located(run, found)), knowledge)
     alive = _failures_first(_with_program(alive, foreseen, knowledge), knowledge)
     errors = [f for f in alive if f.severity == "error"]
     notes = [f for f in alive if f.severity != "error"]

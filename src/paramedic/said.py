@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from paramedic.detect.description import LEAST, SUREST, described_by, sounds_like, symptoms_of
+from paramedic.detect.description import DESCRIBED_BY, LEAST, SUREST, sounds_like, symptoms_of
 from paramedic.detect.interrupted import TIME_LIMIT
 from paramedic.knowledge import Knowledge
 from paramedic.model import Event, Evidence, Finding, Run
@@ -43,7 +43,7 @@ def answered(
     if max(shares.values()) < _PLAIN and (seen := [one for one in notes if _tells(one)]):
         best = max(seen, key=lambda one: one.confidence)
         return _promoted(best, told, best.confidence), [one for one in notes if one is not best], foreseen
-    rule = next(rule for rule in knowledge.rules.values() if rule.detector == described_by)
+    rule = next(rule for rule in knowledge.rules.values() if rule.detector == DESCRIBED_BY)
     words = list(sounds_like(told, rule, shares, "Nothing in the files explains it. "))
     return (words, list(notes), foreseen) if words else None
 

@@ -15,6 +15,7 @@ from paramedic.detect.interrupted import TIME_LIMIT, since
 from paramedic.detect.once import once
 from paramedic.detect.recovery import MEETING
 from paramedic.detect.where import places
+from paramedic.knowledge import Knowledge
 from paramedic.model import Event, Finding, Run, Suppressed
 
 _LINES_AFTER, _MANY_AFTER = 3, 12
@@ -32,8 +33,6 @@ _STAYS = frozenset(
     ]
 )
 """Training goes on, and the fault with it."""
-_PASSED_OVER = frozenset(["CKPT070", "CKPT071", "CKPT072", "CKPT073", "JOB063"])
-"""Rules for what is said in passing, and never made up for."""
 _BY_THE_DRIVER = ("smi gpu", "smi process")
 """What is seen from outside while training goes on."""
 _NO_FAILURE = (0, -15, 143)
@@ -70,7 +69,7 @@ SILENT = frozenset(
 """What a job can have and still end well by its own words."""
 
 
-def outlived(run: Run, found: Sequence[Finding]) -> tuple[list[Finding], list[Suppressed]]:
+def outlived(run: Run, found: Sequence[Finding], knowledge: Knowledge) -> tuple[list[Finding], list[Suppressed]]:
     """Sets aside what a rank survived: it went on training after it, and nobody saw it die."""
     progress = _progress(run)
     tests = _tests(run)
@@ -104,7 +103,8 @@ def outlived(run: Run, found: Sequence[Finding]) -> tuple[list[Finding], list[Su
         if one.severity == "error" and lives and (why := _after_the_end(one, ends, tests) or trained_on(one)):
             survived.append(Suppressed(one.rule, why, one.ranks))
             continue
-        stays = one.symptom in _STAYS or one.rule in _PASSED_OVER or event.kind in _BY_THE_DRIVER
+        lasting = knowledge.rules[one.rule].lasting
+        stays = one.symptom in _STAYS or lasting or event.kind in _BY_THE_DRIVER
         if one.severity != "error" or event.kind == "exit" or event.rank in dead or stays:
             alive.append(one)
             continue

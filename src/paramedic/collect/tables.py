@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from paramedic.collect.guarded import Words
@@ -171,11 +171,16 @@ def _hashes(text: str) -> Iterator[tuple[int, str]]:
 def _counted_up(text: str) -> Iterator[tuple[int, str]]:
     """`mem GiB  0:65.4  1:6.7  2:6.1  3:7.0`."""
     if (found := _COUNTED_UP.search(text)) is not None:
-        pairs = [(int(rank), value) for rank, value in _PAIR_OF.findall(found[2])]
         named = _UNIT_BEHIND.match(found[1].strip())
         name, unit = named.groups() if named else (found[1].strip(), "")
-        if [rank for rank, _ in pairs] == list(range(len(pairs))):
-            yield from ((rank, f"{name} {value} {unit}".strip()) for rank, value in pairs)
+        pairs = _from_nought(_PAIR_OF.findall(found[2]))
+        yield from ((rank, f"{name} {value} {unit}".strip()) for rank, value in pairs)
+
+
+def _from_nought(pairs: Sequence[tuple[str, str]]) -> list[tuple[int, str]]:
+    """Numbers of ranks with their values; nothing where they do not count up from 0."""
+    counted = [(int(rank), value) for rank, value in pairs]
+    return counted if [rank for rank, _ in counted] == list(range(len(counted))) else []
 
 
 _UNIT_BEHIND = re.compile(r"(.{1,40}?) \(?(ms|s|[KMGT]i?B)\)?$", re.I)
@@ -188,9 +193,7 @@ def _behind_its_name(text: str) -> Iterator[tuple[int, str]]:
 
 def _by_number(text: str) -> Iterator[tuple[int, str]]:
     if (found := _BY_NUMBER.search(text)) is not None:
-        pairs = [(int(rank), value) for rank, value in _NUMBERED.findall(found[2])]
-        if [rank for rank, _ in pairs] == list(range(len(pairs))):
-            yield from ((rank, f"{found[1]}: {value}") for rank, value in pairs)
+        yield from ((rank, f"{found[1]}: {value}") for rank, value in _from_nought(_NUMBERED.findall(found[2])))
 
 
 def _each_named(text: str) -> Iterator[tuple[int, str]]:

@@ -22,7 +22,7 @@ from paramedic.knowledge import Rule, load, load_taxonomy
 from paramedic.model import Event, Finding, Run
 
 NONE = "none"
-described_by = "description.described"
+DESCRIBED_BY = "description.described"
 """The name under which rules ask for it."""
 MOST = 4_000
 """Characters that are read: what fails is said early."""

@@ -163,22 +163,25 @@ def killed_while_full(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterato
 
 def loader_killed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """A loader's worker got SIGKILL: where somebody tells of memory that ran out, it follows from that."""
-    told = any(one.symptom == "host-out-of-memory" and one.consequence == "never" for one in found)
     for event in run.saying("is killed by signal: Killed", "line", "traceback"):
         if (worker := _LOADER_KILLED.search(event.text)) is not None:
             one = on_event(rule, event, {"pid": worker[1]})
-            yield replace(one, consequence="always") if told else one
+            yield _explained_by_memory(one, found)
+
+
+def _explained_by_memory(one: Finding, found: Sequence[Finding]) -> Finding:
+    told = any(other.symptom == "host-out-of-memory" and other.consequence == "never" for other in found)
+    return replace(one, consequence="always") if told else one
 
 
 def deepspeed_killed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """DeepSpeed's launcher says that one of its processes got SIGKILL, and names the command that it started last,
     whichever it was: so nobody is accused. Where a kernel tells of memory that ran out, it follows from that, whatever
     the clocks of the two say."""
-    told = any(one.symptom == "host-out-of-memory" and one.consequence == "never" for one in found)
     for event in run.saying("exits with return code = ", "line"):
         if (code := _RETURNED_KILLED.search(event.text)) is not None:
             one = replace(on_event(rule, event, {"code": code[1]}), ranks=(), scope="job")
-            yield replace(one, consequence="always") if told else one
+            yield _explained_by_memory(one, found)
 
 
 _RETURNED_KILLED = re.compile(r"exits with return code = (-9|137)\b")

@@ -108,13 +108,13 @@ def _climbs(values: Sequence[float]) -> bool:
     start, middle, end = parts(values, 3)
     return (
         kendall(values) >= _NEARLY_ALL
-        and values[-1] >= _SLOWER * values[0]
+        and values[-1] >= _TWICE * values[0]
         and values[-1] - values[0] >= _LEAST
         and end - middle >= _GOES_ON * (middle - start)
     )
 
 
-_FALLS_TO = 0.6
+_FALLS_TO, _TWICE = 0.6, 2.0
 
 
 def _used(one: Series) -> list[float]:

@@ -22,9 +22,8 @@ _IN_OPTIMIZER = re.compile(r"torch/optim/\w{1,40}\.py:\d{1,6} in (?:_single_tens
 def prefixed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """The same names on both sides, but for a prefix that a wrapper puts before them."""
     for one, missing, unexpected in _unfit(found):
-        for side, short, long in (("the file", missing, unexpected), ("the model", unexpected, missing)):
-            if prefix := _prefix(short, long):
-                yield _told(run, rule, one, {"prefix": prefix, "side": side})
+        for side, prefix in _prefixes(missing, unexpected):
+            yield _told(run, rule, one, {"prefix": prefix, "side": side})
 
 
 def only_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -41,10 +40,9 @@ def nothing_loaded(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[F
         if (both := _INCOMPATIBLE.search(event.text)) is None:
             continue
         missing, unexpected = (_QUOTED.findall(part)[:_MANY] for part in both.groups(default=""))
-        for side, short, long in (("the file", missing, unexpected), ("the model", unexpected, missing)):
-            if len(short) >= _SEVERAL and (prefix := _prefix(short, long)):
-                yield on_event(rule, event, {"prefix": prefix, "side": side})
-                return
+        for side, prefix in _prefixes(missing, unexpected, _SEVERAL):
+            yield on_event(rule, event, {"prefix": prefix, "side": side})
+            return
 
 
 _INCOMPATIBLE = re.compile(
@@ -90,6 +88,13 @@ def _is_resume(one: Finding) -> bool:
 def _keys(pattern: re.Pattern[str], one: Finding) -> list[str]:
     listed = pattern.search(one.evidence[0].event.text)
     return _KEY.findall(listed[1]) if listed else []
+
+
+def _prefixes(missing: Sequence[str], unexpected: Sequence[str], least: int = 1) -> Iterator[tuple[str, str]]:
+    """Whose names are the others' behind a prefix, and which, where these are so many at least."""
+    for side, short, long in (("the file", missing, unexpected), ("the model", unexpected, missing)):
+        if len(short) >= least and (prefix := _prefix(short, long)):
+            yield side, prefix
 
 
 def _prefix(short: Sequence[str], long: Sequence[str]) -> str:

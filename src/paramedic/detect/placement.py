@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from paramedic.detect.match import on_events
@@ -106,7 +106,7 @@ def alone_side_by_side(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterat
     """Logs that are numbered like the nodes of one job, of models of one size, each by a process that knows of no
     other. They may be trials that somebody started side by side."""
     launched = {event.source: event for event in run.saying("--standalone", "line") if "torchrun" in event.text}
-    if len(launched) == len(run.sources) > 1 and len({_COUNT.sub("#", source) for source in launched}) == 1:
+    if len(launched) == len(run.sources) > 1 and _differ_by_a_number(launched):
         yield on_events(rule, list(launched.values())[:4], (), {"logs": str(len(launched))})
         return
     sizes = {one.event.source: one for one in every(run, "world") if one.said}
@@ -119,9 +119,13 @@ def alone_side_by_side(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterat
 
 def _numbered_alike(sources: Sequence[str]) -> bool:
     """Their names differ by a number that counts up."""
-    stems = {_COUNT.sub("#", source) for source in sources}
     counts = sorted(int(number[-1]) for source in sources if (number := _COUNT.findall(source)))
-    return len(stems) == 1 and len(counts) == len(sources) > 1 and counts[-1] - counts[0] == len(counts) - 1
+    in_a_row = len(counts) == len(sources) > 1 and counts[-1] - counts[0] == len(counts) - 1
+    return in_a_row and _differ_by_a_number(sources)
+
+
+def _differ_by_a_number(sources: Iterable[str]) -> bool:
+    return len({_COUNT.sub("#", source) for source in sources}) == 1
 
 
 _COUNT = re.compile(r"\d{1,5}(?=\D{0,12}$)")

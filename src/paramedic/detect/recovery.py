@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 
+from paramedic.detect.interrupted import TIME_LIMIT
 from paramedic.detect.match import on_events
 from paramedic.detect.series import Series, every, numbered
 from paramedic.knowledge import Rule
@@ -106,7 +107,7 @@ def on_the_same_part(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator
 
 
 _LOST = "worker-or-node-loss"
-_BY_SCHEDULER = ("JOB006", "JOB011", "JOB023", "JOB059")
+_BY_SCHEDULER = (TIME_LIMIT, "JOB011", "JOB023", "JOB059")
 """Rules that tell of a scheduler, or of a cloud that takes its machine back."""
 _RESTARTS = re.compile(r"\brestart[_ ]count['\"]?\W{1,3}(\d{1,4})\b", re.I)
 _FROM_NOUGHT = re.compile(

@@ -93,6 +93,11 @@ class Node:
     def number_of(self, name: str) -> int:
         return self.unnumbered.setdefault(name, -1 - len(self.unnumbered))
 
+    def see(self, card: Card) -> None:
+        """Of one GPU the card is kept that tells more."""
+        old = self.cards.get(card.index)
+        self.cards[card.index] = card if old is None or _tells_more(card, old) else old
+
     def on(self, index: int) -> list[Holder]:
         return [one for one in self.holders if index in one.held]
 
@@ -108,9 +113,7 @@ def nodes(run: Run) -> list[Node]:
         index = event.fields.get("index")
         if isinstance(index, int) and 0 <= index < 1024:
             node = found.setdefault(key, Node(host, PurePosixPath(event.source).stem))
-            card = Card(event, index)
-            old = node.cards.get(index)
-            node.cards[index] = card if old is None or _tells_more(card, old) else old
+            node.see(Card(event, index))
             index_of.update({(key, str(event.fields.get(name))): index for name in ("bus", "uuid")})
     held: dict[tuple[str, int], list[tuple[int, Event]]] = defaultdict(list)
     for event in run.of_kind("smi process"):
@@ -144,9 +147,8 @@ def _of_one_host(found: list[Node], run: Run) -> list[Node]:
         return found
     same = [node for node in others if not listing[0].cards or node.cards.keys() == listing[0].cards.keys()]
     for node in same if len(same) == len(others) else ():
-        for index, card in node.cards.items():
-            old = listing[0].cards.get(index)
-            listing[0].cards[index] = card if old is None or _tells_more(card, old) else old
+        for card in node.cards.values():
+            listing[0].see(card)
     return listing if len(same) == len(others) else found
 
 
@@ -344,9 +346,12 @@ def guests(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
             continue
         if len(strangers) + len(owners) < len(on[index]):
             continue
-        finding = _as_guests(run, rule, node, index, strangers)
-        failed = any(other.severity == "error" for other in found)
-        yield replace(finding, severity="warning") if failed else finding
+        yield _beside_failures(_as_guests(run, rule, node, index, strangers), found)
+
+
+def _beside_failures(one: Finding, found: Sequence[Finding]) -> Finding:
+    """A remark, where something has failed."""
+    return replace(one, severity="warning") if any(other.severity == "error" for other in found) else one
 
 
 def _as_guests(run: Run, rule: Rule, node: Node, index: int, strangers: Sequence[Holder]) -> Finding:
@@ -390,9 +395,7 @@ def piled_up(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding
         index, holders = max(on.items(), key=lambda item: len(item[1]))
         fields = {"gpu": node.named(index), "count": str(len(holders)), "empty": listed([card.index for card in empty])}
         events = [one.events[index] for one in holders[:3]] + [card.event for card in empty[:1]]
-        finding = on_events(rule, events, (), fields)
-        failed = any(other.severity == "error" for other in found)
-        yield replace(finding, severity="warning") if failed else finding
+        yield _beside_failures(on_events(rule, events, (), fields), found)
 
 
 def _whole(run: Run, node: Node, job: Sequence[Holder]) -> bool:

@@ -111,6 +111,7 @@ def _rule(front: Mapping[str, Any], body: str, path: str, taxonomy: Taxonomy) ->
         unless=(),
         excused_by=(),
         sure_with=(),
+        lasting=False,
         setup_only=False,
         config=(),
         when=(),

@@ -118,8 +118,10 @@ class Rule:
     excused_by: tuple[str, ...]
     """Rules over the program: where one of them finds it, what was seen is meant, and no error."""
     sure_with: tuple[str, ...]
-    setup_only: bool
     """Rules over the program: where one of them finds it, too, what was seen is an error."""
+    lasting: bool
+    """Said in passing, and never made up for: that training goes on afterwards does not mean that it was handled."""
+    setup_only: bool
     config: tuple[str, ...]
     """Kinds of configuration that `when` speaks of."""
     when: tuple[Condition, ...]
@@ -214,6 +216,7 @@ def parse_rule(text: str, path: str, taxonomy: Taxonomy, checked: bool = True) -
         unless=tuple(front.get("unless", ())),
         excused_by=tuple(front.get("excused_by", ())),
         sure_with=tuple(front.get("sure_with", ())),
+        lasting=front.get("lasting", False),
         setup_only=front.get("setup_only", False),
         config=tuple(front.get("config", ())),
         when=tuple(_condition(c) for c in front.get("when", ())),
