@@ -102,12 +102,29 @@ def _is_table(head: bytes) -> bool:
     return _is_table_of_ranks(head) or smi.is_table(head)
 
 
+_MAY_BE_OBJECT = (".yaml", ".yml", ".json")
+_DESCRIBED = re.compile(rb"Name: {2,40}\S{1,253}\r?\n(?:Namespace|Priority|Labels|Roles|Annotations): {2,40}\S")
+_OBJECT = re.compile(rb'^ {0,4}"?apiVersion"?: ', re.M)
+_ALIVE = re.compile(
+    rb'^ {0,12}(?:- )?"?(?:items|creationTimestamp|resourceVersion|managedFields|ownerReferences)"?:', re.M
+)
+
+
+def _is_object(head: bytes) -> bool:
+    """What a cluster said of its objects (`kubectl describe`, `kubectl get -o yaml`), and no file that makes one."""
+    return _DESCRIBED.match(head) is not None or (_OBJECT.search(head) is not None and _ALIVE.search(head) is not None)
+
+
 def _by_its_head(base: str, head: Callable[[], bytes]) -> bool:
     """A file that is no log by its name, and yet tells of a job."""
     low = base.lower()
-    if not low.endswith((*_MAY_BE_DUMP, *_MAY_BE_TABLE)):
+    if not low.endswith((*_MAY_BE_DUMP, *_MAY_BE_TABLE, *_MAY_BE_OBJECT)):
         return False
     first = head()
+    if low.endswith(_MAY_BE_OBJECT) and _is_object(first):
+        return True
+    if low.endswith((".yaml", ".yml")):
+        return False
     known = _is_table if low.endswith(_MAY_BE_TABLE) else _may_be_dump
     return known(first) or (low.endswith(_MAY_BE_EXPORT) and exports.is_export(first))
 

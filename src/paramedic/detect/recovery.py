@@ -88,26 +88,35 @@ _SO_OFTEN = 3
 
 def on_the_same_part(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Every attempt, and there were several, ended with an error of one device: restarts put the job back on it."""
-    by_attempt: dict[int, list[Finding]] = defaultdict(list)
+    by_attempt: dict[int | str, list[Finding]] = defaultdict(list)
     for one in found:
-        if (
-            one.severity == "error"
-            and one.consequence == "never"
-            and one.ranks
-            and one.evidence[0].event.rank is not None
-        ):
+        event = one.evidence[0].event
+        if one.severity == "error" and one.consequence == "never" and one.ranks and event.rank is not None:
             by_attempt[one.attempt].append(one)
-    if len(by_attempt) < _SO_OFTEN or max(by_attempt) != len(by_attempt) - 1:
+    if len(by_attempt) == 1:
+        by_attempt = _by_log(next(iter(by_attempt.values())))
+    elif max(by_attempt, default=0) != len(by_attempt) - 1:
         return
     each = [next((one for one in these if one.symptom in _BROKEN), None) for these in by_attempt.values()]
     broken = [one for one in each if one is not None]
-    if len(broken) == len(each) and len({one.ranks for one in broken}) == 1 and len(broken[0].ranks) == 1:
+    if len(broken) < _SO_OFTEN or len(broken) != len(each) or len({one.ranks for one in broken}) != 1:
+        return
+    if len(broken[0].ranks) == 1:
         fields = {"attempts": str(len(broken)), "accused": str(broken[0].ranks[0])}
         yield on_events(rule, [one.evidence[0].event for one in broken], broken[0].ranks, fields)
 
 
+def _by_log(found: Sequence[Finding]) -> dict[int | str, list[Finding]]:
+    """Each attempt has a log of its own, `train-55019_r3.out`: names that differ in one number alone."""
+    logs: dict[str, dict[int | str, list[Finding]]] = defaultdict(lambda: defaultdict(list))
+    for one in found:
+        source = one.evidence[0].event.source
+        logs[re.sub(r"\d{1,9}", "#", source)][source].append(one)
+    return max(logs.values(), key=len, default={})
+
+
 _LOST = "worker-or-node-loss"
-_BY_SCHEDULER = (TIME_LIMIT, "JOB011", "JOB023", "JOB059")
+_BY_SCHEDULER = (TIME_LIMIT, "JOB006", "JOB008", "JOB011", "JOB023", "JOB059")
 """Rules that tell of a scheduler, or of a cloud that takes its machine back."""
 _RESTARTS = re.compile(r"\brestart[_ ]count['\"]?\W{1,3}(\d{1,4})\b", re.I)
 _FROM_NOUGHT = re.compile(
@@ -204,7 +213,39 @@ def _in_logs_of_their_own(run: Run, rule: Rule, stops: Sequence[Finding]) -> Ite
 
 
 def _never_gets_on(rule: Rule, stops: Sequence[Finding], anew: Sequence[Event]) -> Finding:
-    one = on_events(rule, anew[:3], (), {"times": str(len(anew))})
+    return _behind(stops, on_events(rule, anew[:3], (), {"times": str(len(anew))}))
+
+
+def _behind(stops: Sequence[Finding], one: Finding) -> Finding:
+    """What came of these stops: surer than they are, and with the scheduler as its cause where it made one of them."""
     scheduled = any(stop.rule in _BY_SCHEDULER for stop in stops)
     one = replace(one, confidence=max([one.confidence, *(min(stop.confidence + 0.005, 0.985) for stop in stops)]))
     return replace(one, weights={"preemption-or-scheduler-action": 8.0}) if scheduled else one
+
+
+_OTHER_SELF = re.compile(
+    r"/task:(\d{1,6})(?:/device:\S{1,20})? (?:unexpectedly tried to connect with a different incarnation"
+    r"|current incarnation doesn't match with one in the group)"
+)
+_ONE_TRY_NS = 5_000_000_000
+
+
+def refused_again(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """A worker that came back is refused, for the others still hold its former self; and so it goes each time."""
+    told: dict[tuple[int, str, int | None], list[Event]] = defaultdict(list)
+    for event in run.saying("incarnation", "line"):
+        if (said := _OTHER_SELF.search(event.text)) is not None and event.utc_ns is not None:
+            told[int(said[1]), event.source, event.rank].append(event)
+    tries = {(task, who, rank): _apart(events) for (task, who, rank), events in told.items()}
+    (task, _, _), most = max(tries.items(), key=lambda item: len(item[1]), default=((0, "", None), []))
+    if len(most) < _AGAIN:
+        return
+    stops = [one for one in found if one.symptom == _LOST and one.severity == "error" and one.consequence == "never"]
+    began = [one.evidence[0].event for one in stops[:1]]
+    yield _behind(stops, on_events(rule, [*began, *most[:2]], (task,), {"accused": str(task), "times": str(len(most))}))
+
+
+def _apart(events: Sequence[Event]) -> list[Event]:
+    """The first of those that belong to one try."""
+    ordered = sorted(events, key=lambda event: event.utc_ns or 0)
+    return [e for n, e in enumerate(ordered) if not n or (e.utc_ns or 0) - (ordered[n - 1].utc_ns or 0) > _ONE_TRY_NS]

@@ -60,6 +60,8 @@ class Places:
     """By the host's short name and the GPU, as `ab:00`."""
     pods: Mapping[str, int] = field(default_factory=dict)
     """`job-worker` → how many of them are spoken of."""
+    each: int = 0
+    """How many ranks a host has, where those that are known in a row say so; else 0."""
 
     def rank_of(self, pid: int, host: str | None = None) -> int | None:
         ranks = self.ranks_of_pid.get(pid, frozenset())
@@ -102,7 +104,13 @@ def places(run: Run) -> Places:
     _last_block(run, hosts)
     _numbered(run, hosts)
     _in_racks(run, hosts)
-    return Places({host: frozenset(ranks) for host, ranks in hosts.items()}, pids, gpus, _pods(run))
+    return Places({host: frozenset(ranks) for host, ranks in hosts.items()}, pids, gpus, _pods(run), _each(hosts))
+
+
+def _each(hosts: Mapping[str, Set[int]]) -> int:
+    rows = (len(ranks) for ranks in hosts.values() if ranks and max(ranks) - min(ranks) == len(ranks) - 1)
+    size = max(rows, default=0)
+    return size if size > 1 and all(min(r) // size == max(r) // size for r in hosts.values() if r) else 0
 
 
 def _pods(run: Run) -> dict[str, int]:
@@ -331,7 +339,7 @@ def _located(
     if rank is None and one.symptom in _OF_NODES and not here:
         rank = pods.get(one.fields.get("host", ""))
     if rank is None and one.consequence == "never":
-        rank = _rank_by_nccl(event, known)
+        rank = rank_by_nccl(event, known)
     if rank is not None:
         return at_ranks(one, {rank})
     ranks = known.ranks_on.get(here, frozenset())
@@ -377,14 +385,20 @@ def _rank_of_gpu(one: Finding, host: str, known: Places) -> int | None:
     return known.rank_of_gpu.get((host, gpu[1].lower())) if gpu else None
 
 
-def _rank_by_nccl(event: Event, known: Places) -> int | None:
-    """NCCL begins its lines with host, process and the number of the GPU, which ranks of a host take in their order."""
-    if (said := NCCL_PROCESS.match(event.text)) is None:
-        return None
+def rank_by_nccl(event: Event, known: Places) -> int | None:
+    """Its own, or by NCCL, which begins its lines with host, process and the number of the GPU: ranks of a host take
+    GPUs in their order, and hosts whose ranks are all known tell how many there are on each."""
+    if event.rank is not None or (said := NCCL_PROCESS.match(event.text)) is None:
+        return event.rank
     if (rank := known.rank_of(int(said[2]), said[1])) is not None:
         return rank
     ranks, index = sorted(known.ranks_on.get(short(said[1]), ())), int(said[3])
-    return ranks[index] if 0 <= index < len(ranks) and ranks[-1] - ranks[0] == len(ranks) - 1 else None
+    if not ranks or index < 0:
+        return None
+    if ranks[-1] - ranks[0] == len(ranks) - 1 and index < len(ranks):
+        return ranks[index]
+    each = known.each
+    return ranks[0] // each * each + index if index < each and ranks[0] // each == ranks[-1] // each else None
 
 
 def _rank_of_pod(name: str, pods: Mapping[str, int | None]) -> int | None:
