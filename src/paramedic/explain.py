@@ -93,7 +93,7 @@ def explain(
     last = _judged(run, errors)
     first, echoes = _first_failure(run, [f for f in errors if f.attempt == last], knowledge)
     if first:
-        echoes += [f for f in notes if f.consequence == "always"]
+        echoes += [f for f in notes if f.consequence == "always" and f.attempt == last]
         notes = [f for f in notes if f.consequence != "always"]
         first[0] = _confirmed(_corroborated(first[0], [*notes, *first[1:]], knowledge), foreseen)
     else:

@@ -21,6 +21,8 @@ Consequence = Literal["never", "possible", "always"]
 _BELIEVABLE = 1 << 18
 """Ranks: more than any job has had. A world of millions is a misread number."""
 _OF_JOB = re.compile(r"(?:^|/)slurm-(\d{2,12})\b")
+UNKNOWN_ZONE_NS = 14 * 3_600_000_000_000
+"""Local time without a zone may be this far from UTC; between lines of one host only the resolution counts."""
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "error")
 
 
@@ -82,12 +84,18 @@ class Event:
     fields: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def zoned(self) -> bool:
+        """Its line says which zone its time is of, so that it can be told as UTC."""
+        return self.uncertainty_ns < UNKNOWN_ZONE_NS
+
+    @property
     def time(self) -> str | None:
-        """For people: ISO time where the clock is known, else the text found, else None."""
+        """For people: ISO time where the clock is known, with the zone where that is; else the text found, else None."""
         if self.utc_ns is None:
             return self.time_text or None
         try:
-            return datetime.fromtimestamp(self.utc_ns / 1e9, UTC).isoformat(timespec="milliseconds")
+            moment = datetime.fromtimestamp(self.utc_ns / 1e9, UTC)
+            return (moment if self.zoned else moment.replace(tzinfo=None)).isoformat(timespec="milliseconds")
         except (OverflowError, ValueError, OSError):  # a stranger's recording may say anything
             return self.time_text or None
 

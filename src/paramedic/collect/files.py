@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from paramedic.clocks import with_years
 from paramedic.collect import processes, stacks
 from paramedic.collect.archives import unpack
-from paramedic.collect.clocks import with_years
+from paramedic.collect.attempts import in_order
 from paramedic.collect.elastic import read_error_file
 from paramedic.collect.flight import head_of, is_dump, read_dump
 from paramedic.collect.identity import MAX_WORLD_SIZE, frameworks_in, world_size
@@ -64,29 +64,8 @@ def collect(
             if progress:
                 progress(read.log.source.id, read.log.source.bytes)
     skipped = [Skipped(redact(left.what), redact(left.why)) for left in skipped]
-    logs = beside_logs(_jobs_in_order(_with_global_ranks(_with_named_ranks(reads))), frozenset(map(redact, paths)))
+    logs = beside_logs(in_order(_with_global_ranks(_with_named_ranks(reads))), frozenset(map(redact, paths)))
     return _run(logs, skipped)
-
-
-_WHOLE_OUTPUT = re.compile(r"(?:^|/)slurm-\d{2,12}(?:\.batch)?\.(?:out|err|log)$")
-
-
-def _jobs_in_order(reads: Sequence[LogRead]) -> Sequence[LogRead]:
-    """Where all that is there are the outputs of several Slurm jobs, one after another, each is an attempt: the last
-    one that failed is the one to judge."""
-    if not all(_WHOLE_OUTPUT.search(read.source.id) for read in reads):
-        return reads
-    first: dict[str, int] = {}
-    attempts = 0
-    for job in sorted({read.source.job for read in reads}, key=int):
-        first[job] = attempts
-        attempts += 1 + max((e.attempt for read in reads if read.source.job == job for e in read.events), default=0)
-    return [_later(read, first[read.source.job]) for read in reads] if len(first) > 1 else reads
-
-
-def _later(read: LogRead, by: int) -> LogRead:
-    events = [replace(event, attempt=event.attempt + by) for event in read.events]
-    return replace(read, source=replace(read.source, attempt=read.source.attempt + by), events=events)
 
 
 def _read_plain(path: str, prefilter: Prefilter) -> Read | None:

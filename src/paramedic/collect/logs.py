@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, BinaryIO, NamedTuple
 
+from paramedic.clocks import Stamp, find_stamp, first_time
 from paramedic.collect import elastic, smi, stacks, tracebacks
 from paramedic.collect.activity import (
     bar,
@@ -23,7 +24,6 @@ from paramedic.collect.activity import (
     tested,
 )
 from paramedic.collect.blocks import MAX_LINE, NEWLINE, Block, blocks, context, line_before, piece_end, piece_start
-from paramedic.collect.clocks import Stamp, find_stamp
 from paramedic.collect.guarded import shape
 from paramedic.collect.identity import facts_in, ranks_stated
 from paramedic.collect.layouts import LITERALS as WHO_LITERALS
@@ -86,6 +86,9 @@ class LogRead:
     """The one rank that the program says it is, in a file that names none."""
     processes: int = 1
     """So many ranks a launcher in it was asked to start."""
+    began: int | None = None
+    """By the first time that is written near its top; and the last one near its end."""
+    ended: int | None = None
 
 
 class BinaryInput(Exception):  # noqa: N818
@@ -165,6 +168,7 @@ class _Scan:
         self.roster = list(roster(lines, source))
         self.prefixes.on_a_node = processes_on_a_node(lines)
         self.stated = ranks_stated(lines)
+        self.began = first_time(lines)
         self.meter = Meter(source.rank is not None, self.prefixes.peel)
 
     # -- reading ---------------------------------------------------------------------------------------------------
@@ -631,8 +635,10 @@ class _Scan:
         sure = len(self.prefixes.torch_ranks) == 1
         facts += [Fact("member", member, self.source.id, None, member) for member in sorted(self.stated)[:MAX_EXITS]]
         stated = next(iter(self.stated)) if len(self.stated) == 1 and not self.prefixes.ranks else None
+        ended = first_time(reversed(self.tail.decode("utf-8", "replace").split("\n")))
+        events.sort(key=lambda event: event.seq)
         return LogRead(
-            source, sorted(events, key=lambda event: event.seq), skipped, facts, sure, stated, self.prefixes.on_a_node
+            source, events, skipped, facts, sure, stated, self.prefixes.on_a_node, self.began, ended or self.began
         )
 
 

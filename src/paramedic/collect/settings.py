@@ -17,8 +17,8 @@ from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO
 
+from paramedic.clocks import find_stamp
 from paramedic.collect.archives import is_log
-from paramedic.collect.clocks import find_stamp
 from paramedic.collect.formats.toml import refuse_deep_keys
 from paramedic.collect.inputs import open_inputs
 from paramedic.collect.layouts import Prefixes, plain

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import NamedTuple
 
+from paramedic.clocks import Stamp, find_stamp
 from paramedic.detect.once import once
 from paramedic.model import Event, Run
 
@@ -99,9 +100,10 @@ class Series:
 
     def _line(self, line: int, text: str, place: int) -> Event:
         one = replace(self.event, line=line, text=text, rank=self.rank, seq=self.event.seq + place, fields={})
-        return (
-            one if line == self.event.line else replace(one, utc_ns=None, time_text="")
-        )  # its time is the last line's
+        if line == self.event.line:
+            return one
+        stamp = find_stamp(text) or Stamp("", None, 0)
+        return replace(one, utc_ns=stamp.utc_ns, time_text=stamp.text, uncertainty_ns=stamp.uncertainty_ns)
 
 
 def every(run: Run, *names: str) -> list[Series]:

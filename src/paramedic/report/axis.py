@@ -97,7 +97,8 @@ def _time_axis(
         return None if time is None else _scale(knots, time)
 
     day = datetime.fromtimestamp(times[0] // SECOND, UTC).date().isoformat()
-    caption = f"time of day, UTC, {day}, as each host's clock wrote it"
+    zone = "UTC, " if all(event.zoned for event in events if known_time(event) is not None) else ""
+    caption = f"time of day, {zone}{day}, as each host's clock wrote it"
     if len(knots) > 2:
         caption += "; stretched right of the dotted line"
     if len(times) < len(events):

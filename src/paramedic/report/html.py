@@ -97,7 +97,7 @@ def prose(text: str) -> list[list[tuple[bool, str]]]:
 def short_time(event: Any) -> str:
     """`10:41:07.120` of an ISO time; any other text as it is."""
     time = words.when(event) or ""
-    return time[11:23] if event.utc_ns is not None and len(time) > 23 else time
+    return time[11:23] if event.utc_ns is not None and len(time) >= 23 else time
 
 
 def top_cause(finding: Finding) -> Any:

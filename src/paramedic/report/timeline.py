@@ -152,8 +152,8 @@ def _classify(report: Report, events: Sequence[Event]) -> list[str]:
     first, quoted = _first_quotes(report, events), _quotes(report)
     folded = {_key(event) for cascade in report.cascades for event in cascade.events}
     if report.verdict and report.verdict.ranks:  # a missing rank is shown by those that waited for it
-        victims = (e.event for e in report.verdict.evidence if e.event.rank not in report.verdict.ranks)
-        folded |= {_key(event) for event in victims}
+        others = (e.event for e in report.verdict.evidence if e.event.rank not in (None, *report.verdict.ranks))
+        folded |= {_key(event) for event in others}
     return [_kind(event, first, quoted, folded) for event in events]
 
 
@@ -173,9 +173,9 @@ def _first_quotes(report: Report, events: Sequence[Event]) -> set[_Key]:
     if report.verdict is None:
         return set()
     quoted = [evidence.event for evidence in report.verdict.evidence]
-    if not report.verdict.ranks:
-        return {_key(event) for event in quoted[:1]}
     named = set(report.verdict.ranks)
+    if not named or all(event.rank is None for event in quoted):  # a kernel or a platform tells of a rank
+        return {_key(event) for event in quoted[:1]}
     alive = sorted(
         (e for e in events if e.rank in named and e.kind != "exit"), key=lambda e: (known_time(e) or 0, e.seq)
     )

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from functools import lru_cache
+from itertools import islice
 from typing import NamedTuple
 
-from paramedic.model import Event
-
-_HOUR = 3_600_000_000_000
-UNKNOWN_ZONE_NS = 14 * _HOUR
-"""Local time without a zone may be this far from UTC; between lines of one host only the resolution counts."""
+from paramedic.model import UNKNOWN_ZONE_NS, Event
 
 _CLOCK = r"(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2}):(?P<second>[0-9]{2})"
 _ISO = re.compile(
@@ -52,6 +49,7 @@ _BEFORE_EPOCH = ("1", "[", "I", "W", "E", "F", "{")
 _KERNEL = re.compile(r"^(?:<[0-9]{1,3}>)?\[ {0,6}[0-9]{1,8}\.[0-9]{6}\](?= )")
 _SEARCH = 160  # a timestamp stands near the start of its line
 _LEAP_YEAR = "2000"
+_LOOKED_AT = 200
 
 
 class Stamp(NamedTuple):
@@ -77,6 +75,12 @@ def find_stamp(line: str) -> Stamp | None:
             return stamp
     kernel = _KERNEL.match(head)  # seconds since that host was started
     return Stamp(kernel.group().strip("[] "), None, UNKNOWN_ZONE_NS) if kernel else None
+
+
+def first_time(lines: Iterable[str]) -> int | None:
+    """The first that is written whole, with its year, in so many lines."""
+    stamps = (find_stamp(line) for line in islice(lines, _LOOKED_AT))
+    return next((stamp.utc_ns for stamp in stamps if stamp and stamp.utc_ns is not None), None)
 
 
 def _since_epoch(found: re.Match[str]) -> Stamp:
