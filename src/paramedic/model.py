@@ -90,7 +90,7 @@ class Event:
 
     @property
     def time(self) -> str | None:
-        """For people: ISO time where the clock is known, with the zone where that is; else the text found, else None."""
+        """For people: ISO time where the clock is known, with its zone if that is, too; else the text found."""
         if self.utc_ns is None:
             return self.time_text or None
         try:

@@ -54,7 +54,7 @@ def loss_divided_by_world(flow: Flow) -> Iterator[Hit]:
 @every_distributed_program("all_reduce")
 def summed_not_divided(flow: Flow) -> Iterator[Hit]:
     """Gradients added up over the ranks by hand, and never divided."""
-    if averages(flow) or model_parallel(flow):
+    if averages(flow) or model_parallel(flow) or flow.mentions(r"""reduction\s*=\s*["']sum["']"""):
         return
     sums = [op for op in gradient_reductions(flow) if op.last == "all_reduce" and _is_sum(op)]
     if (

@@ -39,6 +39,10 @@ from paramedic.detect.values import (
 )
 
 
+APPLIED = "applied"
+"""Marks the `forward` of an autograd function, in which torch follows nothing."""
+
+
 @dataclass(eq=False, slots=True)
 class Frame:
     module: Module
@@ -239,6 +243,17 @@ class Expressions(Libraries):
             module, node = above
         return None
 
+    def _of_class(self, of: Value, name: str) -> Value | None:
+        """A method that a class itself is asked for; `apply` of an autograd function runs its `forward`."""
+        applied = name == "apply" and "Function" in of.bases
+        method = self._method(of, "forward" if applied else name)
+        if method is None or not isinstance(method.node, Function):
+            return None
+        method.label = APPLIED if applied else ""
+        decorators = {dotted(one) for one in method.node.decorator_list}
+        method.element = of if "classmethod" in decorators else Value() if applied else None
+        return method
+
     def _subscript(self, node: ast.Subscript, frame: Frame) -> Value:
         of, key = self.value(node.value, frame), self.value(node.slice, frame)
         if of.kind == "import" and of.name.endswith("environ") and isinstance(key.const, str):
@@ -363,6 +378,8 @@ class Expressions(Libraries):
             method = self._method(of, func.attr)
             if method is not None:
                 return method
+        if of.kind == "class" and (method := self._of_class(of, func.attr)) is not None:
+            return method
         if of.kind == "import":
             return self._named(f"{of.name}.{func.attr}", frame.module)
         if of.kind == "file" and of.module is not None:
@@ -390,7 +407,12 @@ class Expressions(Libraries):
         every = [*args, *keywords.values()]
         if callee.kind in ("function", "method"):
             given = ([callee.element] if callee.kind == "method" and callee.element is not None else []) + args
-            return self._run(callee, tuple(given), keywords, node)
+            if callee.label != APPLIED:
+                return self._run(callee, tuple(given), keywords, node)
+            kept, self.contexts = self.contexts, (*self.contexts, Context("no_grad", None, True, Value()))
+            result = self._run(callee, tuple(given), keywords, node)
+            self.contexts = kept
+            return Value("tensor", result.tags | union(every), made=op)  # its `backward` is its own affair
         if callee.kind == "lambda":
             return Value(tags=union(every))
         if callee.kind == "class":

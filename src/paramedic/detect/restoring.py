@@ -218,7 +218,9 @@ def _gathers(ranks: Mapping[int, Conduct], files: Sequence[Mapping[str, object]]
 
 def _model_files(one: Conduct) -> list[Mapping[str, object]]:
     return [
-        file for file in items(one.raw.get("saves")) if file.get("path") and "tensors" in as_list(file.get("holds"))
+        file
+        for file in items(one.raw.get("saves"))
+        if file.get("path") and natural(file.get("step")) and "tensors" in as_list(file.get("holds"))
     ]
 
 

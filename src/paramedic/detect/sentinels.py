@@ -25,8 +25,9 @@ _GROWTH, _CLEAR_GROWTH = 0.10, 0.20
 """Of what the rank began with. What is clear is seen in few points, too, and is a verdict."""
 _KEPT_FOR_NOTHING = "memory-savings-not-realised"
 """What is kept in vain comes into memory as it is touched."""
-_FEW, _WARM, _ONE_LINE, AFTER_STEPS = 3, 16, 0.7, 20
-"""Points of a short job; the step before which nothing counts; of the steepest slope; points that agents took."""
+_FEW, _WARM, _ONE_LINE, _NEARLY_ONE, AFTER_STEPS = 3, 16, 0.7, 0.5, 20
+"""Points of a short job; the step before which nothing counts; of the steepest slope, and where much has grown; points
+that agents took."""
 
 
 def replicas_differ(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -156,7 +157,8 @@ def _on_a_line(rows: Sequence[Sequence[int]], column: int) -> tuple[float, int, 
     values = [row[column] for row in rows]
     slopes = [_slope(part, column) for part in (rows[:third], rows[third:-third], rows[-third:])]
     rise = (values[-1] - values[0]) / max(values[0], 1)
-    if min(slopes) < _ONE_LINE * max(slopes) or rise < _GROWTH or kendall(values) < _MOST or values[0] <= 0:
+    line = _ONE_LINE if rise < _CLEAR_GROWTH else _NEARLY_ONE
+    if min(slopes) < line * max(slopes) or rise < _GROWTH or kendall(values) < _MOST or values[0] <= 0:
         return None
     return median(slopes), values[-1], True
 
