@@ -38,7 +38,6 @@ from paramedic.detect.values import (
     variable,
 )
 
-
 APPLIED = "applied"
 """Marks the `forward` of an autograd function, in which torch follows nothing."""
 

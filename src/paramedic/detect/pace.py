@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -43,6 +44,11 @@ _FAR = 0.4  # of a step
 _OWN = ("data", "optimizer", "other")
 _HARDLY, _NEARLY_HALF, _AGAIN, _WATCHED_MS = 0.1, 0.45, 4, 1000.0
 """Of the time, waiting; in so many of the last steps; in less time nothing can be told."""
+_WORKED, _WORKED_MS = 16, 600.0
+"""The same of what is computed, which does not depend on who else is on the machine: steps, and their time."""
+_LOST_IN_TURNS, _IN_MOST, _MOSTLY_ONE = 1.25, 1.12, 0.75
+"""What the busiest ranks of all steps compute, to the mean of all ranks; in the middle one of the steps; a rank that is
+the busiest so often is no turn."""
 _SENT, _BUSY_US = 1 << 23, 100_000  # less tells nothing about a link
 _SLOWER = 8.0  # a crowded processor alone makes it four times
 _EDGE = ("port", "peer_port", "lately_sent", "lately_busy_us", "lately_by_peer_us")
@@ -158,9 +164,14 @@ class Work:
     event: Event
     total: float
     of: float
-    lately: float
+    steps: tuple[float, ...]
+    """Of the last ones."""
     swing: float
     """Between the least and the most of the thirds of its last steps: a core may be shared with others for a while."""
+
+    @property
+    def lately(self) -> float:
+        return sum(self.steps)
 
     @classmethod
     def of_rank(cls, rank: int, event: Event) -> Work | None:
@@ -170,12 +181,12 @@ class Work:
             return None
         steps = said.get("steps")
         times = [said.get("total"), said.get("of"), *(steps if isinstance(steps, list) else ())]
-        if len(times) < 2 + 2 * _STEPS or not all(map(_is_number, times)):
+        if len(times) < 2 + _WORKED or not all(map(_is_number, times)):
             return None
         total, of, *lately = (float(time) for time in times if time is not None)
         third = len(lately) // 3
         medians = [median(lately[at : at + third]) for at in range(0, 3 * third, third)]
-        return cls(rank, event, total, of, sum(lately), max(medians) / max(min(medians), _AT_LEAST_MS / 10))
+        return cls(rank, event, total, of, tuple(lately), max(medians) / max(min(medians), _AT_LEAST_MS / 10))
 
 
 def work_of(run: Run) -> list[Work]:
@@ -183,7 +194,7 @@ def work_of(run: Run) -> list[Work]:
     ranks = seen_ranks(run)
     work = [one for rank, seen in ranks.items() if (one := Work.of_rank(rank, seen.event))]
     steps = {said_by(one.event).get("steps") for one in work}
-    known = len(work) == len(ranks) and len(steps) == 1 and min(one.of for one in work) >= _WATCHED_MS
+    known = len(work) == len(ranks) and len(steps) == 1 and min(one.of for one in work) >= _WORKED_MS
     return work if known else []
 
 
@@ -217,6 +228,21 @@ def _more(work: Sequence[Work]) -> list[Work]:
     far = more[0].total >= factor * rest[-1].total and gap >= _TENTH * median([one.of for one in work])
     lately = min(one.lately for one in more) > max(one.lately for one in rest)
     return more if far and lately else []
+
+
+def busiest_in_turns(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """In most steps one rank has far more to compute than the others, now this one, now that: all wait for all."""
+    work = work_of(run)
+    if len(work) < 2 or is_suspected(run) or any(one.symptom == rule.symptom for one in found):
+        return
+    steps = list(zip(*(one.steps for one in work), strict=False))
+    means = [max(sum(step) / len(step), _AT_LEAST_MS / 10) for step in steps]
+    lost = sum(map(max, steps)) / sum(means)
+    usual = median([max(step) / mean for step, mean in zip(steps, means, strict=True)])
+    often = max(Counter(step.index(max(step)) for step in steps).values()) / len(steps)
+    if lost >= _LOST_IN_TURNS and usual >= _IN_MOST and often < _MOSTLY_ONE:
+        fields = {"share": f"{1 - 1 / lost:.0%}", "steps": str(len(steps))}
+        yield on_events(rule, [one.event for one in work[:3]], (), fields)
 
 
 def _rows(event: Event) -> list[dict[str, float]]:

@@ -105,3 +105,25 @@ def rows_untouched(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[F
     if min(shares) >= _HALF:
         rows = [row for row in items(ranks[min(ranks)].raw.get("replicas")) if "idle" in row]
         yield finding(rule, ranks, [], {"share": f"{min(shares):.0%}", "count": f"{natural(rows[-1]['idle']):,}"})
+
+
+def wrapped_again(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """DDP around DDP around DDP: each has buckets of its own for all gradients, and reduces them once more."""
+    depth = _wrapped(run)
+    if depth > 1:
+        yield finding(rule, conducts(run), [], {"count": str(depth + 1)})
+
+
+def wrapped_twice(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """DDP around DDP, once."""
+    if _wrapped(run) == 1:
+        yield finding(rule, conducts(run), [], {})
+
+
+def _wrapped(run: Run) -> int:
+    """How many wrappers of each rank have another one right inside them."""
+    counts = {sum(m.get("type") == _DDP for m in items(one.raw.get("models"))) for one in conducts(run).values()}
+    return counts.pop() if len(counts) == 1 else 0
+
+
+_DDP = "DistributedDataParallel"

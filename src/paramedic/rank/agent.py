@@ -276,6 +276,34 @@ class Agent:
         self.values["signal"] = int(number)
 
 
+class Beside:
+    """What the program's own threads compute beside the training: nobody waits for it. torch's threads do not count
+    among them. Of a thread that ends, what it did since the last look is not known."""
+
+    def __init__(self) -> None:
+        self._sum = 0.0
+        self._known: dict[int, float] = {}
+
+    def total(self) -> float:
+        if threading.active_count() > 1:
+            me, main = threading.get_ident(), threading.main_thread().ident
+            now = {
+                ident: _computed(ident)
+                for one in threading.enumerate()
+                if (ident := one.ident) and ident not in (me, main) and not isinstance(one, threading._DummyThread)
+            }
+            self._sum += sum(max(0.0, spent - self._known.get(ident, 0.0)) for ident, spent in now.items())
+            self._known = now
+        return self._sum
+
+
+def _computed(thread: int) -> float:
+    try:
+        return time.clock_gettime(time.pthread_getcpuclockid(thread))
+    except (OSError, AttributeError, OverflowError):  # it has ended meanwhile, or no such clock
+        return 0.0
+
+
 class Clock:
     """Which phase the main thread is in, and how long each one took lately. Inner ones count for themselves."""
 
@@ -287,6 +315,7 @@ class Clock:
         self._worked: deque[float] = deque(maxlen=_STEPS)
         self._began: tuple[float, float] | None = None
         self._processor = 0.0
+        self._beside = Beside()
 
     def enter(self, phase: str, said: str = "") -> None:
         self._stack.append([phase, said, time.monotonic(), 0.0])
@@ -301,7 +330,7 @@ class Clock:
             self._stack[-1][3] += took
 
     def step(self) -> None:
-        now, processor = time.monotonic(), time.process_time()
+        now, processor = time.monotonic(), time.process_time() - self._beside.total()
         if self._last is None:
             self._began = now, processor
         else:
