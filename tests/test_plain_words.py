@@ -14,8 +14,8 @@ from paramedic.collect.files import collect
 from paramedic.collect.prose import facts, is_prose
 from paramedic.commands import main
 from paramedic.detect import description
-from paramedic.explain import VERDICT_AT
 from paramedic.knowledge import load_taxonomy
+from paramedic.model import VERDICT_AT
 from paramedic.prefilter import Prefilter
 
 HERE = Path(__file__).parent
@@ -162,6 +162,36 @@ def test_talk_gives_no_finding(text: str, capsys: Captured, monkeypatch: pytest.
 @pytest.mark.parametrize(
     "text",
     [
+        "our finetune hangs in epoch 2, node 3's workers vanish and the others say NCCL timeout",
+        "it dies somewhere in epoch 2. sometimes 3 hours in, sometimes 8, and no rank has a traceback",
+        "training hangs at epoch 1 step 200",
+        "We see it in step 1200, rank 5 is then\nalone and the others wait for it.\nAt batch 7 of 9 it is over.",
+    ],
+)
+def test_who_names_an_epoch_or_a_step_in_a_sentence_still_describes(text: str) -> None:
+    assert is_prose(text)
+
+
+def test_a_candidate_is_named_with_what_to_collect_and_fails_no_build(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "our finetune hangs in epoch 2, node 3's workers vanish and the others say NCCL timeout\n"
+    document = diagnosed(text, capsys, monkeypatch)
+    (one,) = document["findings"]
+    assert document["verdict"] is None
+    assert (one["rule"], one["severity"]) == ("JOB017", "warning")
+    assert one["confidence"] < VERDICT_AT
+    assert "worker or node loss, or collective hang (" in one["summary"]
+    assert "collect the launcher's" in one["summary"]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    assert main(["diagnose", "-", "--quiet"]) == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "epoch 2, loss 3.1, lr 0.001\n",
+        "Epoch 2 step 300 loss is 2.5 lr 3e-4\n",
         "step 1 loss 0.3\nstep 2 loss 0.2\n",
         "[rank0]: starting\n[rank0]: done\n",
         "2026-01-01 10:00:00 INFO starting the training on 8 gpus\n2026-01-01 10:00:01 INFO the model is built\n",

@@ -83,6 +83,20 @@ def test_mere_talk_accuses_nobody(logs: Path, capsys: Captured, talk: str) -> No
     assert diagnosed(capsys, str(logs), "--saw", talk)["verdict"] is None
 
 
+def test_words_that_are_too_unsure_are_a_remark_and_take_nothing_from_what_failed(logs: Path, capsys: Captured) -> None:
+    vague = "it is twice as slow as yesterday"
+    (logs / "train.log").write_text(TRAINS)
+    document = diagnosed(capsys, str(logs), "--saw", vague)
+    assert document["verdict"] is None
+    assert [(one["rule"], one["severity"]) for one in document["findings"]] == [("JOB017", "warning")]
+    assert main(["diagnose", str(logs), "--saw", vague, "--quiet"]) == 0
+    end = "slurmstepd: error: *** JOB 9 ON a CANCELLED AT 2024-01-29T23:07:12 DUE TO TIME LIMIT ***\n"
+    (logs / "train.log").write_text(TRAINS + end)
+    document = diagnosed(capsys, str(logs), "--saw", vague)
+    assert [one["rule"] for one in document["findings"]] == ["JOB006", "JOB017"]
+    assert document["verdict"]["rule"] == "JOB006"
+
+
 def test_a_time_limit_does_not_answer_what_somebody_asks(logs: Path, capsys: Captured) -> None:
     end = "slurmstepd: error: *** JOB 9 ON a CANCELLED AT 2024-01-29T23:07:12 DUE TO TIME LIMIT ***\n"
     (logs / "train.log").write_text(SWITCHED_OFF + end)

@@ -22,10 +22,13 @@ _LOG_LINE = re.compile(
     r"^\s*(?:\[|[-=*]{12}|\d{4}-\d\d|\d\d:\d\d|[IWEF]\d{4}\b|\d{1,6}: |"
     r"(?:INFO|WARN|WARNING|ERROR|DEBUG|CRITICAL|FATAL)\b|File \"|Traceback|\+ |\$ |>>> |"
     r"[\w.]+(?:Error|Exception|Warning):)|\.(?:py|cc|cpp):\d|\S=\S.*\S=\S|"
-    r"\d%\||\bINFO\b|"
-    r"\b(?:step|iter|iteration|epoch|batch|loss|lr)\b\W{0,3}\d[\d.e/-]*\W{1,4}\w{1,20}\W{1,3}\d",
+    r"\d%\||\bINFO\b",
     re.I,
 )
+_FIGURES = re.compile(
+    r"\b(?:step|iter|iteration|epoch|batch|loss|lr)\b\W{0,3}\d[\d.e/-]*\W{1,4}\w{1,20}\W{1,3}\d", re.I
+)
+_FIGURE = re.compile(r"\b[a-z_]{1,20}\b(?: is)?\W{0,3}\d[\w.%/:-]*", re.I)
 _SMALL_WORDS = """
 i my me we our you it its is are was be been the a an this that these and or but so when while after before if then
 on in at of to for with without from by as not no does do did can cannot could will would get gets got have has had
@@ -83,13 +86,24 @@ def is_prose(text: str) -> bool:
     """Sentences, not lines that a program prints. One or two lines may be terse: somebody typed them."""
     lines = [line for line in text.split("\n") if line.strip()]
     words = _WORDS.findall(text)
-    if len(words) < 2 or 8 * sum(_LOG_LINE.search(line[:500]) is not None for line in lines) > len(lines):
+    if len(words) < 2 or 8 * sum(_is_printed(line[:500]) for line in lines) > len(lines):
         return False
     if _repeats(lines):
         return False
     if len(lines) <= 2:
         return 2 * sum(map(len, words)) > sum(len(line.replace(" ", "")) for line in lines)
     return sum(word.lower() in _SMALL for word in words) >= 0.22 * len(words) and len(words) >= 4 * len(lines)
+
+
+def _is_printed(line: str) -> bool:
+    """By how it begins, or as names with figures: `epoch 2, loss 3`. Who says that it `hangs in epoch 2, node 3` says
+    more beside the figures, and in a sentence."""
+    if _LOG_LINE.search(line):
+        return True
+    if not _FIGURES.search(line):
+        return False
+    words = _WORDS.findall(_FIGURE.sub(" ", line))
+    return len(words) < 3 or sum(word.lower() in _SMALL for word in words) < 0.2 * len(words)
 
 
 def as_described(log: LogRead, text: str) -> LogRead:

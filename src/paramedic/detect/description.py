@@ -19,7 +19,7 @@ from itertools import pairwise
 
 from paramedic.detect.match import on_events
 from paramedic.knowledge import Rule, load, load_taxonomy
-from paramedic.model import Event, Finding, Run
+from paramedic.model import VERDICT_AT, Event, Finding, Run
 
 NONE = "none"
 DESCRIBED_BY = "description.described"
@@ -93,7 +93,7 @@ def sounds_like(
     told: Sequence[Event], rule: Rule, known: Mapping[str, float] | None = None, beside: str = ""
 ) -> Iterator[Finding]:
     """The likeliest symptom by the words, or by what is `known` of them, if there is one; `beside` is a sentence about
-    what else there is."""
+    what else there is. A mere candidate is a remark: it fails nobody's build."""
     if all(asks(event.text) for event in told):
         return
     ranked = known.items() if known else symptoms_of("\n".join(event.text for event in told))
@@ -111,7 +111,9 @@ def sounds_like(
         "command": advice["command"],
     }
     one = on_events(rule, told[:1], () if symptom in _OF_ALL else _accused(told[0].text), fields)
-    yield replace(one, symptom=load_taxonomy().symptom(symptom), confidence=round(min(share, SUREST), 3))
+    severity = one.severity if share >= VERDICT_AT else "warning"
+    sure = round(min(share, SUREST), 3)
+    yield replace(one, symptom=load_taxonomy().symptom(symptom), confidence=sure, severity=severity)
 
 
 def _accused(text: str) -> tuple[int, ...]:
