@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from paramedic.commands import main
-from paramedic.detect.description import SUREST
+from paramedic.detect.description import SUREST, content
 
 Captured = pytest.CaptureFixture[str]
 pytestmark = pytest.mark.usefixtures("rules_loaded_once")
@@ -81,6 +81,33 @@ def test_words_say_nothing_of_how_large_the_job_is(logs: Path, tmp_path: Path, c
 )
 def test_mere_talk_accuses_nobody(logs: Path, capsys: Captured, talk: str) -> None:
     assert diagnosed(capsys, str(logs), "--saw", talk)["verdict"] is None
+
+
+@pytest.mark.parametrize(
+    "praise",
+    ["everything looks fine", "loss goes down as expected, no problem", "all good", "It works as expected. Thanks!"],
+)
+def test_who_is_content_accuses_nobody(logs: Path, capsys: Captured, praise: str) -> None:
+    (logs / "train.log").write_text(TRAINS)
+    document = diagnosed(capsys, str(logs), "--saw", praise)
+    assert (document["verdict"], document["findings"]) == (None, [])
+    assert content(praise)
+
+
+@pytest.mark.parametrize(
+    "complaint",
+    [
+        "everything looks fine but each step is slower than before",
+        "works fine on one GPU, hangs on 8",
+        "no errors, it just stops",
+        "it runs some hours and then blocks without any error",
+        "training runs fine, accuracy at chance",
+        "loss is as expected, GPU memory grows with each epoch",
+        "the same code was fine last week",
+    ],
+)
+def test_praise_beside_a_complaint_is_no_contentment(complaint: str) -> None:
+    assert not content(complaint)
 
 
 def test_words_that_are_too_unsure_are_a_remark_and_take_nothing_from_what_failed(logs: Path, capsys: Captured) -> None:

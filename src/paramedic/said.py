@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from paramedic.detect.description import DESCRIBED_BY, LEAST, SUREST, sounds_like, symptoms_of
+from paramedic.detect.description import DESCRIBED_BY, LEAST, SUREST, nothing_wrong, sounds_like, symptoms_of
 from paramedic.detect.interrupted import TIME_LIMIT
 from paramedic.knowledge import Knowledge
 from paramedic.model import VERDICT_AT, Event, Evidence, Finding, Run
@@ -73,9 +73,9 @@ def _by_words(told: Sequence[Event]) -> dict[str, float]:
 
 def _shares(run: Run, told: Sequence[Event]) -> dict[str, float]:
     """What the words mean, given that something is wrong, and that the job trains: then it is hardly what keeps a job
-    from training. Nothing where they are mere talk."""
+    from training. Nothing where they are mere talk, or say that all is well."""
     shares = _by_words(told)
-    if sum(shares.values()) < _TALK:
+    if nothing_wrong(told) or sum(shares.values()) < _TALK:
         return {}
     if any(not event.fields.get("stepless") for event in run.of_kind("progress", "bars")):
         shares = {id: share * (1.0 if id in _WHILE_TRAINING else _SELDOM) for id, share in shares.items()}
