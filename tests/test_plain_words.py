@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from paramedic.collect.files import collect
-from paramedic.collect.prose import facts, is_prose
+from paramedic.collect.prose import facts, failing_ranks, is_prose
 from paramedic.commands import main
 from paramedic.detect import description
 from paramedic.knowledge import load_taxonomy
@@ -138,6 +138,41 @@ def test_a_rank_that_is_said_to_fail_is_named_and_one_that_waits_is_not(
     assert (crash["verdict"]["symptom"], crash["verdict"]["ranks"]) == ("native-crash", [3])
     wait = diagnosed("rank 3 hangs in allreduce until the NCCL watchdog timeout", capsys, monkeypatch)
     assert (wait["verdict"]["symptom"], wait["verdict"]["ranks"]) == ("collective-hang", [])
+
+
+@pytest.mark.parametrize(
+    ("text", "symptom", "ranks"),
+    [
+        ("it OOMs on rank 3 only", "device-out-of-memory", [3]),
+        ("rank 3 is out of memory, the others are fine", "device-out-of-memory", [3]),
+        ("rank 3 died with CUDA error: device-side assert triggered", "accelerator-fault", [3]),
+        ("ranks 3 and 5 go out of GPU memory in the backward pass", "device-out-of-memory", [3, 5]),
+    ],
+)
+def test_a_rank_that_is_named_in_words_is_the_verdicts(
+    text: str, symptom: str, ranks: list[int], capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verdict = diagnosed(text, capsys, monkeypatch)["verdict"]
+    assert (verdict["symptom"], verdict["ranks"], verdict["scope"]) == (symptom, ranks, "rank")
+
+
+@pytest.mark.parametrize(
+    ("text", "ranks"),
+    [
+        ("ranks 8-11 die when the node reboots", (8, 9, 10, 11)),
+        ("the loss is nan on rank 2", (2,)),
+        ("rank 3 (node-2) segfaults", (3,)),
+        ("rank 4 got OOM-killed", (4,)),
+        ("rank 0 says that rank 3 died", ()),
+        ("it fails waiting on rank 3", ()),
+        ("error: connection closed by rank 3", ()),
+        ("rank 3 never fails", ()),
+        ("lora rank 16 fails, rank 8 does not", ()),
+        ("lora rank 16 crashes", ()),
+    ],
+)
+def test_who_waits_or_is_named_beside_others_is_not_said_to_fail(text: str, ranks: tuple[int, ...]) -> None:
+    assert failing_ranks(text) == ranks
 
 
 def test_a_quoted_log_line_that_a_signature_knows_decides(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:

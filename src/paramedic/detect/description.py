@@ -45,13 +45,6 @@ _OF_ALL = frozenset(
     ]
 )
 """Who reports these is seldom who is to blame."""
-_RANK = re.compile(r"\branks? (\d{1,6})\b", re.I)
-_FAILS = re.compile(
-    r"\brank \d{1,6}\W{1,3}(?:\w{1,12} )?(?:crash|die[sd]|dying|fail|throw|raise|abort|segfault|is killed|was killed|"
-    r"goes oom|oom|runs out|exit|disappear|is lost|was lost|takes|is slow|uses|gets)|\bonly (?:on |in )?rank \d",
-    re.I,
-)
-
 _WORD = re.compile(r"[a-z]+[a-z0-9]*|\b(?:13[4579]|143|40[134])\b")
 _FIRST = re.compile(r"[a-z]{1,20}")
 _COMMON_WORDS = """
@@ -154,16 +147,19 @@ def sounds_like(
         "rerun": advice["rerun"],
         "command": advice["command"],
     }
-    one = on_events(rule, told[:1], () if symptom in _OF_ALL else _accused(told[0].text), fields)
+    ranks = () if symptom in _OF_ALL else _accused(told[0])
+    if ranks:
+        fields["accused"] = ", ".join(map(str, ranks))
+    one = on_events(rule, told[:1], ranks, fields)
     severity = one.severity if share >= VERDICT_AT else "warning"
     sure = round(min(share, SUREST), 3)
     yield replace(one, symptom=load_taxonomy().symptom(symptom), confidence=sure, severity=severity)
 
 
-def _accused(text: str) -> tuple[int, ...]:
-    """The one rank that is said to fail; where several are named, or it waits for others, nobody is accused."""
-    named = {int(rank) for rank in _RANK.findall(text)}
-    return tuple(named) if len(named) == 1 and _FAILS.search(text) else ()
+def _accused(event: Event) -> tuple[int, ...]:
+    """The ranks that it says to fail, as they were read."""
+    ranks = event.fields.get("accused", ())
+    return tuple(rank for rank in ranks if isinstance(rank, int)) if isinstance(ranks, list | tuple) else ()
 
 
 # -- the classifier ------------------------------------------------------------------------------------------------
