@@ -124,6 +124,27 @@ def test_words_that_are_too_unsure_are_a_remark_and_take_nothing_from_what_faile
     assert document["verdict"]["rule"] == "JOB006"
 
 
+def test_words_without_any_file_are_read_as_on_standard_input(capsys: Captured) -> None:
+    document = diagnosed(
+        capsys, "--saw", "rank 3 died with CUDA error: device-side assert triggered on 2 nodes x 4 GPUs"
+    )
+    assert (document["verdict"]["symptom"], document["verdict"]["ranks"]) == ("accelerator-fault", [3])
+    assert document["run"]["world_size"] == 8
+    document = diagnosed(capsys, "--format", "json", "--saw", "my training hangs after the first epoch, NCCL timeout")
+    assert (document["verdict"]["rule"], document["verdict"]["symptom"]) == ("JOB017", "collective-hang")
+    assert document["verdict"]["evidence"][0]["source"] == "what you saw"
+    assert diagnosed(capsys, "--saw", "everything looks fine")["findings"] == []
+
+
+def test_without_files_and_words_there_is_nothing_to_diagnose(capsys: Captured) -> None:
+    assert main(["diagnose", "--saw", "  "]) == 2
+    assert "required: PATH" in capsys.readouterr().err
+
+
+def test_files_may_stand_behind_the_words(logs: Path, capsys: Captured) -> None:
+    assert diagnosed(capsys, "--saw", SLOW, "-v", str(logs), "--fail-on", "never")["verdict"]["rule"] == "PERF022"
+
+
 def test_a_time_limit_does_not_answer_what_somebody_asks(logs: Path, capsys: Captured) -> None:
     end = "slurmstepd: error: *** JOB 9 ON a CANCELLED AT 2024-01-29T23:07:12 DUE TO TIME LIMIT ***\n"
     (logs / "train.log").write_text(SWITCHED_OFF + end)

@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("output")
     group.add_argument("--format", choices=("text", "json"), help="how to print it (default: text)")
     group.add_argument("--output", metavar="FILE", help="write it there instead of to standard output; .json says how")
-    group.add_argument("--quiet", action="store_true", help="print nothing; the exit code is the answer")
+    group.add_argument("-q", "--quiet", action="store_true", help="print nothing; the exit code is the answer")
     group.add_argument(
         "-v", "--verbose", action="store_true", help="all differences whole, and the changed lines of code"
     )
