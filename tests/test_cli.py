@@ -541,12 +541,41 @@ def test_help_fits_the_screen(verb: str, capsys: Captured, monkeypatch: pytest.M
 def test_without_a_verdict_the_next_step_is_named(in_tmp: Path, capsys: Captured) -> None:
     Path("job.log").write_text("step 1 loss 2.0\nstep 2 loss 1.9\n", "utf-8")
     assert main(["diagnose", "job.log"]) == 0
-    assert "\nnext: `paramedic run` watches the job, " in capsys.readouterr().out
+    assert "\nnext: `paramedic run -- COMMAND` watches the job, " in capsys.readouterr().out
     Path("job.log").write_text("torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n", "utf-8")
     main(["diagnose", "job.log"])
     assert "\nnext: ChildFailedError is only torchrun's wrapper: give the ranks' output, too" in capsys.readouterr().out
     assert main(["diagnose", "job.log", "--output", "page.html"]) == 0
     assert "torchrun&#39;s wrapper" in Path("page.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "says"),
+    [
+        (
+            "a.log",
+            "step 1 loss 2.0\nstep 2 loss 1.9\nTraining complete. Best 1.9\n",
+            "found, and it ends normally: Training c",
+        ),
+        (
+            "a.log",
+            "step 1 loss 2.0\nstep 2 loss 1.9\nstep 3 loss 1.8\n",
+            "found; it trains, and no line says that it ended",
+        ),
+        ("a.log", "foo bar\nqux 17\nhello there\n", "neither a training step nor an error that is known was"),
+        ("a.md", "how do I enable FSDP in the trainer?\n", "these words name no failure that is known"),
+        ("a.md", "it hangs\n", "words alone are too little for one; what they sound like"),
+    ],
+)
+def test_no_verdict_says_what_kind_of_silence_it_is(
+    file: str, text: str, says: str, in_tmp: Path, capsys: Captured
+) -> None:
+    Path(file).write_text(text, "utf-8")
+    assert main(["diagnose", file]) == 0
+    page = " ".join(capsys.readouterr().out.split())
+    assert page.startswith("No verdict: ")
+    assert says in page
+    assert " next: " in page
 
 
 # -- as a real process ---------------------------------------------------------------------------------------------
