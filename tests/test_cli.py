@@ -33,23 +33,23 @@ PARAMEDIC = [sys.executable, "-m", "paramedic"]
 RULE_FLAGS = ["--select", "--ignore", "--rules", "--setting"]
 SURFACE = {
     "demo": ["--output"],
-    "diagnose": ["PATH", "COMMAND", "--saw", "--format", "--output", "--quiet", "-v", "--verbose", "--fail-on", *RULE_FLAGS],
+    "diagnose": ["PATH", "COMMAND", "--saw", "--format", "--output", "-q", "--quiet", "-v", "--verbose", "--fail-on", *RULE_FLAGS],
     "check": ["DIR", "COMMAND", "--baseline", "--write-baseline", "--files-only", "--checkpoint", "--deep",
-              "--python", "--refresh-facts", "--via", "--probe-only", "--format", "--output", "--quiet", "-v",
+              "--python", "--refresh-facts", "--via", "--probe-only", "--format", "--output", "-q", "--quiet", "-v",
               "--verbose", "--fail-on", *RULE_FLAGS],
     "run": ["--dir", "--record", "--payload", "--last", "--max-disk", "--redact-data", "COMMAND", "--on-hang",
             "--no-live", "--metrics", "--webhook", "--retry", "--join", "--listen", "--gather", "--token-file",
-            "--format", "--output", "--quiet", "-v", "--verbose", *RULE_FLAGS],
+            "--format", "--output", "-q", "--quiet", "-v", "--verbose", *RULE_FLAGS],
     "attach": ["PATH", "--pid", "--dir", "--nonblocking", "--via", "--collect", "--listen", "--nodes", "--wait",
-               "--gather", "--token-file", "--format", "--output", "--quiet", "-v", "--verbose", "--fail-on",
+               "--gather", "--token-file", "--format", "--output", "-q", "--quiet", "-v", "--verbose", "--fail-on",
                *RULE_FLAGS],
     "record": ["-o", "--dir", "--payload", "--last", "--max-disk", "--redact-data", "COMMAND", "--on-hang",
                "--no-live", "--metrics", "--webhook", "--retry", "--join", "--listen", "--gather", "--token-file",
-               "--format", "--output", "--quiet", "-v", "--verbose", *RULE_FLAGS],
+               "--format", "--output", "-q", "--quiet", "-v", "--verbose", *RULE_FLAGS],
     "replay": ["DIR", "COMMAND", "--rank", "--all", "--procs", "--until", "--tolerant", "--warm-up", "--ops", "--pdb",
-               "--trust", "-o", "--dir", "--format", "--output", "--quiet"],
-    "compare": ["A", "B", "--format", "--output", "--quiet"],
-    "diff": ["RUN_OK", "RUN_BAD", "--format", "--output", "--quiet", "-v", "--verbose", "--rules", "--setting"],
+               "--trust", "-o", "--dir", "--format", "--output", "-q", "--quiet"],
+    "compare": ["A", "B", "--format", "--output", "-q", "--quiet"],
+    "diff": ["RUN_OK", "RUN_BAD", "--format", "--output", "-q", "--quiet", "-v", "--verbose", "--rules", "--setting"],
     "fix": ["DIR|REPORT", "--apply", "--unsafe", "--undo", *RULE_FLAGS],
     "explain": ["ID", "--format", "--rules", "--setting"],
     "rules": ["--format", "--rules", "--check", "--matrix"],
@@ -541,12 +541,41 @@ def test_help_fits_the_screen(verb: str, capsys: Captured, monkeypatch: pytest.M
 def test_without_a_verdict_the_next_step_is_named(in_tmp: Path, capsys: Captured) -> None:
     Path("job.log").write_text("step 1 loss 2.0\nstep 2 loss 1.9\n", "utf-8")
     assert main(["diagnose", "job.log"]) == 0
-    assert "\nnext: `paramedic run` watches the job, " in capsys.readouterr().out
+    assert "\nnext: `paramedic run -- COMMAND` watches the job, " in capsys.readouterr().out
     Path("job.log").write_text("torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n", "utf-8")
     main(["diagnose", "job.log"])
     assert "\nnext: ChildFailedError is only torchrun's wrapper: give the ranks' output, too" in capsys.readouterr().out
     assert main(["diagnose", "job.log", "--output", "page.html"]) == 0
     assert "torchrun&#39;s wrapper" in Path("page.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "says"),
+    [
+        (
+            "a.log",
+            "step 1 loss 2.0\nstep 2 loss 1.9\nTraining complete. Best 1.9\n",
+            "found, and it ends normally: Training c",
+        ),
+        (
+            "a.log",
+            "step 1 loss 2.0\nstep 2 loss 1.9\nstep 3 loss 1.8\n",
+            "found; it trains, and no line says that it ended",
+        ),
+        ("a.log", "foo bar\nqux 17\nhello there\n", "neither a training step nor an error that is known was"),
+        ("a.md", "how do I enable FSDP in the trainer?\n", "these words name no failure that is known"),
+        ("a.md", "it hangs\n", "words alone are too little for one; what they sound like"),
+    ],
+)
+def test_no_verdict_says_what_kind_of_silence_it_is(
+    file: str, text: str, says: str, in_tmp: Path, capsys: Captured
+) -> None:
+    Path(file).write_text(text, "utf-8")
+    assert main(["diagnose", file]) == 0
+    page = " ".join(capsys.readouterr().out.split())
+    assert page.startswith("No verdict: ")
+    assert says in page
+    assert " next: " in page
 
 
 # -- as a real process ---------------------------------------------------------------------------------------------

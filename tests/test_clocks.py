@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import ReadLog
-from paramedic.clocks import UNKNOWN_ZONE_NS, find_stamp
+from paramedic.clocks import find_stamp
 from paramedic.collect.identity import facts_in, frameworks_in, world_size
-from paramedic.model import Event, Fact, Source
+from paramedic.model import UNKNOWN_ZONE_NS, Event, Fact, Source
 
 SOURCE = Source("x.log", "log")
 

@@ -284,6 +284,50 @@ def test_text_output_quiet_and_file(runs: tuple[Path, Path], tmp_path: Path, cap
     jsonschema.validate(json.loads((tmp_path / "d.json").read_text()), SCHEMA)
 
 
+def test_abbreviated_settings_count_as_much_and_memory_is_compared(tmp_path: Path, capsys: Captured) -> None:
+    for name, checkpointing, memory, end in (("ok", True, "41.0GB", ""), ("bad", False, "76.5GB", OOM)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "requirements.txt").write_text("torch==2.5.1\ntransformers==4.49.0\n")
+        steps = "".join(f"step {n} loss 2.{9 - n} mem {memory}\n" for n in range(4))
+        (tmp_path / name / "train.log").write_text(f"Namespace(lr=0.1, grad_ckpt={checkpointing})\n{steps}{end}")
+    document = compared(tmp_path / "ok", tmp_path / "bad", capsys)
+    assert changes(document)["pace", "memory in GB"] == ("41", "76.5")
+    _, first = document["differences"][:2]
+    assert first["key"] == "grad_ckpt"
+    assert first["why"].startswith("can bring about device memory overcommit")
+    assert "transformers" not in document["bad"]["run"]["frameworks"]
+
+
+def test_a_line_that_only_states_the_versions_is_told_once(tmp_path: Path, capsys: Captured) -> None:
+    for name, version, batch in (("ok", "2.5.1", 8), ("bad", "2.6.0", 16)):
+        (tmp_path / f"{name}.log").write_text(
+            f"torch {version}+cu124 on this machine\nglobal batch {batch}, seed 7, torch {version}\nstep 1 loss 2.0\n"
+        )
+    found = changes(compared(tmp_path / "ok.log", tmp_path / "bad.log", capsys))
+    assert ("version", "torch") in found
+    assert [ok for (kind, _), (ok, _) in found.items() if kind == "statement"] == [
+        "global batch 8, seed 7, torch 2.5.1"
+    ]
+
+
+def test_who_names_the_failed_run_first_is_told_so(runs: tuple[Path, Path], capsys: Captured) -> None:
+    hint = "the one that worked is to be named first"
+    assert main(["diff", *map(str, runs)]) == 1
+    assert hint not in capsys.readouterr().out
+    assert main(["diff", *map(str, reversed(runs))]) == 1
+    assert hint in capsys.readouterr().out
+
+
+def test_a_narrow_screen_breaks_no_word(
+    runs: tuple[Path, Path], capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    assert main(["diff", *map(str, runs)]) == 1
+    page = capsys.readouterr().out
+    assert "failure: none → MEM001 device-out-of-memory" in page
+    assert "      can bring about device memory overcommit" in page
+
+
 # -- hostile input -------------------------------------------------------------------------------------------------
 
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from paramedic.collect.files import collect
-from paramedic.collect.prose import facts, is_prose
+from paramedic.collect.prose import facts, failing_ranks, is_prose
 from paramedic.commands import main
 from paramedic.detect import description
-from paramedic.explain import VERDICT_AT
 from paramedic.knowledge import load_taxonomy
+from paramedic.model import VERDICT_AT
 from paramedic.prefilter import Prefilter
 
 HERE = Path(__file__).parent
@@ -140,6 +140,41 @@ def test_a_rank_that_is_said_to_fail_is_named_and_one_that_waits_is_not(
     assert (wait["verdict"]["symptom"], wait["verdict"]["ranks"]) == ("collective-hang", [])
 
 
+@pytest.mark.parametrize(
+    ("text", "symptom", "ranks"),
+    [
+        ("it OOMs on rank 3 only", "device-out-of-memory", [3]),
+        ("rank 3 is out of memory, the others are fine", "device-out-of-memory", [3]),
+        ("rank 3 died with CUDA error: device-side assert triggered", "accelerator-fault", [3]),
+        ("ranks 3 and 5 go out of GPU memory in the backward pass", "device-out-of-memory", [3, 5]),
+    ],
+)
+def test_a_rank_that_is_named_in_words_is_the_verdicts(
+    text: str, symptom: str, ranks: list[int], capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verdict = diagnosed(text, capsys, monkeypatch)["verdict"]
+    assert (verdict["symptom"], verdict["ranks"], verdict["scope"]) == (symptom, ranks, "rank")
+
+
+@pytest.mark.parametrize(
+    ("text", "ranks"),
+    [
+        ("ranks 8-11 die when the node reboots", (8, 9, 10, 11)),
+        ("the loss is nan on rank 2", (2,)),
+        ("rank 3 (node-2) segfaults", (3,)),
+        ("rank 4 got OOM-killed", (4,)),
+        ("rank 0 says that rank 3 died", ()),
+        ("it fails waiting on rank 3", ()),
+        ("error: connection closed by rank 3", ()),
+        ("rank 3 never fails", ()),
+        ("lora rank 16 fails, rank 8 does not", ()),
+        ("lora rank 16 crashes", ()),
+    ],
+)
+def test_who_waits_or_is_named_beside_others_is_not_said_to_fail(text: str, ranks: tuple[int, ...]) -> None:
+    assert failing_ranks(text) == ranks
+
+
 def test_a_quoted_log_line_that_a_signature_knows_decides(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (
         "Hi, my job is so slow and then it stops. I get this:\n\n```\n[rank1]: torch.OutOfMemoryError: CUDA out of memory. "
@@ -162,6 +197,36 @@ def test_talk_gives_no_finding(text: str, capsys: Captured, monkeypatch: pytest.
 @pytest.mark.parametrize(
     "text",
     [
+        "our finetune hangs in epoch 2, node 3's workers vanish and the others say NCCL timeout",
+        "it dies somewhere in epoch 2. sometimes 3 hours in, sometimes 8, and no rank has a traceback",
+        "training hangs at epoch 1 step 200",
+        "We see it in step 1200, rank 5 is then\nalone and the others wait for it.\nAt batch 7 of 9 it is over.",
+    ],
+)
+def test_who_names_an_epoch_or_a_step_in_a_sentence_still_describes(text: str) -> None:
+    assert is_prose(text)
+
+
+def test_a_candidate_is_named_with_what_to_collect_and_fails_no_build(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "our finetune hangs in epoch 2, node 3's workers vanish and the others say NCCL timeout\n"
+    document = diagnosed(text, capsys, monkeypatch)
+    (one,) = document["findings"]
+    assert document["verdict"] is None
+    assert (one["rule"], one["severity"]) == ("JOB017", "warning")
+    assert one["confidence"] < VERDICT_AT
+    assert "worker or node loss, or collective hang (" in one["summary"]
+    assert "collect the launcher's" in one["summary"]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    assert main(["diagnose", "-", "--quiet"]) == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "epoch 2, loss 3.1, lr 0.001\n",
+        "Epoch 2 step 300 loss is 2.5 lr 3e-4\n",
         "step 1 loss 0.3\nstep 2 loss 0.2\n",
         "[rank0]: starting\n[rank0]: done\n",
         "2026-01-01 10:00:00 INFO starting the training on 8 gpus\n2026-01-01 10:00:01 INFO the model is built\n",

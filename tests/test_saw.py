@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from paramedic.commands import main
-from paramedic.detect.description import SUREST
+from paramedic.detect.description import SUREST, content
 
 Captured = pytest.CaptureFixture[str]
 pytestmark = pytest.mark.usefixtures("rules_loaded_once")
@@ -81,6 +81,68 @@ def test_words_say_nothing_of_how_large_the_job_is(logs: Path, tmp_path: Path, c
 )
 def test_mere_talk_accuses_nobody(logs: Path, capsys: Captured, talk: str) -> None:
     assert diagnosed(capsys, str(logs), "--saw", talk)["verdict"] is None
+
+
+@pytest.mark.parametrize(
+    "praise",
+    ["everything looks fine", "loss goes down as expected, no problem", "all good", "It works as expected. Thanks!"],
+)
+def test_who_is_content_accuses_nobody(logs: Path, capsys: Captured, praise: str) -> None:
+    (logs / "train.log").write_text(TRAINS)
+    document = diagnosed(capsys, str(logs), "--saw", praise)
+    assert (document["verdict"], document["findings"]) == (None, [])
+    assert content(praise)
+
+
+@pytest.mark.parametrize(
+    "complaint",
+    [
+        "everything looks fine but each step is slower than before",
+        "works fine on one GPU, hangs on 8",
+        "no errors, it just stops",
+        "it runs some hours and then blocks without any error",
+        "training runs fine, accuracy at chance",
+        "loss is as expected, GPU memory grows with each epoch",
+        "the same code was fine last week",
+    ],
+)
+def test_praise_beside_a_complaint_is_no_contentment(complaint: str) -> None:
+    assert not content(complaint)
+
+
+def test_words_that_are_too_unsure_are_a_remark_and_take_nothing_from_what_failed(logs: Path, capsys: Captured) -> None:
+    vague = "it is twice as slow as yesterday"
+    (logs / "train.log").write_text(TRAINS)
+    document = diagnosed(capsys, str(logs), "--saw", vague)
+    assert document["verdict"] is None
+    assert [(one["rule"], one["severity"]) for one in document["findings"]] == [("JOB017", "warning")]
+    assert main(["diagnose", str(logs), "--saw", vague, "--quiet"]) == 0
+    end = "slurmstepd: error: *** JOB 9 ON a CANCELLED AT 2024-01-29T23:07:12 DUE TO TIME LIMIT ***\n"
+    (logs / "train.log").write_text(TRAINS + end)
+    document = diagnosed(capsys, str(logs), "--saw", vague)
+    assert [one["rule"] for one in document["findings"]] == ["JOB006", "JOB017"]
+    assert document["verdict"]["rule"] == "JOB006"
+
+
+def test_words_without_any_file_are_read_as_on_standard_input(capsys: Captured) -> None:
+    document = diagnosed(
+        capsys, "--saw", "rank 3 died with CUDA error: device-side assert triggered on 2 nodes x 4 GPUs"
+    )
+    assert (document["verdict"]["symptom"], document["verdict"]["ranks"]) == ("accelerator-fault", [3])
+    assert document["run"]["world_size"] == 8
+    document = diagnosed(capsys, "--format", "json", "--saw", "my training hangs after the first epoch, NCCL timeout")
+    assert (document["verdict"]["rule"], document["verdict"]["symptom"]) == ("JOB017", "collective-hang")
+    assert document["verdict"]["evidence"][0]["source"] == "what you saw"
+    assert diagnosed(capsys, "--saw", "everything looks fine")["findings"] == []
+
+
+def test_without_files_and_words_there_is_nothing_to_diagnose(capsys: Captured) -> None:
+    assert main(["diagnose", "--saw", "  "]) == 2
+    assert "required: PATH" in capsys.readouterr().err
+
+
+def test_files_may_stand_behind_the_words(logs: Path, capsys: Captured) -> None:
+    assert diagnosed(capsys, "--saw", SLOW, "-v", str(logs), "--fail-on", "never")["verdict"]["rule"] == "PERF022"
 
 
 def test_a_time_limit_does_not_answer_what_somebody_asks(logs: Path, capsys: Captured) -> None:

@@ -10,7 +10,7 @@ import difflib
 import math
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
@@ -22,7 +22,13 @@ MOST = 2_000
 """Differences that are named; the rest is counted."""
 _MOST_DIFF = 400  # lines of one program's difference that are kept
 _MOST_CODE = 20_000  # lines of a program that are compared
-_PACE = 1.25  # steps that are so much slower, or faster, are said
+_PACE = 1.25  # steps that are so much slower, or faster, or take so much more memory, are said
+_PROPORTIONS = ("seconds a step", "memory in GB")
+_REASONS = {
+    "pace": "how far it came",
+    "memory in GB": "what it took, as it said itself",
+    "warning": "only the bad run says it",
+}
 _NAMED = 0.5
 _IN_EVERY_MESSAGE = ("torch", "python", "cuda", "nccl", "tensorflow")
 _NAMED_CODE = 0.15  # a traceback names the program whatever failed
@@ -92,10 +98,30 @@ class Change:
 
 def compare(ok: Side, bad: Side) -> tuple[Change, ...]:
     """Every difference, the most relevant first. What one run alone says counts where the other says such things."""
-    changes = [*_failures(ok, bad), *_run(ok, bad), *_stated(ok, bad), *_programs(ok, bad)]
+    changes = _once([*_failures(ok, bad), *_run(ok, bad), *_stated(ok, bad), *_programs(ok, bad)])
     ranked = [_ranked(change, bad.failure) for change in changes]
     order = {kind: number for number, kind in enumerate(KINDS)}
     return tuple(sorted(ranked, key=lambda c: (-c.relevance, order[c.kind], c.key)))
+
+
+def _once(changes: Sequence[Change]) -> list[Change]:
+    """Without lines of a log that only state the versions which are told already."""
+    versions = [change for change in changes if change.kind == "version" and change.ok and change.bad]
+    return [change for change in changes if change.kind != "statement" or not _only_versions(change, versions)]
+
+
+def _only_versions(line: Change, versions: Sequence[Change]) -> bool:
+    before, after = line.ok or "", line.bad or ""
+    for change in versions:
+        if change.key.lower() in before.lower():
+            before, after = _without(before, change.ok), _without(after, change.bad)
+    return before == after
+
+
+def _without(text: str, values: str | None) -> str:
+    for value in sorted((values or "").split(", "), key=len, reverse=True):
+        text = text.replace(value, "<version>") if value else text
+    return text
 
 
 # -- what differs --------------------------------------------------------------------------------------------------
@@ -159,7 +185,7 @@ def _pace(key: str, one: Stated | None, two: Stated | None) -> Iterator[Change]:
         return
     before, after = (max(map(_number, stated.values)) for stated in (one, two))
     finite = math.isfinite(before) and math.isfinite(after)
-    if key == "seconds a step":
+    if key in _PROPORTIONS:
         differs = finite and not before / _PACE <= after <= before * _PACE
     elif key == "last loss":
         odd = [all(math.isfinite(_number(value)) for value in stated.values) for stated in (one, two)]
@@ -236,7 +262,7 @@ def _ranked(change: Change, failure: Finding | None) -> Change:
     if _VOLATILE.search(change.key):
         score *= 0.3
     if change.kind in ("pace", "warning", "statement") and not reasons:
-        reasons.append({"pace": "how far it came", "warning": "only the bad run says it"}.get(change.kind, ""))
+        reasons.append(_REASONS.get(change.key) or _REASONS.get(change.kind, ""))
     return _with(change, min(score, 0.99), "; ".join(filter(None, reasons)))
 
 

@@ -18,12 +18,9 @@ from paramedic.detect.where import located, on_the_lost_node, places
 from paramedic.knowledge import Knowledge, Rule
 from paramedic.knowledge.clues import OUTRIGHT
 from paramedic.knowledge.priors import Setting
-from paramedic.model import SEVERITIES, Cascade, Event, Evidence, Finding, Report, Run
+from paramedic.model import SEVERITIES, VERDICT_AT, Cascade, Event, Evidence, Finding, Report, Run
 from paramedic.said import answered, only_ended
 from paramedic.survived import SILENT, outlived
-
-VERDICT_AT = 0.5
-"""No answer beats a wrong one: below this confidence the verdict is null."""
 
 _DOUBT = 0.45
 """Of the doubt that rules carry, so much is left in a verdict: measured on the ward's development cases with the rules
@@ -99,8 +96,7 @@ def explain(
     else:
         first, foreseen = _by_program(run, foreseen, knowledge)
     if told and not (first and first[0].confidence >= VERDICT_AT and not only_ended(first[0], told)):
-        remarks = [*notes, *(replace(one, severity="warning") for one in first)]
-        first, notes, foreseen = answered(run, told, remarks, foreseen, knowledge) or (first, notes, foreseen)
+        first, notes, foreseen = answered(run, told, (first, notes, foreseen), knowledge)
     earlier = _merged(f for f in errors if f.attempt != last and f.consequence == "never")
     place = Place.of(run)
     findings = [explained(place, f, knowledge, setting) for f in (*first, *earlier, *_merged(notes), *foreseen)]

@@ -18,6 +18,8 @@ Safety = Literal["safe", "unsafe", "manual"]
 Consequence = Literal["never", "possible", "always"]
 """Can it be the mere echo of another rank's failure? OOM never is, a timeout may be, the agent's SIGTERM always is."""
 
+VERDICT_AT = 0.5
+"""No answer beats a wrong one: below this confidence the verdict is null."""
 _BELIEVABLE = 1 << 18
 """Ranks: more than any job has had. A world of millions is a misread number."""
 _OF_JOB = re.compile(r"(?:^|/)slurm-(\d{2,12})\b")

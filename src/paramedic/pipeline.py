@@ -47,15 +47,15 @@ def diagnose(
     """Any mix of logs, folders, archives, recorded Runs and standard input → the verdict.
 
     Programs and configurations among them, and the command that started the job, are read as further witnesses; what
-    the user `saw`, in his own words, is what he wants explained.
+    the user `saw`, in his own words, is what he wants explained, and without any of them all that is known.
     """
     knowledge = load(options.rules)
     prefilter = compile_prefilter(knowledge)
     logs = [path for path in paths if not is_program(path)]
-    if not logs:
+    if paths and not logs:
         raise ParamedicError(f"{paths[0]}: a program: name the job's logs, too, or let `paramedic check` look at it")
     signatures = Signatures(knowledge.rules.values(), prefilter)
-    run = with_words(read(logs, prefilter, progress, signatures.hear), saw)
+    run = with_words(read(logs, prefilter, progress, signatures.hear), saw) if logs else read_words(saw, prefilter)
     with no_collections():  # the Run and what is found in it stay until the answer is there
         return examine(run, knowledge, prefilter, options, read_beside(paths, command), signatures=signatures)
 
@@ -77,6 +77,13 @@ def read(
     if recorded and len(paths) > 1:
         raise ParamedicError(f"{recorded[0]}: a recorded Run is diagnosed by itself; name it alone")
     return run_folder.read(recorded[0]) if recorded else collect(paths, prefilter, progress, heard)
+
+
+def read_words(text: str, prefilter: Prefilter) -> Run:
+    """What somebody says, and nothing else."""
+    from paramedic.collect.files import collect_words
+
+    return collect_words(text, prefilter)
 
 
 def examine(

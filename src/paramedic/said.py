@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from paramedic.detect.description import DESCRIBED_BY, LEAST, SUREST, sounds_like, symptoms_of
+from paramedic.detect.description import DESCRIBED_BY, LEAST, SUREST, nothing_wrong, sounds_like, symptoms_of
 from paramedic.detect.interrupted import TIME_LIMIT
 from paramedic.knowledge import Knowledge
-from paramedic.model import Event, Evidence, Finding, Run
+from paramedic.model import VERDICT_AT, Event, Evidence, Finding, Run
 from paramedic.survived import SILENT
 
 _FAMILIES = (
@@ -27,25 +27,38 @@ _PLAIN = 0.5
 Answer = tuple[list[Finding], list[Finding], Sequence[Finding]]
 
 
-def answered(
-    run: Run, told: Sequence[Event], notes: Sequence[Finding], foreseen: Sequence[Finding], knowledge: Knowledge
-) -> Answer | None:
-    """([what explains the words best, else what they sound like], the remarks left, what is left of the program's)."""
+def answered(run: Run, told: Sequence[Event], known: Answer, knowledge: Knowledge) -> Answer:
+    """What explains the words best, else what they sound like, in the first place of what is `known`: (what failed, the
+    remarks, the program's). What is too unsure for a verdict is one more remark, and takes nothing from what failed."""
     if not (shares := _shares(run, told)):
-        return None
+        return known
+    failed, noted, foreseen = known
+    notes = [*noted, *(replace(one, severity="warning") for one in failed)]
+    best, sure = _explaining(notes, foreseen, shares)
+    if best is not None and sure >= VERDICT_AT:
+        rest = [one for one in notes if one is not best]
+        return [_promoted(best, told, sure)], rest, [one for one in foreseen if one is not best]
+    rule = next(rule for rule in knowledge.rules.values() if rule.detector == DESCRIBED_BY)
+    beside = "Nothing in the files explains it. " if best is None else ""
+    words = list(sounds_like(told, rule, shares, beside))
+    if words and words[0].confidence >= VERDICT_AT:
+        return words, notes, foreseen
+    return failed, [*noted, *words], foreseen
+
+
+def _explaining(
+    notes: Sequence[Finding], foreseen: Sequence[Finding], shares: dict[str, float]
+) -> tuple[Finding | None, float]:
+    """The remark that the words mean, and how sure that is."""
     fits = [(_fit(one, shares), one) for one in (*notes, *foreseen)]
     likely = [(fit * one.confidence, fit, one) for fit, one in fits if fit >= LEAST]
     if likely:
         _, fit, best = max(likely, key=lambda item: item[0])
-        first = _promoted(best, told, 1 - (1 - fit) * (1 - best.confidence))
-        rest = [one for one in notes if one is not best]
-        return first, rest, [one for one in foreseen if one is not best]
+        return best, 1 - (1 - fit) * (1 - best.confidence)
     if max(shares.values()) < _PLAIN and (seen := [one for one in notes if _tells(one)]):
         best = max(seen, key=lambda one: one.confidence)
-        return _promoted(best, told, best.confidence), [one for one in notes if one is not best], foreseen
-    rule = next(rule for rule in knowledge.rules.values() if rule.detector == DESCRIBED_BY)
-    words = list(sounds_like(told, rule, shares, "Nothing in the files explains it. "))
-    return (words, list(notes), foreseen) if words else None
+        return best, best.confidence
+    return None, 0.0
 
 
 def only_ended(first: Finding, told: Sequence[Event]) -> bool:
@@ -60,9 +73,9 @@ def _by_words(told: Sequence[Event]) -> dict[str, float]:
 
 def _shares(run: Run, told: Sequence[Event]) -> dict[str, float]:
     """What the words mean, given that something is wrong, and that the job trains: then it is hardly what keeps a job
-    from training. Nothing where they are mere talk."""
+    from training. Nothing where they are mere talk, or say that all is well."""
     shares = _by_words(told)
-    if sum(shares.values()) < _TALK:
+    if nothing_wrong(told) or sum(shares.values()) < _TALK:
         return {}
     if any(not event.fields.get("stepless") for event in run.of_kind("progress", "bars")):
         shares = {id: share * (1.0 if id in _WHILE_TRAINING else _SELDOM) for id, share in shares.items()}
@@ -79,9 +92,9 @@ def _tells(one: Finding) -> bool:
     return one.severity == "warning" and one.symptom in SILENT
 
 
-def _promoted(one: Finding, told: Sequence[Event], confidence: float) -> list[Finding]:
+def _promoted(one: Finding, told: Sequence[Event], confidence: float) -> Finding:
     evidence = (*one.evidence, Evidence(told[0]))
-    return [replace(one, severity="error", confidence=round(min(SUREST, confidence), 3), evidence=evidence)]
+    return replace(one, severity="error", confidence=round(min(SUREST, confidence), 3), evidence=evidence)
 
 
 def _fit(one: Finding, shares: dict[str, float]) -> float:

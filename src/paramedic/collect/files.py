@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -18,7 +19,7 @@ from paramedic.collect.inputs import Input, Names, open_inputs
 from paramedic.collect.layouts import Place, numbered, place_of, process_of, ranks_of_places
 from paramedic.collect.logs import MAX_TRACE, BinaryInput, LogRead, kept_parts, read_log
 from paramedic.collect.netfile import MAX_NETWORK, is_network, read_network
-from paramedic.collect.prose import as_described, beside_logs, told_in
+from paramedic.collect.prose import SAID, as_described, beside_logs, told_in
 from paramedic.collect.ras import is_ras, read_ras
 from paramedic.collect.readers import Read, read_ahead
 from paramedic.collect.recording import MAX_RECORDING, is_recording, read_recording
@@ -66,6 +67,14 @@ def collect(
     skipped = [Skipped(redact(left.what), redact(left.why)) for left in skipped]
     logs = beside_logs(in_order(_with_global_ranks(_with_named_ranks(reads))), frozenset(map(redact, paths)))
     return _run(logs, skipped)
+
+
+def collect_words(text: str, prefilter: Prefilter) -> Run:
+    """The same of what somebody says, where there is nothing else: errors that he quotes are read as on standard
+    input."""
+    data = text.encode("utf-8", "replace").replace(b"\0", b" ")
+    log = read_log(io.BytesIO(data), Source(SAID, "log"), prefilter)
+    return _run([as_described(log, text.strip())], list(log.skipped))
 
 
 def _read_plain(path: str, prefilter: Prefilter) -> Read | None:

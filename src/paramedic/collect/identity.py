@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 from paramedic.collect.guarded import Guarded, Words
 from paramedic.model import Event, Fact, Source
@@ -119,8 +120,19 @@ def ranks_stated(lines: Sequence[str]) -> set[int]:
     return named
 
 
+_Sourced = TypeVar("_Sourced", Event, Fact)
+_INSTALLED = re.compile(r"(?:requirements|constraints|freeze|pip[_-]?list|conda[_-]?list)[\w.-]{0,60}$", re.I)
+
+
+def _run_by(sourced: Sequence[_Sourced]) -> Sequence[_Sourced]:
+    """Without what stands in listings of packages: what is installed is not yet what ran."""
+    listings = {name for name in {one.source for one in sourced} if _INSTALLED.search(name.rsplit("/", 1)[-1])}
+    return [one for one in sourced if one.source not in listings] if listings else sourced
+
+
 def frameworks_in(events: Sequence[Event], facts: Sequence[Fact]) -> tuple[str, ...]:
     """The frameworks named in what was kept, the most specific first."""
+    events, facts = _run_by(events), _run_by(facts)
     named = {fact.name.removeprefix("version ").replace("torch", "pytorch") for fact in facts}
     named |= {fact.value for fact in facts if fact.name == "framework"}
     texts = [event.text for event in events]

@@ -22,10 +22,13 @@ _LOG_LINE = re.compile(
     r"^\s*(?:\[|[-=*]{12}|\d{4}-\d\d|\d\d:\d\d|[IWEF]\d{4}\b|\d{1,6}: |"
     r"(?:INFO|WARN|WARNING|ERROR|DEBUG|CRITICAL|FATAL)\b|File \"|Traceback|\+ |\$ |>>> |"
     r"[\w.]+(?:Error|Exception|Warning):)|\.(?:py|cc|cpp):\d|\S=\S.*\S=\S|"
-    r"\d%\||\bINFO\b|"
-    r"\b(?:step|iter|iteration|epoch|batch|loss|lr)\b\W{0,3}\d[\d.e/-]*\W{1,4}\w{1,20}\W{1,3}\d",
+    r"\d%\||\bINFO\b",
     re.I,
 )
+_FIGURES = re.compile(
+    r"\b(?:step|iter|iteration|epoch|batch|loss|lr)\b\W{0,3}\d[\d.e/-]*\W{1,4}\w{1,20}\W{1,3}\d", re.I
+)
+_FIGURE = re.compile(r"\b[a-z_]{1,20}\b(?: is)?\W{0,3}\d[\w.%/:-]*", re.I)
 _SMALL_WORDS = """
 i my me we our you it its is are was be been the a an this that these and or but so when while after before if then
 on in at of to for with without from by as not no does do did can cannot could will would get gets got have has had
@@ -83,7 +86,7 @@ def is_prose(text: str) -> bool:
     """Sentences, not lines that a program prints. One or two lines may be terse: somebody typed them."""
     lines = [line for line in text.split("\n") if line.strip()]
     words = _WORDS.findall(text)
-    if len(words) < 2 or 8 * sum(_LOG_LINE.search(line[:500]) is not None for line in lines) > len(lines):
+    if len(words) < 2 or 8 * sum(_is_printed(line[:500]) for line in lines) > len(lines):
         return False
     if _repeats(lines):
         return False
@@ -92,13 +95,73 @@ def is_prose(text: str) -> bool:
     return sum(word.lower() in _SMALL for word in words) >= 0.22 * len(words) and len(words) >= 4 * len(lines)
 
 
+def _is_printed(line: str) -> bool:
+    """By how it begins, or as names with figures: `epoch 2, loss 3`. Who says that it `hangs in epoch 2, node 3` says
+    more beside the figures, and in a sentence."""
+    if _LOG_LINE.search(line):
+        return True
+    if not _FIGURES.search(line):
+        return False
+    words = _WORDS.findall(_FIGURE.sub(" ", line))
+    return len(words) < 3 or sum(word.lower() in _SMALL for word in words) < 0.2 * len(words)
+
+
 def as_described(log: LogRead, text: str) -> LogRead:
-    """What was read from it, with the text itself; its last words are not a rank's last activity."""
+    """What was read from it, with the text itself; its last words are not a rank's last activity. An error that it
+    quotes is that of the one rank which is said to fail."""
     source = replace(log.source, kind="description")
     shown = clipped(text, MAX_TEXT)
     kept = [event for event in log.events if event.kind in ("line", "traceback", "exit")]
-    event = Event(source.id, 0, "description", shown, line=1, host=source.host, attempt=source.attempt)
+    failing = failing_ranks(shown)
+    if len(failing) == 1 and all(event.rank is None for event in kept):
+        kept = [replace(event, rank=failing[0]) for event in kept]
+    event = replace(_said(source.id, shown), host=source.host, attempt=source.attempt)
     return replace(log, source=source, events=[event, *kept], facts=[*log.facts, *facts(shown, source.id)])
+
+
+def _said(source: str, shown: str) -> Event:
+    failing = failing_ranks(shown)
+    return Event(source, 0, "description", shown, line=1, fields={ACCUSED: list(failing)} if failing else {})
+
+
+ACCUSED = "accused"
+"""The ranks that a description says to fail, in its fields."""
+_MOST_ACCUSED = 64
+_RANKS = r"(?<!lora )(?<!low-)\b(?:rank[ #:=]{0,2}\d{1,6}|ranks \d{1,6}(?:(?:,? and |, ?| ?& ?|-| to )\d{1,6}){0,15})\b"
+_RANK = re.compile(_RANKS, re.I)
+_RANGE = re.compile(r"(\d{1,6})(?:-| to )(\d{1,6})", re.I)
+_IS = r"(?:is|are|was|were|gets?|got|been|goe?s?|went)"
+_DOES = (
+    rf"crash|die[sd]?\b|dying|fail|throw|raise|abort|segfault|oom|exit|disappear|vanish|takes|uses|gets|r[ua]ns? out|"
+    rf"fell off|{_IS} (?:\w{{1,9}} )?(?:oom|(?:oom.)?killed|out of (?:\w{{1,6}} )?memory|dead|gone|broken|lost|slow)"
+)
+_FAILS = re.compile(
+    rf"{_RANKS}(?:\W{{1,3}}|'s \w{{1,12}} | \([^)\n]{{1,40}}\) | (?:worker|process) )"
+    rf"(?:(?!not |never |no )\w{{1,12}} )?(?:{_DOES})"
+    rf"|\bonly (?:on |in )?{_RANKS}|\b(?:on|in) {_RANKS} (?:only|alone)\b",
+    re.I,
+)
+_FAILS_THERE = re.compile(
+    r"\b(?:oom\w{0,4}|out of (?:\w{1,6} )?memory|crash\w{0,3}|segfault\w{0,3}|fail\w{0,4}|errors?|die[sd]?|dying|"
+    r"killed|abort\w{0,3}|nans?|exceptions?|faults?|asserts?|assertions?)\b"
+    rf"(?: (?!not |never |wait|connect|sen[dt]|rec|barrier|broadcast)\w{{1,12}}){{0,3}} (?:on|in|at) {_RANKS}",
+    re.I,
+)
+
+
+def failing_ranks(text: str) -> tuple[int, ...]:
+    """Those that are said to fail; where others are named beside them, as who waits for whom, nobody is."""
+    named = {frozenset(_numbered(found[0])) for found in _RANK.finditer(text)}
+    accuses = _FAILS.search(text) or _FAILS_THERE.search(text)
+    return tuple(sorted(named.pop())) if len(named) == 1 and accuses else ()
+
+
+def _numbered(ranks: str) -> set[int]:
+    """`ranks 3, 5 and 8-11`."""
+    found = set(map(int, re.findall(r"\d{1,6}", ranks)))
+    for low, high in _RANGE.findall(ranks):
+        found.update(range(int(low), min(int(high), int(low) + _MOST_ACCUSED) + 1))
+    return found
 
 
 def beside_logs(reads: Sequence[LogRead], named: frozenset[str]) -> Sequence[LogRead]:
@@ -123,8 +186,7 @@ def with_words(run: Run, text: str) -> Run:
     if not (shown := clipped(text.strip(), MAX_TEXT)):
         return run
     source = Source(SAID, "description", lines=1 + shown.count("\n"), bytes=len(text.encode("utf-8", "replace")))
-    said = Event(SAID, 0, "description", shown, line=1)
-    return replace(run, sources=(*run.sources, source), events=(*run.events, said))
+    return replace(run, sources=(*run.sources, source), events=(*run.events, _said(SAID, shown)))
 
 
 def apart(run: Run) -> tuple[Run, tuple[Event, ...]]:

@@ -280,6 +280,11 @@ _TOOK = (
     (re.compile(r"\b(\d{1,7}(?:\.\d{1,6})?) ?(s/it|it/s)\b"), 1, 2),
     (re.compile(r"\bloss\b.{1,60}?\b(\d{1,7}(?:\.\d{1,6})?) (ms)\b"), 1, 2),
 )  # fmt: skip
+_MEMORY = re.compile(
+    r"(?:\b|_)(?:mem|memory)(?:[ _](?:alloc(?:ated)?|reserved|used|usage|peak|max)){0,2}\W{0,3}"
+    r"(\d{1,9}(?:\.\d{1,6})?) ?([GM])i?B?\b",
+    re.I,
+)
 _WORLD = re.compile(r"(?i)\b(?:rank|process|worker) \d{1,7}(?: of |/)([1-9]\d{0,6})\b(?![.%])")
 _IS_WARNING = re.compile(
     r"\b\w{0,30}[Ww]arning\b|\bWARN(?:ING)?\b|^W\d{4} |\[W\d{3}|\bdeprecated\b|[Ff]all(?:ing|s|en)? ?back"
@@ -305,6 +310,7 @@ def template(text: str) -> str:
 class _Pace:
     last: int = -1
     loss: str = ""
+    memory: float = 0.0
     took: list[float] = field(default_factory=list)
     stamps: dict[int, int] = field(default_factory=dict)
 
@@ -316,6 +322,8 @@ class _Pace:
         if loss := _LOSS.search(line):
             self.loss = loss[1]
         step = _STEP.search(line)
+        if (step or loss) and (memory := _MEMORY.search(line)):
+            self.memory = max(self.memory, float(memory[1]) / (1 if memory[2] in "gG" else 1024))
         if step is None:
             return loss is not None
         self.last = max(self.last, int(step[1]))
@@ -406,6 +414,8 @@ def _say_pace(found: Settings, source: str, pace: _Pace) -> None:
         found.add("pace", "last loss", pace.loss, source)
     if (seconds := pace.seconds()) is not None and math.isfinite(seconds):
         found.add("pace", "seconds a step", f"{seconds:.4g}", source)
+    if pace.memory:
+        found.add("pace", "memory in GB", f"{pace.memory:.4g}", source)
 
 
 def _warning(found: Settings, line: str, source: str, number: int) -> bool:

@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("output")
     group.add_argument("--format", choices=("text", "json"), default="text", help="how to print it (default: text)")
     group.add_argument("--output", metavar="FILE", help="write it there instead of to standard output")
-    group.add_argument("--quiet", action="store_true", help="print nothing; the exit code is the answer")
+    group.add_argument("-q", "--quiet", action="store_true", help="print nothing; the exit code is the answer")
 
 
 def run(args: argparse.Namespace) -> int:

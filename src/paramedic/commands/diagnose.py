@@ -14,9 +14,11 @@ They tell the cause of a failure, and what goes wrong without a word in the log.
   paramedic diagnose ray:raysubmit_x7 k8s:NAMESPACE/NAME
   paramedic diagnose logs/ train.py -- torchrun --nproc-per-node 8 train.py
 
-So is what you saw, in your own words: where nothing fails, it says which of all remarks to look at.
+So is what you saw, in your own words: where nothing fails, it says which of all remarks to look at. Without any file it
+is all there is.
 
   paramedic diagnose logs/ train.py --saw "eval accuracy is worse on 8 GPUs than on one"
+  paramedic diagnose --saw "it hangs after the first epoch on two nodes"
 """
 
 from __future__ import annotations
@@ -29,13 +31,18 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from paramedic.commands import flags
+from paramedic.errors import ParamedicError
 
 _ENGINES = {"slurm": "slurm", "ray": "ray", "k8s": "kubernetes"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "path", metavar="PATH", nargs="+", help="file, folder, glob, archive, slurm:ID, ray:ID or k8s:NAME; - is stdin"
+        "path",
+        metavar="PATH",
+        nargs="*",
+        default=[],
+        help="file, folder, glob, archive, slurm:ID, ray:ID or k8s:NAME; - is stdin; needed unless --saw says it all",
     )
     parser.add_argument(
         "command",
@@ -71,6 +78,8 @@ def _fetched(path: str, stack: ExitStack) -> list[str]:
 def run(args: argparse.Namespace) -> int:
     from paramedic.pipeline import diagnose
 
+    if not args.path and not args.saw.strip():
+        raise ParamedicError("the following arguments are required: PATH (see `paramedic diagnose --help`)")
     config = flags.settings(args)
     with fetched(args.path) as paths, flags.interruptible(paths) as skipped, flags.progress_bar() as progress:
         report = diagnose(paths, flags.options(config), progress, args.command, args.saw)

@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("output")
     group.add_argument("--format", choices=("text", "json"), help="how to print it (default: text)")
     group.add_argument("--output", metavar="FILE", help="write it there instead of to standard output; .json says how")
-    group.add_argument("--quiet", action="store_true", help="print nothing; the exit code is the answer")
+    group.add_argument("-q", "--quiet", action="store_true", help="print nothing; the exit code is the answer")
     group.add_argument(
         "-v", "--verbose", action="store_true", help="all differences whole, and the changed lines of code"
     )
@@ -150,7 +150,7 @@ def _text(args: argparse.Namespace, made: _Compared) -> str:
 
     from rich.console import Console
 
-    from paramedic.report.differences import SHOWN, SHOWN_VERBOSE, details, headlines, table
+    from paramedic.report.differences import NARROW, SHOWN, SHOWN_VERBOSE, details, headlines, listed, table
     from paramedic.report.escape import one_line
 
     page, changes = StringIO(), made.changes
@@ -162,7 +162,9 @@ def _text(args: argparse.Namespace, made: _Compared) -> str:
         page.write("Nothing to compare: one of the two runs could not be examined.\n")
     if changes:
         page.write("\n")
-        Console(file=page, width=width, color_system=None).print(table(changes, args.verbose))
+        console = Console(file=page, width=width, color_system=None)
+        for block in listed(changes, args.verbose, console) if width < NARROW else (table(changes, args.verbose),):
+            console.print(block)
         shown, how = (SHOWN_VERBOSE, "--format json has") if args.verbose else (SHOWN, "-v shows")
         if len(changes) > shown:
             page.write(f"and {len(changes) - shown:,} more, {how} them\n")

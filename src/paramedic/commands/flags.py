@@ -44,7 +44,7 @@ def add_report_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--output", metavar="FILE", help="write it there instead of to standard output; .html, .json, .sarif say how"
     )
-    group.add_argument("--quiet", action="store_true", help="print nothing; the exit code is the answer")
+    group.add_argument("-q", "--quiet", action="store_true", help="print nothing; the exit code is the answer")
     group.add_argument("-v", "--verbose", action="store_true", help="all evidence, all findings, all skipped files")
     group.add_argument(
         "--fail-on", choices=CHOICES["fail_on"], help="lowest severity that gives exit code 1 (default: error)"

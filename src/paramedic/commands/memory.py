@@ -85,7 +85,7 @@ def _add_output(parser: argparse.ArgumentParser, html: bool) -> None:
     formats = ("text", "json", "html") if html else ("text", "json")
     group.add_argument("--format", choices=formats, help="(default: text, or as FILE is called)")
     group.add_argument("--output", metavar="FILE", help="write it there instead of to standard output")
-    group.add_argument("--quiet", action="store_true", help="print nothing; the exit code is the answer")
+    group.add_argument("-q", "--quiet", action="store_true", help="print nothing; the exit code is the answer")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument("-o", "--dir", metavar="DIR", help="keep a recording of the replay there")
     output.add_argument("--format", choices=("text", "json"), default="text", help="how to print it (default: text)")
     output.add_argument("--output", metavar="FILE", help="write it there instead of to standard output")
-    output.add_argument("--quiet", action="store_true", help="without the program's own output and ours")
+    output.add_argument("-q", "--quiet", action="store_true", help="without the program's own output and ours")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -101,7 +101,7 @@ def add_watch_flags(parser: argparse.ArgumentParser) -> None:
         "--format", choices=CHOICES["format"], help="how to write the report (default: as FILE is called)"
     )
     output.add_argument("--output", metavar="FILE", help="write the report there, too")
-    output.add_argument("--quiet", action="store_true", help="do not print the verdict")
+    output.add_argument("-q", "--quiet", action="store_true", help="do not print the verdict")
     output.add_argument("-v", "--verbose", action="store_true", help="all evidence, all findings, all skipped files")
     flags.add_rule_flags(parser)
 

@@ -19,7 +19,7 @@ from itertools import pairwise
 
 from paramedic.detect.match import on_events
 from paramedic.knowledge import Rule, load, load_taxonomy
-from paramedic.model import Event, Finding, Run
+from paramedic.model import VERDICT_AT, Event, Finding, Run
 
 NONE = "none"
 DESCRIBED_BY = "description.described"
@@ -45,13 +45,6 @@ _OF_ALL = frozenset(
     ]
 )
 """Who reports these is seldom who is to blame."""
-_RANK = re.compile(r"\branks? (\d{1,6})\b", re.I)
-_FAILS = re.compile(
-    r"\brank \d{1,6}\W{1,3}(?:\w{1,12} )?(?:crash|die[sd]|dying|fail|throw|raise|abort|segfault|is killed|was killed|"
-    r"goes oom|oom|runs out|exit|disappear|is lost|was lost|takes|is slow|uses|gets)|\bonly (?:on |in )?rank \d",
-    re.I,
-)
-
 _WORD = re.compile(r"[a-z]+[a-z0-9]*|\b(?:13[4579]|143|40[134])\b")
 _FIRST = re.compile(r"[a-z]{1,20}")
 _COMMON_WORDS = """
@@ -80,6 +73,50 @@ def asks(text: str) -> bool:
     return _ASKS.fullmatch(text.strip()) is not None
 
 
+_WELL = re.compile(
+    r"\b(?:is|are|'s|looks?|seems?|runs?|running|works?|working|goes|going|went|trains?|training|all|everything)"
+    r"(?: (?:all|very|quite|pretty|just|now|really|perfectly|again|so far)){0,2}"
+    r" (?:fine|good|ok|okay|well|great|normal|healthy|perfect(?:ly)?|smooth(?:ly)?|correct(?:ly)?|nice(?:ly)?|green)\b"
+    r"|\bas (?:expected|intended|planned|projected|usual|hoped|it should(?: be)?)\b"
+    r"|\b(?:no|without)(?: any| more)? (?:problem|issue|complaint|trouble)s?\b"
+    r"|\bnothing(?: is|'s)? (?:wrong|unusual|suspicious|broken|to (?:complain|report|worry))\b(?: about)?"
+    r"|\b(?:finished|ended|completed|ran|done) (?:successfully|cleanly|normally|well|fine)\b"
+    r"|\b(?:happy|content|satisfied|pleased) with\b",
+    re.I,
+)
+_NO_ERROR = re.compile(r"\b(?:no|without)(?: any| more)? (?:error|failure|crash|hang|warning|nan)(?:s|es)?\b", re.I)
+"""Is said of what goes wrong without a word, too."""
+_BUT = """
+but however except although though yet until unless instead despite only not cannot never no none nothing why what how
+used was were too than then still without less lower higher fewer worse more bad poor die dies died dying dead lost nan
+inf oom out odd half zero flat idle gone
+"""
+_ILL_BEGINNINGS = """
+slow hang hung stuck stall freez froze crash fail error kill lose losing miss wrong broke break diverg explod spik
+differ mismatch strang weird suspicio leak grow timeout timed refus unable problem issue trouble stop plateau chance
+random twice doubl garbage nonsense unexpected block wait silent quiet disappear vanish exit abort restart preempt reset
+drop corrupt throttl degrad
+"""
+_ILL = re.compile(rf"\b(?:{'|'.join(_BUT.split())})\b|\b(?:{'|'.join(_ILL_BEGINNINGS.split())})|\booms|n't\b|\?", re.I)
+"""Who is content may say such a word, too, and is then asked as everybody is."""
+_POLITE = re.compile(r"(?:hi|hey|hello|dear|thanks?|thank you|thx|cheers|many thanks|great work)\b[\w ]{0,30}", re.I)
+_CLAUSE = re.compile(r"[,.;:!\n]+(?=\s|$)|\s[-\u2013\u2014]\s")
+
+
+def content(text: str) -> bool:
+    """Somebody says that all is well: each part of it says so, or is mere politeness, and nothing beside complains."""
+    parts = [_NO_ERROR.sub(" ", part).strip() for part in _CLAUSE.split(text[:MOST])]
+    well = [part for part in parts if _WELL.search(part)]
+    others = [part for part in parts if part and not _WELL.search(part)]
+    complains = any(_ILL.search(_WELL.sub(" ", part)) for part in well)
+    return bool(well) and not complains and all(map(_POLITE.fullmatch, others))
+
+
+def nothing_wrong(told: Sequence[Event]) -> bool:
+    """Nothing is to be explained: all of it are mere questions, or say that all is well."""
+    return all(asks(event.text) or content(event.text) for event in told)
+
+
 def described(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """What a text in plain words sounds like; only where nothing else was recognised in any of the input."""
     if any(one.severity == "error" for one in found) or run.of_kind("traceback", "exit"):
@@ -93,8 +130,8 @@ def sounds_like(
     told: Sequence[Event], rule: Rule, known: Mapping[str, float] | None = None, beside: str = ""
 ) -> Iterator[Finding]:
     """The likeliest symptom by the words, or by what is `known` of them, if there is one; `beside` is a sentence about
-    what else there is."""
-    if all(asks(event.text) for event in told):
+    what else there is. A mere candidate is a remark: it fails nobody's build."""
+    if nothing_wrong(told):
         return
     ranked = known.items() if known else symptoms_of("\n".join(event.text for event in told))
     likely = sorted((item for item in ranked if item[1] >= LEAST / 3), key=lambda item: -item[1])
@@ -110,14 +147,19 @@ def sounds_like(
         "rerun": advice["rerun"],
         "command": advice["command"],
     }
-    one = on_events(rule, told[:1], () if symptom in _OF_ALL else _accused(told[0].text), fields)
-    yield replace(one, symptom=load_taxonomy().symptom(symptom), confidence=round(min(share, SUREST), 3))
+    ranks = () if symptom in _OF_ALL else _accused(told[0])
+    if ranks:
+        fields["accused"] = ", ".join(map(str, ranks))
+    one = on_events(rule, told[:1], ranks, fields)
+    severity = one.severity if share >= VERDICT_AT else "warning"
+    sure = round(min(share, SUREST), 3)
+    yield replace(one, symptom=load_taxonomy().symptom(symptom), confidence=sure, severity=severity)
 
 
-def _accused(text: str) -> tuple[int, ...]:
-    """The one rank that is said to fail; where several are named, or it waits for others, nobody is accused."""
-    named = {int(rank) for rank in _RANK.findall(text)}
-    return tuple(named) if len(named) == 1 and _FAILS.search(text) else ()
+def _accused(event: Event) -> tuple[int, ...]:
+    """The ranks that it says to fail, as they were read."""
+    ranks = event.fields.get("accused", ())
+    return tuple(rank for rank in ranks if isinstance(rank, int)) if isinstance(ranks, list | tuple) else ()
 
 
 # -- the classifier ------------------------------------------------------------------------------------------------

@@ -15,17 +15,24 @@ from paramedic.report.escape import crop, encodable, one_line, printable
 from paramedic.report.json import dumps
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from paramedic.differences import Change, Side
 
 SCHEMA_VERSION = 1
 SHOWN = 20
 SHOWN_VERBOSE = 300
+NARROW = 110
+"""Below so many columns the table would break words."""
 _VALUE = 44
+_INDENT = 6
 
 
 def headlines(ok: Side, bad: Side, changes: tuple[Change, ...]) -> list[str]:
     """One line for each run, and one for the count."""
     lines = [f"{name:<4} {_verdict(side)}" for name, side in (("ok", ok), ("bad", bad))]
+    if ok.failure and not bad.failure:
+        lines.append("The run named first failed and the second did not: the one that worked is to be named first.")
     if not changes:
         return [*lines, "No differences in what both runs have on record."]
     most = ", the most relevant to the failure first" if bad.failure else ""
@@ -45,13 +52,32 @@ def table(changes: tuple[Change, ...], verbose: bool) -> Table:
     for column in ("", "kind", "what", "ok", "bad", "why"):
         rows.add_column(column, no_wrap=column in ("", "kind"), overflow="fold")
     for change in changes[: SHOWN_VERBOSE if verbose else SHOWN]:
-        what = (
-            "" if change.kind in ("warning", "statement") or change.key == change.kind else _cell(change.key, verbose)
-        )
-        values = (_cell(value, verbose) if value is not None else "-" for value in (change.ok, change.bad))
-        cells = (bar(change.relevance), change.kind, what, *values, one_line(change.why))
+        cells = (bar(change.relevance), change.kind, *_cells(change, verbose), one_line(change.why))
         rows.add_row(*(Text(cell) for cell in cells))
     return rows
+
+
+def listed(changes: tuple[Change, ...], verbose: bool, console: Console) -> Iterator[Text]:
+    """The same where six columns have no room: each change below the other, with its reason in a row of its own."""
+    for change in changes[: SHOWN_VERBOSE if verbose else SHOWN]:
+        what, ok, bad = _cells(change, verbose)
+        said = f"{change.kind}{f' {what}' if what else ''}: {ok} → {bad}"
+        lines = [part for row in (said, one_line(change.why)) if row for part in _wrapped(row, console)]
+        for number, line in enumerate(lines):
+            yield Text(f"{'' if number else bar(change.relevance):<{_INDENT}}").append_text(line)
+
+
+def _wrapped(row: str, console: Console) -> Iterator[Text]:
+    for part in Text(row).wrap(console, max(console.width - _INDENT, 20), overflow="fold"):
+        part.rstrip()
+        yield part
+
+
+def _cells(change: Change, verbose: bool) -> tuple[str, str, str]:
+    """What changed, before and after."""
+    unnamed = change.kind in ("warning", "statement") or change.key == change.kind
+    ok, bad = (_cell(value, verbose) if value is not None else "-" for value in (change.ok, change.bad))
+    return "" if unnamed else _cell(change.key, verbose), ok, bad
 
 
 def _cell(text: str, verbose: bool) -> str:

@@ -282,7 +282,7 @@ class _Screen:
 
     def nothing(self, report: Report) -> Iterator[Text]:
         """No verdict: what was examined, and the candidates with their evidence and first fix."""
-        yield self.text((f"No verdict: {words.no_verdict(report)}", "bold"))
+        yield self.indented(self.text((f"No verdict: {words.no_verdict(report)}", "bold")), 0)
         yield self.indented(self.text(f"Examined: {words.examined(report.run)}."), 0)
         findings = words.others(report)
         detailed = len(findings) if self.verbose else OTHERS

@@ -145,7 +145,16 @@ def next_step(report: Report) -> str:
         return ""
     if any("ChildFailedError" in event.text for event in report.run.events):
         return "ChildFailedError is only torchrun's wrapper: give the ranks' output, too (`--log-dir logs --tee 3`)"
-    return "`paramedic run` watches the job, `paramedic check` looks before, `paramedic attach` at a hang"
+    if "log" not in kinds:
+        return 'give what the job itself has printed, too: `paramedic diagnose LOGS/ --saw "what you see"`'
+    if not report.findings and _end(report.run) is not None:
+        return 'where you are not content with it, say so: `paramedic diagnose LOGS/ --saw "what you see"`'
+    if not report.findings and not _understood(report.run):
+        return "give what the ranks, the launcher and the scheduler printed, from the first line: each may know more"
+    return (
+        "`paramedic run -- COMMAND` watches the job, `paramedic check` examines it before the start, "
+        "`paramedic attach` one that hangs"
+    )
 
 
 def no_verdict(report: Report) -> str:
@@ -157,5 +166,42 @@ def no_verdict(report: Report) -> str:
         why = next((f" ({one.why})" for one in report.skipped if one.what == "stacks"), "")
         return f"without their stacks it cannot be told where the ranks stand{why}"
     if not report.findings:
-        return "nothing that is known to fail was found"
+        return _nothing_found(report.run)
+    if all(one.evidence and one.evidence[0].event.kind == "description" for one in report.findings):
+        return "words alone are too little for one; what they sound like:"
     return f"{count(len(report.findings), 'finding')}, no first failure named"
+
+
+def _nothing_found(run: Run) -> str:
+    """Silence of three kinds: words that say nothing, lines that nobody understood, and a job that trains."""
+    if run.sources and all(source.kind == "description" for source in run.sources):
+        return "these words name no failure that is known"
+    if not _understood(run):
+        lines = count(sum(source.lines for source in run.sources), "line")
+        return f"neither a training step nor an error that is known was recognised in {lines}"
+    found = "nothing that is known to fail was found"
+    if (end := _end(run)) is not None:
+        return f"{found}, and it ends normally" + (f": {end}" if end else "")
+    trains = any(not event.fields.get("stepless") for event in run.of_kind("progress"))
+    last = any(event.fields.get("finished") for event in run.of_kind("progress"))
+    return f"{found}; it trains, and no line says that it ended" if trains and not last else found
+
+
+_NOT_UNDERSTOOD = frozenset({"last", "line", "complaint", "description"})
+"""Kinds of events that are only lines: those that somebody looked at, and the last ones."""
+
+
+def _understood(run: Run) -> bool:
+    """Anything in it but lines: a step, a figure, a traceback, an end, a dump, a fact."""
+    return bool(run.facts) or not {event.kind for event in run.events} <= _NOT_UNDERSTOOD
+
+
+def _end(run: Run) -> str | None:
+    """The line with which all of it is done, where every file that trains has one; None where it is not known."""
+    progress = [event for event in run.of_kind("progress") if not event.fields.get("stepless")]
+    ends = [event for event in progress if event.fields.get("ended") or event.fields.get("closes")]
+    failed = any(event.fields.get("exitcode") for event in run.of_kind("exit"))
+    if not ends or failed or {event.source for event in progress} - {event.source for event in ends}:
+        return None
+    last = max(ends, key=lambda event: event.line or 0)
+    return crop(one_line(last.text), 100) if last.fields.get("ended") in (None, True, last.line) else ""
