@@ -218,6 +218,7 @@ RUN_DETECTORS: dict[str, Detector] = {
     "pace.waited_at_times": pace.waited_at_times,
     "pace.computes_more": pace.computes_more,
     "pace.busiest_in_turns": pace.busiest_in_turns,
+    "waste.cores_shared": waste.cores_shared,
     "waste.wrapped_again": waste.wrapped_again,
     "waste.wrapped_twice": waste.wrapped_twice,
     "pace.slow_link": pace.slow_link,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
+from statistics import mean, median, pstdev
 from typing import Any
 
 from paramedic.detect.conduct import conducts, finding, items, natural
@@ -46,6 +46,8 @@ _HARDLY, _NEARLY_HALF, _AGAIN, _WATCHED_MS = 0.1, 0.45, 4, 1000.0
 """Of the time, waiting; in so many of the last steps; in less time nothing can be told."""
 _WORKED, _WORKED_MS = 16, 600.0
 """The same of what is computed, which does not depend on who else is on the machine: steps, and their time."""
+_SHORT_MS, _VARIES = 10.0, 0.6
+"""Of a step's work; of its mean, how far it varies from step to step."""
 _LOST_IN_TURNS, _IN_MOST, _MOSTLY_ONE = 1.25, 1.12, 0.75
 """What the busiest ranks of all steps compute, to the mean of all ranks; in the middle one of the steps; a rank that is
 the busiest so often is no turn."""
@@ -235,10 +237,12 @@ def busiest_in_turns(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator
     work = work_of(run)
     if len(work) < 2 or is_suspected(run) or any(one.symptom == rule.symptom for one in found):
         return
+    if any(mean(one.steps) < _SHORT_MS or pstdev(one.steps) < _VARIES * mean(one.steps) for one in work):
+        return  # a crowded core makes short steps vary, too
     steps = list(zip(*(one.steps for one in work), strict=False))
-    means = [max(sum(step) / len(step), _AT_LEAST_MS / 10) for step in steps]
+    means = [max(mean(step), _AT_LEAST_MS / 10) for step in steps]
     lost = sum(map(max, steps)) / sum(means)
-    usual = median([max(step) / mean for step, mean in zip(steps, means, strict=True)])
+    usual = median([max(step) / usual for step, usual in zip(steps, means, strict=True)])
     often = max(Counter(step.index(max(step)) for step in steps).values()) / len(steps)
     if lost >= _LOST_IN_TURNS and usual >= _IN_MOST and often < _MOSTLY_ONE:
         fields = {"share": f"{1 - 1 / lost:.0%}", "steps": str(len(steps))}

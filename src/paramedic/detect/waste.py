@@ -8,6 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from paramedic.detect.conduct import as_dict, by_engine, conducts, finding, items, natural, numbers
+from paramedic.detect.hang import listed
+from paramedic.detect.match import on_events
+from paramedic.detect.watched import said_by, seen_ranks
 from paramedic.knowledge import Rule
 from paramedic.model import Finding, Run
 
@@ -105,6 +108,21 @@ def rows_untouched(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[F
     if min(shares) >= _HALF:
         rows = [row for row in items(ranks[min(ranks)].raw.get("replicas")) if "idle" in row]
         yield finding(rule, ranks, [], {"share": f"{min(shares):.0%}", "count": f"{natural(rows[-1]['idle']):,}"})
+
+
+def cores_shared(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Ranks of a host were bound to fewer cores than they are themselves, while it has others that none of them may
+    use."""
+    on: dict[str, dict[int, Mapping[str, Any]]] = defaultdict(dict)
+    for rank, seen in seen_ranks(run).items():
+        on[seen.event.host or str(said_by(seen.event).get("host"))][rank] = as_dict(said_by(seen.event).get("cores"))
+    for host, ranks in sorted(on.items()):
+        used = {core for one in ranks.values() for core in numbers(one.get("own"))}
+        free = min((natural(one.get("of")) for one in ranks.values()), default=0) - len(used)
+        if len(ranks) > 1 and 0 < len(used) < len(ranks) and free > 0 and all(one.get("own") for one in ranks.values()):
+            fields = {"host": host, "ranks": str(len(ranks)), "cores": listed(sorted(used)), "free": str(free)}
+            yield on_events(rule, [seen_ranks(run)[rank].event for rank in sorted(ranks)[:3]], (), fields)
+            return
 
 
 def wrapped_again(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

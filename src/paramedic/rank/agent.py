@@ -22,6 +22,7 @@ PERIOD = 0.5
 _STEPS = 48  # whose times are kept
 _POINTS = 48  # at which memory is looked at, in equal distances that double when they are too many
 _KEPT_NOTES = 32
+_CORES = 64
 _SOCKETS_EVERY, _DEVICE_EVERY = 5.0, 2.0
 PARTS = ("data", "backward", "collective", "optimizer", "checkpoint", "other")
 
@@ -55,6 +56,8 @@ class Agent:
         self._traced_at = -1
         """How far it had come when its flight recorder was last written because somebody asked."""
         self._beats = 0
+        self._cores = len(_cores())
+        """On which it might have run before the program chose among them."""
         self._connections: list[dict[str, int]] = []
         self._sockets = Connections()
         self._next: dict[str, float] = {}
@@ -251,6 +254,7 @@ class Agent:
             "groups": list(self.groups.values()),
             "host_memory": _resident(),
             "cpu_s": round(time.process_time(), 2),
+            "cores": {"own": _cores()[:_CORES], "of": self._cores},
             "connections": self._connections,
             "digests": list(self.digests),
             "values": self.values,
@@ -274,6 +278,11 @@ class Agent:
         self._stack_file = open(self.path("stacks", f"rank-{self.rank}.signal.txt"), "ab")  # noqa: SIM115
         faulthandler.register(number, file=self._stack_file, all_threads=True, chain=False)
         self.values["signal"] = int(number)
+
+
+def _cores() -> list[int]:
+    """On which this process may run; nothing where nobody tells."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
 class Beside:

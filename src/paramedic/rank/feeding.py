@@ -15,6 +15,7 @@ from .hooks import own_place
 _LOADERS, _EPOCHS, _BATCHES = 6, 4, 4
 _ROWS, _COLUMNS = 256, 48
 _EVALUATIONS, _MASKS = 4, 64
+_SEVERAL, _WIDE = 4, 32  # rows and columns
 _DEPTH = 4
 
 
@@ -92,9 +93,8 @@ class Feeding:
         said["counts"][-1] += 1
         if len(said["prints"][-1]) < _BATCHES:
             said["prints"][-1].append(printed(batch))
-        mask: Any = batch.get("attention_mask") if hasattr(batch, "get") else None
-        if sum(said["counts"]) <= _MASKS and hasattr(mask, "untyped_storage") and mask.device.type == "cpu":
-            said["mask"] = [said["mask"][0] + int((mask != 0).sum()), said["mask"][1] + mask.numel()]
+        if sum(said["counts"]) <= _MASKS:
+            said["mask"] = [before + more for before, more in zip(said["mask"], _read(batch))]
         held = max((t for t in _held(batch, 0) if t.dim()), key=lambda tensor: tensor.numel(), default=None)
         if held is not None:
             said["passed"][-1] += int(held.shape[0])
@@ -120,6 +120,20 @@ class _Pass:
 
     def __init__(self, loader: dict[str, Any], row: dict[str, Any]) -> None:
         self.loader, self.row, self.is_counted = loader, row, False
+
+
+def _read(batch: Any) -> tuple[int, int]:
+    """Of how many positions the model is to read, and of how many there are: by the mask; without one, all but the
+    last columns that hold one number in every row."""
+    mask: Any = batch.get("attention_mask") if hasattr(batch, "get") else None
+    if hasattr(mask, "untyped_storage"):
+        return (int((mask != 0).sum()), mask.numel()) if mask.device.type == "cpu" else (0, 0)
+    tokens = next((one for one in _held(batch, 0) if one.dim() == 2 and not one.dtype.is_floating_point), None)
+    if tokens is None or tokens.shape[0] < _SEVERAL or tokens.shape[1] < _WIDE or tokens.dtype.is_complex:
+        return 0, 0
+    same = (tokens == tokens[0, -1]).all(0).tolist()
+    width = next((at + 1 for at in range(len(same) - 1, -1, -1) if not same[at]), 0)
+    return width * tokens.shape[0], tokens.numel()
 
 
 def printed(value: Any) -> int | None:
