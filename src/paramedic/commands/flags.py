@@ -155,20 +155,25 @@ def console(file: IO[str] | None = None) -> Console:
     """A file or a pipe has no width: keep lines whole enough to read."""
     from rich.console import Console
 
-    made = Console(file=file)
+    class Piped(Console):
+        def on_broken_pipe(self) -> None:
+            """Rich would end with 1, which here means that something was found."""
+            raise BrokenPipeError
+
+    made = Piped(file=file)
     if made.is_terminal:
         return made
     columns = os.environ.get("COLUMNS", "")
     wide = min(max(int(columns), 40), 1000) if columns.isascii() and columns.isdigit() else 100
-    return Console(file=file, width=wide)
+    return Piped(file=file, width=wide)
 
 
 def print_table(table: Table, width: int) -> None:
     """As wide as the terminal; a file or a pipe has no width of its own."""
-    from rich.console import Console
-
-    console = Console()
-    (console if console.is_terminal else Console(width=width)).print(table)
+    made = console()
+    if not made.is_terminal:
+        made.width = width
+    made.print(table)
 
 
 def write_file(path: str, text: str) -> None:

@@ -94,7 +94,8 @@ class Feeding:
         if len(said["prints"][-1]) < _BATCHES:
             said["prints"][-1].append(printed(batch))
         if sum(said["counts"]) <= _MASKS:
-            said["mask"] = [before + more for before, more in zip(said["mask"], _read(batch))]
+            filled, total = _read(batch)
+            said["mask"] = [said["mask"][0] + filled, said["mask"][1] + total]
         held = max((t for t in _held(batch, 0) if t.dim()), key=lambda tensor: tensor.numel(), default=None)
         if held is not None:
             said["passed"][-1] += int(held.shape[0])
