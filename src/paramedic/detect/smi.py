@@ -1,4 +1,4 @@
-"""What nvidia-smi showed beside the job: GPUs that are slowed down, and processes on GPUs that are not theirs."""
+"""What nvidia-smi showed beside the job: GPUs that are slowed down or broken, and processes on GPUs that are not theirs."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ _PEERS = 3
 _MATTERS = 0.05
 """Of a GPU's memory: less in strangers' hands costs nobody anything."""
 _MOST_OF_IT = 0.2
+_MOST_NAMED = 4
 _EMPTY, _EMPTY_MIB = 0.02, 600
 _COMPUTES = ("C", "C+G")
 _SERVES = ("mps-server", "Xorg", "Xwayland", "gnome-shell", "dcgm", "nv-hostengine")
@@ -323,6 +324,45 @@ def _why(card: Card, usual: float | None) -> str:
     said += [f"{heat:.0f} °C"] if heat is not None else []
     said += [f"{clock:.0f} MHz where the others have {usual:.0f}"] if clock is not None and usual else []
     return ", ".join(said)
+
+
+# -- broken --------------------------------------------------------------------------------------------------------
+
+
+def uncorrected(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Errors in a GPU's memory that nobody could correct, since the driver was loaded."""
+    bad = [(node, card) for node in nodes(run) for card in node.cards.values() if (card.number("uncorrected") or 0) > 0]
+    if bad:
+        said = [f"{card.number('uncorrected'):.0f} on GPU {node.named(card.index)}" for node, card in bad]
+        yield _broken(run, rule, found, bad, {"counts": ", ".join(said[:_MOST_NAMED])})
+
+
+def unreadable(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """GPUs of which the driver cannot read what it reads of every GPU that works."""
+    told = [(node, card) for node in nodes(run) for card in node.cards.values()]
+    bad = [(node, card) for node, card in told if card.event.fields.get("unread") is True]
+    if bad:
+        yield _broken(run, rule, found, bad, {})
+
+
+def _broken(
+    run: Run, rule: Rule, found: Sequence[Finding], bad: Sequence[tuple[Node, Card]], fields: Mapping[str, str]
+) -> Finding:
+    """A remark: nobody knows when that was, nor whether the job uses these GPUs. It bears out a failure of ranks on them,
+    and explains none of others'."""
+    told = [_rank_of(run, node, card) for node, card in bad if _size(run) and not _anothers(run, node, card)]
+    ranks = sorted({rank for rank in told if rank is not None})
+    cards = ", ".join(f"GPU {node.named(card.index)}" for node, card in bad[:_MOST_NAMED])
+    one = on_events(rule, [_where_bad(card) for _, card in bad[:3]], ranks, {"cards": cards, **fields})
+    errors = [other for other in found if other.severity == "error"]
+    elsewhere = errors and all(set(ranks).isdisjoint(other.ranks) for other in errors)
+    return replace(one, severity="info") if elsewhere else one
+
+
+def _where_bad(card: Card) -> Event:
+    """Its event at the line that shows it."""
+    line, text = card.number("bad_line"), card.event.fields.get("bad_text")
+    return replace(card.event, line=int(line), text=text) if line and isinstance(text, str) and text else card.event
 
 
 # -- processes -----------------------------------------------------------------------------------------------------
