@@ -397,3 +397,27 @@ def test_errors_of_a_gpus_memory_are_a_remark_until_its_rank_fails(tmp_path: Pat
     assert verdict is not None
     assert (verdict.ranks, verdict.causes[0].id) == ((1,), "hardware-fault")
     assert "GPU042" in rules
+
+
+FULL = """\
+world_size: 2
+[rank0]: Traceback (most recent call last):
+[rank0]:   File "/home/dee/train.py", line 30, in <module>
+[rank0]:     model = build().to("cuda:0")
+[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 172.00 MiB. GPU 0 has a total capacity of 140.40 GiB \
+of which 84.00 MiB is free. Process 418 has 110.00 GiB memory in use. Including non-PyTorch memory, this process has 30.00 GiB \
+memory in use.
+"""
+
+
+@pytest.mark.parametrize(("home", "first"), [("carl", "seems to be another user's"), ("dee", "See whose process it is")])
+def test_whoever_holds_the_memory_is_named_and_another_users_process_is_not_to_be_ended(
+    tmp_path: Path, home: str, first: str
+) -> None:
+    table = TABLE_580.replace("C   python3            ", f"C   /home/{home}/bin/python3")
+    verdict, _ = verdict_of(tmp_path, train_log=FULL, smi_txt=table)
+    assert verdict is not None
+    assert f"held by process 418 (/home/{home}/bin/python3)" in verdict.summary
+    assert first in verdict.fixes[0].title
+    assert "ps -o pid,ppid,user,lstart,cmd -p 418" in {fix.action.get("run") for fix in verdict.fixes}
+    assert all("End the process" not in fix.title for fix in verdict.fixes)

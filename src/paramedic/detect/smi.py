@@ -1,4 +1,4 @@
-"""What nvidia-smi showed beside the job: GPUs that are slowed down or broken, and processes on GPUs that are not theirs."""
+"""What nvidia-smi showed beside the job: GPUs slowed down or broken, and processes on GPUs that are not theirs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 from paramedic.detect.hang import listed
 from paramedic.detect.match import on_events
+from paramedic.detect.memory import of_another
 from paramedic.detect.once import once
 from paramedic.detect.where import Places, in_order, parts_of_name, places, short, whole_blocks
 from paramedic.knowledge import Rule
@@ -348,7 +349,7 @@ def unreadable(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findi
 def _broken(
     run: Run, rule: Rule, found: Sequence[Finding], bad: Sequence[tuple[Node, Card]], fields: Mapping[str, str]
 ) -> Finding:
-    """A remark: nobody knows when that was, nor whether the job uses these GPUs. It bears out a failure of ranks on them,
+    """A remark: nobody knows when that was, nor whether the job uses these GPUs. It bears out a failure of their ranks,
     and explains none of others'."""
     told = [_rank_of(run, node, card) for node, card in bad if _size(run) and not _anothers(run, node, card)]
     ranks = sorted({rank for rank in told if rank is not None})
@@ -472,8 +473,10 @@ def held_by_strangers(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterato
             if foreign:
                 one, index = foreign[0]
                 held = f"{(one.held[index] or 0) / 1024:.1f} GiB"
-                fields = {"gpu": node.named(index), "pid": str(one.pid), "held": held}
-                yield on_events(rule, [one.events[index], oom.evidence[0].event], oom.ranks, fields)
+                shown = f"{one.pid} ({one.name})" if one.name else str(one.pid)
+                fields = {"gpu": node.named(index), "pid": str(one.pid), "process": shown, "held": held}
+                told = on_events(rule, [one.events[index], oom.evidence[0].event], oom.ranks, fields)
+                yield replace(told, severity="info") if of_another(one.name, oom.evidence[0].event) else told
                 return
 
 
