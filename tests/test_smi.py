@@ -410,7 +410,9 @@ memory in use.
 """
 
 
-@pytest.mark.parametrize(("home", "first"), [("carl", "seems to be another user's"), ("dee", "See whose process it is")])
+@pytest.mark.parametrize(
+    ("home", "first"), [("carl", "seems to be another user's"), ("dee", "See whose process it is")]
+)
 def test_whoever_holds_the_memory_is_named_and_another_users_process_is_not_to_be_ended(
     tmp_path: Path, home: str, first: str
 ) -> None:
