@@ -424,6 +424,7 @@ def test_the_rank_in_another_call_of_the_same_number_is_the_odd_one(said: Said) 
     others = "".join(WATCHDOG.format(r=r) for r in (0, 1, 2))
     found = said(others + told + WATCHDOG.format(r=3).replace("ALLREDUCE", "ALLGATHER"))
     assert (found.rule, found.ranks) == ("COL013", (3,))
+    assert "called ALLGATHER where the others called ALLREDUCE" in found.summary
 
 
 @pytest.mark.parametrize(
