@@ -375,6 +375,17 @@ def test_a_file_that_is_missing_on_the_only_host_is_no_difference_between_nodes(
     assert verdict.causes[0].id == "launcher-or-rank-misconfiguration"
 
 
+def test_a_lost_rank_was_on_its_own_host_and_not_on_those_of_the_others(said: Said) -> None:
+    gone = (
+        "torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:2251, "
+        "remote process exited or there was a network error, NCCL version 2.21.5"
+    )
+    lines = [f"[pod/train-worker-{n}/pytorch] step {step} loss 2.1" for step in range(0, 90, 10) for n in range(4)]
+    lines += [f"[pod/train-worker-{n}/pytorch] {gone}" for n in (0, 1, 3)]
+    verdict = said("\n".join(lines) + "\n")
+    assert (verdict.ranks, verdict.hosts) == ((2,), ("train-worker-2",))
+
+
 def test_no_scheduler_is_asked_where_there_is_none(said: Said) -> None:
     asked = [fix.action.get("run", "") for fix in said(steps(0, 1) + table((1, -9, 401))).fixes]
     assert "dmesg" in asked[0] and not any("sacct" in one for one in asked)
@@ -413,6 +424,7 @@ def test_the_rank_in_another_call_of_the_same_number_is_the_odd_one(said: Said) 
     others = "".join(WATCHDOG.format(r=r) for r in (0, 1, 2))
     found = said(others + told + WATCHDOG.format(r=3).replace("ALLREDUCE", "ALLGATHER"))
     assert (found.rule, found.ranks) == ("COL013", (3,))
+    assert "called ALLGATHER where the others called ALLREDUCE" in found.summary
 
 
 @pytest.mark.parametrize(

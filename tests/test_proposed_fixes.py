@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from paramedic import diagnose
+from paramedic.commands import build_parser
+from paramedic.detect import footprint
 from paramedic.fix import fixes_for
-from paramedic.knowledge import Knowledge
+from paramedic.knowledge import Knowledge, load
+from paramedic.knowledge.cures import load_cures
 from paramedic.model import Cause, Event, Evidence, Finding, Fix, Report, Run
 from paramedic.report import FORMATS, render
 from paramedic.report.action import copyable
@@ -98,3 +102,34 @@ def test_names_that_the_message_gives_stand_in_the_command(
 def test_a_missing_file_stands_in_the_command(shapes: Finding, knowledge: Knowledge) -> None:
     missing = replace(shapes, rule="ENV003", causes=(), fields={"path": "/data/a.bin"})
     assert any("test -e /data/a.bin ||" in copyable(fix.action) for fix in fixes_for(missing, knowledge))
+
+
+_PLACEHOLDERS = {"NODES": "4", "BATCH": "8", "TOKENS": "2048", "GPU": "h100", "R": "0"}
+
+
+def _commands() -> list[tuple[str, str]]:
+    """Of all rules and cures, what is to be run with our own command line."""
+    fixes = [(rule.id, fix) for rule in load().rules.values() for fix in rule.fixes] + [*load_cures().items()]
+    runs = [(name, str(fix.action.get("run", ""))) for name, fix in fixes]
+    plans = [footprint.plan_command(None, card, 8) for card in (None, 16 << 30, 80 << 30, 141 << 30)]
+    return [(name, run) for name, run in (*runs, *(("plan", plan) for plan in plans)) if run.startswith("paramedic ")]
+
+
+@pytest.mark.parametrize(("rule", "command"), _commands())
+def test_what_is_to_be_run_is_understood_by_our_own_command_line(rule: str, command: str) -> None:
+    words = [_PLACEHOLDERS.get(word, word) for word in shlex.split(command)[1:]]
+    words = words[: words.index("--")] if "--" in words else words
+    assert build_parser().parse_args(words).verb == words[0], rule
+
+
+def test_a_pods_memory_limit_is_raised_in_kubernetes_and_a_steps_in_slurm(tmp_path: Path) -> None:
+    for name, said, first in (
+        ("pods.txt", "train-worker-1   0/1   OOMKilled   0   12m\n", "resources.limits.memory"),
+        ("slurm.out", "slurmstepd: error: Detected 1 oom_kill event in StepId=1054.0. Some of the step\n", "--mem=0"),
+    ):
+        (tmp_path / name).write_text(said, "utf-8")
+        verdict = diagnose(tmp_path / name).verdict
+        assert verdict is not None
+        assert first in str(verdict.fixes[0].action["argument"])
+        assert [fix.action["kind"] for fix in verdict.fixes] == ["launch", "code"]
+    assert "train-worker-1" in str(getattr(diagnose(tmp_path / "pods.txt").verdict, "summary", ""))

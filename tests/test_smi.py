@@ -321,3 +321,105 @@ def test_a_table_that_is_pasted_into_a_healthy_log_accuses_nobody(tmp_path: Path
     verdict, rules = verdict_of(tmp_path, train_log=f"step 1 loss 2.0\n{TABLE_580}step 2 loss 1.9\nstep 3 loss 1.8\n")
     assert verdict is None
     assert not rules
+
+
+BROKEN = TABLE_580.replace("|                    0 |", "|                   17 |", 1)
+LOST = TABLE_580.replace("NVIDIA H200", "ERR!       ").replace(
+    "  47C    P0            461W", "  ERR!   ERR!          ERR!"
+)
+ECC_LOG = """\
+==============NVSMI LOG==============
+Attached GPUs                             : 2
+GPU 00000000:00:06.0
+    Product Name                          : NVIDIA H200
+    ECC Errors
+        Volatile
+            SRAM Correctable              : 7
+            SRAM Uncorrectable Parity     : 1
+            SRAM Uncorrectable SEC-DED    : 0
+            DRAM Correctable              : 9
+            DRAM Uncorrectable            : 2
+        Aggregate
+            SRAM Uncorrectable Parity     : 40
+            DRAM Uncorrectable            : 40
+    Retired Pages
+        Double Bit ECC                    : N/A
+GPU 00000000:00:07.0
+    Product Name                          : Tesla V100-SXM2-16GB
+    ECC Errors
+        Volatile
+            Single Bit
+                Device Memory             : 8
+                Total                     : 8
+            Double Bit
+                Device Memory             : 4
+                Total                     : 4
+        Aggregate
+            Double Bit
+                Total                     : 50
+    Temperature
+        GPU Current Temp                  : GPU is lost
+"""
+
+
+def test_errors_that_nobody_could_correct_are_counted_since_the_driver_was_loaded() -> None:
+    (card,), _ = seen(BROKEN)
+    assert (card["uncorrected"], card["unread"]) == (17, False)
+    assert "17 |" in str(card["bad_text"])
+    cards, _ = seen(ECC_LOG)
+    assert [(card["uncorrected"], card["unread"]) for card in cards] == [(3, False), (4, True)]
+    (card,), _ = seen("index, ecc.errors.uncorrected.volatile.total, temperature.gpu\n3, 5, 40\n")
+    assert card["uncorrected"] == 5
+
+
+@pytest.mark.parametrize("text", [TABLE_580, TABLE_450, MIG, QUERY, LOG])
+def test_a_gpu_without_errors_is_not_called_broken(text: str) -> None:
+    cards, _ = seen(text)
+    assert all("uncorrected" not in card for card in cards)
+
+
+def test_a_fan_or_power_sensor_that_cannot_be_read_is_no_broken_gpu() -> None:
+    (card,), _ = seen(TABLE_580.replace("| N/A   47C    P0            461W", "| ERR!  47C    P0            ERR!"))
+    assert "unread" not in card
+
+
+def test_a_gpu_that_cannot_be_read_is_a_remark(tmp_path: Path) -> None:
+    verdict, rules = verdict_of(tmp_path, train_log="step 1 loss 2.0\nstep 2 loss 1.9\n", smi_txt=LOST)
+    assert (verdict, rules) == (None, {"GPU043"})
+
+
+def test_errors_of_a_gpus_memory_are_a_remark_until_its_rank_fails(tmp_path: Path) -> None:
+    table = "index, temperature.gpu, ecc.errors.uncorrected.volatile.total\n0, 50, 0\n1, 51, 3\n"
+    verdict, rules = verdict_of(tmp_path, train_log="world_size: 2\nstep 1 loss 2.0\n", smi_csv=table)
+    assert (verdict, rules) == (None, {"GPU042"})
+    died = "world_size: 2\n[rank1]: RuntimeError: CUDA error: an illegal memory access was encountered\n"
+    verdict, rules = verdict_of(tmp_path, train_log=died, smi_csv=table)
+    assert verdict is not None
+    assert (verdict.ranks, verdict.causes[0].id) == ((1,), "hardware-fault")
+    assert "GPU042" in rules
+
+
+FULL = """\
+world_size: 2
+[rank0]: Traceback (most recent call last):
+[rank0]:   File "/home/dee/train.py", line 30, in <module>
+[rank0]:     model = build().to("cuda:0")
+[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 172.00 MiB. GPU 0 has a total capacity of 140.40 GiB \
+of which 84.00 MiB is free. Process 418 has 110.00 GiB memory in use. Including non-PyTorch memory, this process has 30.00 GiB \
+memory in use.
+"""
+
+
+@pytest.mark.parametrize(
+    ("home", "first"), [("carl", "seems to be another user's"), ("dee", "See whose process it is")]
+)
+def test_whoever_holds_the_memory_is_named_and_another_users_process_is_not_to_be_ended(
+    tmp_path: Path, home: str, first: str
+) -> None:
+    table = TABLE_580.replace("C   python3            ", f"C   /home/{home}/bin/python3")
+    verdict, _ = verdict_of(tmp_path, train_log=FULL, smi_txt=table)
+    assert verdict is not None
+    assert f"held by process 418 (/home/{home}/bin/python3)" in verdict.summary
+    assert first in verdict.fixes[0].title
+    assert "ps -o pid,ppid,user,lstart,cmd -p 418" in {fix.action.get("run") for fix in verdict.fixes}
+    assert all("End the process" not in fix.title for fix in verdict.fixes)

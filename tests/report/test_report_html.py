@@ -189,6 +189,14 @@ def test_timeline_marks_the_last_sign_of_life_of_a_named_rank_that_did_not_compl
     assert "barrier" in firsts[0]
 
 
+def test_timeline_shows_the_end_of_every_rank_that_one_line_tells_of() -> None:
+    ends = [Event("slurm.out", 9, "exit", f"rank {n} ended with exit code -15", 9, rank=n) for n in range(8)]
+    said = [Event("slurm.out", n, "progress", f"step {n}", n, rank=n % 8) for n in range(8)]
+    made = timeline(Report(Run("r", events=(*said, *ends)), None))
+    assert made is not None
+    assert sum(mark.kind == "exit" for lane in made.lanes for mark in lane.marks) == 8
+
+
 def test_timeline_is_bounded_at_1024_ranks() -> None:
     made = timeline(reports.many_ranks())
     assert made is not None

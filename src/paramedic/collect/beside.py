@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 
 from paramedic.collect import tree
@@ -82,8 +82,9 @@ class _Asks:
 
 def _files(paths: Sequence[str], named: Sequence[str], asks: _Asks, skipped: list[Skipped]) -> list[tree.File]:
     found: dict[str, tree.File] = {}
+    words = {os.path.basename(word) for word in named}
     for path in paths:
-        for file in _below(path, skipped) if os.path.isdir(path) else _named(path):
+        for file in _below(path, skipped) if os.path.isdir(path) else _named(path, words):
             found.setdefault(os.path.realpath(file.path), file)
     for word in named:
         for file in _with_imports(word, asks):
@@ -104,8 +105,10 @@ def _below(folder: str, skipped: list[Skipped]) -> Iterator[tree.File]:
     return iter(files if any(is_program(file.name) for file in files) else ())
 
 
-def _named(path: str) -> Iterator[tree.File]:
-    if is_program(path) and os.path.isfile(path):
+def _named(path: str, words: Set[str]) -> Iterator[tree.File]:
+    """A program; or a configuration that the command names as well, wherever it lies now."""
+    asked_for = path.endswith(_CONFIGS) and os.path.basename(path) in words
+    if (is_program(path) or asked_for) and os.path.isfile(path):
         yield tree.File(path, path, os.path.getsize(path))
 
 

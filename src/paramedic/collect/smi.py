@@ -71,6 +71,11 @@ _TEMPERATURE = re.compile(r"\s(\d{1,3})C\s")
 _POWER = re.compile(r"\s(\d{1,5})W /")
 _MEMORY = re.compile(r"\s(\d{1,8})MiB / {1,4}(\d{1,8})MiB")
 _USED = re.compile(r"MiB {1,4}\|\s{1,20}(\d{1,3})%\s")
+_UNCORRECTED = re.compile(r"\|\s{0,24}(\d{1,9})\s{0,4}\|$")
+"""Of a GPU's first row; `N/A`, `Off` and, where it is divided, `On` are no counts."""
+_UNREADABLE = "ERR!"
+_BESIDE_FAN = re.compile(r"\|\s{0,3}(?:N/A|ERR!|\d{1,3}%)\s{1,6}(?:ERR!|\d{1,3}C\s{1,6}ERR!)\s")
+"""Neither temperature nor state can be read. A fan or a power sensor alone says little."""
 _MIG = re.compile(r"\|\s{1,24}Enabled\*?\s{0,4}\|$")
 _HOLDER = re.compile(
     r"\|\s{1,6}(?P<gpu>\d{1,3})\s{1,8}(?:(?P<instance>N/A|\d{1,3})\s{1,6}(?:N/A|\d{1,3})\s{1,20})?(?P<pid>\d{1,10})\s{1,8}"
@@ -83,6 +88,12 @@ _HEADING = re.compile(r"#\s{0,2}(?:Date\s{1,12})?(?:Time\s{1,14})?(?:Date,? ?)?(
 _OF_LOG = re.compile(r"(?P<indent> {0,16})(?P<name>\S.{0,60}?)(?: {0,60}: (?P<value>.{0,120}))?$")
 _CARD_OF_LOG = re.compile(r"GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])$")
 _REASONS = ("Clocks Event Reasons", "Clocks Throttle Reasons")
+_ECC = "ECC Errors"
+_COUNTERS = re.compile(r"(?:SRAM|DRAM) Uncorrectable(?: [A-Z][\w-]{0,20})?")
+"""Of the volatile errors, as recent drivers list them; older ones have a total of double bits."""
+_LOST = ("GPU is lost", "GPU requires reset", "Unknown Error")
+_TELLING = ("Product Name", "GPU Current Temp", "Performance State")
+"""Every GPU that works has them; a fan or a power sensor may be missing without harm."""
 
 
 @dataclass(slots=True)
@@ -100,6 +111,21 @@ class _Look:
     used: int | None = None
     total: int | None = None
     reasons: set[str] | None = None
+    uncorrected: int | None = None
+    unread: bool = False
+    """The driver could not read what every GPU that works has."""
+    bad_line: int = 0
+    bad_text: str = ""
+    """Where that, or how many errors, stands."""
+
+    def count(self, errors: int, line: int, text: str) -> None:
+        self.uncorrected = (self.uncorrected or 0) + errors
+        if errors:
+            self.bad_line, self.bad_text = line, text.strip()
+
+    def not_read(self, line: int, text: str) -> None:
+        if not self.unread:
+            self.unread, self.bad_line, self.bad_text = True, line, text.strip()
 
     @property
     def works(self) -> bool:
@@ -132,9 +158,17 @@ class _Card:
             "slowed": "\n".join(f"{times} {why}" for why, times in slowed.items()),
             "reasons": any(look.reasons is not None for look in at_work),
             **{name: _usual(name, at_work) for name in ("temperature", "power", "clock", "most", "busy")},
-            "used": then.used, "total": then.total, "busy_then": then.busy,
+            "used": then.used, "total": then.total, "busy_then": then.busy, **self._bad(),
         }  # fmt: skip
         return shown.line, shown.text, fields
+
+    def _bad(self) -> dict[str, Any]:
+        """Of the last look that shows errors, or values that could not be read."""
+        look = next((look for look in reversed(self.looks) if look.uncorrected or look.unread), None)
+        if look is None:
+            return {}
+        told = {"uncorrected": look.uncorrected or 0, "unread": look.unread}
+        return {**told, "bad_line": look.bad_line, "bad_text": look.bad_text}
 
 
 def _usual(name: str, looks: Sequence[_Look]) -> float | None:
@@ -175,6 +209,7 @@ class Smi:
         self._card: _Card | None = None
         self._in_processes = False
         self._section = ""
+        self._within: dict[int, str] = {}
         self._attached, self._listed = 0, 0
         self._pid: dict[str, str] = {}
 
@@ -229,7 +264,7 @@ class Smi:
             self._head([name.strip() for name in query["columns"].split(",")])
             return True
         if "NVSMI LOG" in text:
-            self._row, self._card, self._section = self._log_row, None, ""
+            self._row, self._card, self._section, self._within = self._log_row, None, "", {}
             self._snapshot += 1
             self._attached = self._listed = 0
             return True
@@ -275,7 +310,11 @@ class Smi:
             self._card, self._in_processes = None, "Processes:" in text
         elif (found := _CARD.match(text)) is not None:
             self._card, self._in_processes = self._of(self._node, index=int(found["index"]), bus=found["bus"]), False
-            self._look(self._card, line, text)
+            look = self._look(self._card, line, text)
+            if (errors := _UNCORRECTED.search(text)) is not None:
+                look.count(int(errors[1]), line, text)
+            elif _UNREADABLE in text:
+                look.not_read(line, text)
         elif self._in_processes and (held := _HOLDER.match(text)) is not None:
             self._hold(("index", held["gpu"]), held, line, text)
             if (held["instance"] or "N/A") != "N/A":
@@ -295,6 +334,8 @@ class Smi:
         for name, pattern in (("temperature", _TEMPERATURE), ("power", _POWER), ("busy", _USED)):
             if (found := pattern.search(text)) is not None:
                 setattr(look, name, int(found[1]))
+        if _BESIDE_FAN.match(text):
+            look.not_read(line, text)
         card.divided = card.divided or _MIG.search(text) is not None
 
     # -- tables as CSV ---------------------------------------------------------------------------------------------
@@ -318,6 +359,10 @@ class Smi:
             if column in row and (number := _NUMBER.fullmatch(row[column])) is not None:
                 setattr(look, name, int(number[1]))
         look.reasons = _reasons(row)
+        if (errors := _NUMBER.fullmatch(row.get(_VOLATILE, ""))) is not None:
+            look.count(int(errors[1]), line, text)
+        if any(_is_lost(row.get(name, "")) for name in ("name", "temperature.gpu", "pstate", "memory.used")):
+            look.not_read(line, text)
         return True
 
     def _holding_row(self, node: str, row: Mapping[str, str], line: int, text: str) -> bool:
@@ -366,7 +411,7 @@ class Smi:
             self._card = self._of(self._node, bus=found[1])
             self._card.place = self._listed
             self._look(self._card, line, text)
-            self._section = ""
+            self._section, self._within = "", {}
             self._listed += 1
             return True
         found = _OF_LOG.match(text)
@@ -376,14 +421,31 @@ class Smi:
         if name == "Attached GPUs" and value.isdecimal():
             self._attached = int(value[:4])
         if found["value"] is None:
-            self._section = name if len(found["indent"]) == 4 else self._section
+            self._open(name, len(found["indent"]))
         elif self._card is not None and self._card.looks:
             self._said_of(self._card.looks[-1], name, value, line, text)
         return True
 
+    def _open(self, name: str, indent: int) -> None:
+        """A section of a GPU, or one within it."""
+        if indent == 4:
+            self._section, self._within = name, {}
+        else:
+            self._within = {depth: kept for depth, kept in self._within.items() if depth < indent} | {indent: name}
+
+    def _is_counter(self, name: str) -> bool:
+        """Of errors since the driver was loaded that nobody could correct, each once."""
+        if self._section != _ECC or self._within.get(8) != "Volatile":
+            return False
+        return _COUNTERS.fullmatch(name) is not None or (self._within.get(12), name) == ("Double Bit", "Total")
+
     def _said_of(self, look: _Look, name: str, value: str, line: int, text: str) -> None:
         number = _NUMBER.fullmatch(value)
-        if self._section in _REASONS:
+        if number is not None and self._is_counter(name):
+            look.count(int(number[1]), line, text)
+        elif name in _TELLING and _is_lost(value):
+            look.not_read(line, text)
+        elif self._section in _REASONS:
             look.reasons = look.reasons or set()
             reason = _BY_NAME.get({"hw_power_brake": "hw_power_brake_slowdown"}.get(_snake(name), _snake(name)))
             if reason is not None and value == "Active":
@@ -443,6 +505,7 @@ class Smi:
             known[gpu, pid] = _Holder(gpu, pid, held["type"], name, int(memory) if memory else None, line, text.strip())
 
 
+_VOLATILE = "ecc.errors.uncorrected.volatile.total"
 _SAME = {
     "gpu_uuid": "uuid",
     "pci.bus_id": "bus",
@@ -509,6 +572,10 @@ def _reasons(row: Mapping[str, str]) -> set[str] | None:
         elif reason in _BY_NAME and cell in ("Active", "Not Active"):
             found = (found or set()) | ({_BY_NAME[reason]} if cell == "Active" else set())
     return found
+
+
+def _is_lost(value: str) -> bool:
+    return value.strip("[]") in _LOST
 
 
 def _snake(name: str) -> str:

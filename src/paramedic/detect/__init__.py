@@ -209,6 +209,8 @@ RUN_DETECTORS: dict[str, Detector] = {
     "smi.guests": smi.guests,
     "smi.piled_up": smi.piled_up,
     "smi.held_by_strangers": smi.held_by_strangers,
+    "smi.uncorrected": smi.uncorrected,
+    "smi.unreadable": smi.unreadable,
     "waste.one_holds_most": waste.one_holds_most,
     "waste.states_of_others": waste.states_of_others,
     "waste.one_recomputed_piece": waste.one_recomputed_piece,

@@ -169,13 +169,13 @@ def _card(setup: Setup, launch: Part) -> tuple[int, Fact] | None:
 
 
 def plan_command(job: Job | None, card: int | None, world: int | None = None, root: str = "") -> str:
-    """`paramedic memory plan` with all that is known; … where it is not."""
+    """`paramedic memory plan` with all that is known; words in capitals where it is not."""
     model = posixpath.join(root, job.model.source) if job is not None and job.model is not None else "config.json"
     words = ["paramedic", "memory", "plan", "--model", shlex.quote(posixpath.normpath(model))]
     batch = _first(job, "per_device_train_batch_size", "micro_batch_size", "batch_size")
     if batch is None and job is not None and job.deepspeed is not None:
         batch = job.deepspeed.number_of("train_micro_batch_size_per_gpu")
-    words += ["--batch", str(batch or "…"), "--seq", str(_first(job, *_SEQ) or "…")]
+    words += ["--batch", str(batch or "BATCH"), "--seq", str(_first(job, *_SEQ) or "TOKENS")]
     steps = _first(job, "gradient_accumulation_steps")
     words += ["--accumulation", str(steps)] if steps and steps > 1 else []
     ranks = (job.world if job is not None else None) or world
@@ -183,7 +183,7 @@ def plan_command(job: Job | None, card: int | None, world: int | None = None, ro
     words += _sharing(job) if job is not None else []
     if job is not None and job.arguments.get("gradient_checkpointing") is True:
         words.append("--activation-checkpointing")
-    words += ["--gpu", "…"] if card is None else _gpu(card)
+    words += ["--gpu", "GPU"] if card is None else _gpu(card)
     return " ".join(words)
 
 
@@ -198,11 +198,11 @@ def _sharing(job: Job) -> list[str]:
 
 
 def _gpu(card: int) -> list[str]:
-    """A card of about this size, and the very size."""
+    """The very size, and a card of about this one, where there is but one that jobs run on."""
     gib = card / GIB
-    sizes = (("t4", 16), ("4090", 25), ("v100-32", 34), ("a100-40", 42), ("l40s", 50), ("h100", 85), ("h200", 150))
+    sizes = (("t4", 16), ("4090", 25), ("v100-32", 34), ("a100-40", 42), ("l40s", 50), ("", 85), ("h200", 150))
     name = next((name for name, most in sizes if gib <= most), "b200")
-    return ["--gpu", name, "--gpu-memory", f"{gib:.2f}GiB"]
+    return [*(("--gpu", name) if name else ()), "--gpu-memory", f"{gib:.2f}GiB"]
 
 
 def _first(job: Job | None, *keys: str) -> int | None:

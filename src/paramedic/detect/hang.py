@@ -70,6 +70,8 @@ _TRIES = re.compile(
     r"\b[Rr]etry(?:ing)?\b|still (?:pending|waiting)|not respond|\b[Rr]econnect|slow read|read timed out", re.I
 )
 _LOST = ("communication-runtime-error", "rendezvous-setup-failure")
+_CALL = re.compile(r"\bOpType=(\w{1,40})")
+_STAYED_AWAY = "did not join the collective in which"
 
 
 def rank_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -104,10 +106,18 @@ def rank_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
         elif odd := _elsewhere(waits):
             theirs = [one.event for one in waits if one.rank in odd]
             others = [one.event for one in waits if one.rank not in odd]
-            fields = {"waiting": listed({one.rank for one in waits} - odd)}
+            fields = {"waiting": listed({one.rank for one in waits} - odd), "how": _called_instead(theirs, others)}
             accused = on_events(rule, [*theirs, *others][:4], sorted(odd), fields)
             at_the_end = all(one.at_the_end and not one.aside for one in waits if one.rank in odd)
             yield replace(accused, weights=_reasons(run, odd, elsewhere=True, at_the_end=at_the_end))
+
+
+def _called_instead(theirs: Sequence[Event], others: Sequence[Event]) -> str:
+    """By the watchdog's word, where each side is in one call."""
+    calls = [{found[1] for event in side if (found := _CALL.search(event.text))} for side in (theirs, others)]
+    if any(len(names) != 1 for names in calls) or calls[0] == calls[1]:
+        return _STAYED_AWAY
+    return f"called {calls[0].pop()} where the others called {calls[1].pop()}, in which"
 
 
 def _preparing(run: Run, ranks: Set[int]) -> list[Event]:
@@ -346,7 +356,7 @@ def _accusation(run: Run, rule: Rule, events: Sequence[Event], missing: Set[int]
     """Shows where the missing ranks were, the last that they said if they said anything, and then who waited."""
     attempt = max((event.attempt for event in events), default=0)
     lasts = [e for e in run.of_kind("last") if e.rank in missing and e.text and e.attempt == attempt]
-    one = on_events(rule, [*lasts[:2], *events[:4]], sorted(missing), {"waiting": listed(waiting)})
+    one = on_events(rule, [*lasts[:2], *events[:4]], sorted(missing), {"waiting": listed(waiting), "how": _STAYED_AWAY})
     return replace(one, weights=_reasons(run, missing))
 
 

@@ -153,7 +153,7 @@ def named_file_missing(setup: Setup) -> Iterator[Hit]:
             beside = posixpath.normpath(posixpath.join(posixpath.dirname(launch.source), named))
             near = posixpath.dirname(plain) in folders or posixpath.dirname(beside) in folders
             if near and plain not in sources and beside not in sources and not _ends_so(plain, sources):
-                yield Hit(part.quoted(key), {"file": named})
+                yield Hit(part.quoted(key), {"named": named})
 
 
 def _ends_so(path: str, sources: set[str]) -> bool:

@@ -153,14 +153,16 @@ def on_events(
     fields: Mapping[str, str] | None = None,
     weights: Mapping[str, float] | None = None,
 ) -> Finding:
+    """Its hosts are those of its ranks: what the others said is evidence, and happened elsewhere."""
     ranks = tuple(ranks)
+    here = [event for event in events if not ranks or event.rank is None or event.rank in ranks]
     return Finding(
         rule=rule.id,
         symptom=rule.symptom,
         severity=rule.severity,
         scope="rank" if ranks else "job",
         ranks=ranks,
-        hosts=tuple(sorted({e.host for e in events if e.host})),
+        hosts=tuple(sorted({e.host for e in here if e.host})),
         confidence=rule.confidence,
         summary=rule.title,
         evidence=tuple(map(_evidence, events)),

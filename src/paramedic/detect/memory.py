@@ -39,7 +39,11 @@ _CLAUSES = {
     "reserved": re.compile(rf"{_SIZE} reserved in total by PyTorch"),
     "allowed": re.compile(rf"{_SIZE} allowed;"),
 }
-_OTHERS = re.compile(rf"Process \d+ has {_SIZE} memory in use")
+_OTHERS = re.compile(rf"Process (?P<pid>\d{{1,10}}) has (?P<size>{_SIZE}) memory in use")
+_A_SIZE = re.compile(_SIZE)
+_HOME = re.compile(r"/(?:home|Users)/([\w.-]{1,64})/")
+_MOST_NAMED = 3
+_LIST_ALL = "nvidia-smi --query-compute-apps=pid,used_memory,name --format=csv"
 
 
 _CONTEXT = 2 << 30
@@ -77,13 +81,19 @@ def parse(text: str) -> DeviceOom | None:
     reserved = sizes.pop("reserved", None)
     if reserved is not None and "allocated" in sizes:
         sizes.setdefault("unused", max(reserved - sizes["allocated"], 0))
-    others = sum(_bytes(found) or 0 for found in _OTHERS.finditer(text[:8_000]))
+    others = sum(size for _, size in _named(text))
     total, own = sizes.get("total", 0), sizes.get("used", sizes.get("allocated", 0))
     if others + own > total * 1.02:  # cannot both fit: in a container a process does not know its own number
         others = 0
     if not others and "free" in sizes and (held := sizes.get("used", reserved)) is not None:
         others = max(total - sizes["free"] - held - _CONTEXT, 0)  # what is neither free nor held by this process
     return DeviceOom(**sizes, others=others) if sizes or _RAISED.search(text) else None
+
+
+def _named(text: str) -> list[tuple[str, int]]:
+    """(pid, bytes) of the other processes that the message names."""
+    found = _OTHERS.finditer(text[:8_000]) if "Process " in text else ()
+    return [(one["pid"], _bytes(_A_SIZE.match(one["size"])) or 0) for one in found]
 
 
 def _bytes(found: re.Match[str] | None) -> int | None:
@@ -106,7 +116,33 @@ def limited(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]
 
 
 def shared(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
-    return _ooms(run, rule, "shared")
+    """Who holds the rest is named, as far as the message and nvidia-smi tell."""
+    for event, oom in _said(run):
+        if oom.kind == "shared":
+            yield on_event(rule, event, {**_fields(oom), **_holders(run, event, oom)})
+
+
+def _holders(run: Run, event: Event, oom: DeviceOom) -> dict[str, str]:
+    """The processes by number and name, how to see whose they are, and those that are surely another user's."""
+    named = _named(event.text)
+    if not named or sum(size for _, size in named) != oom.others:
+        return {"holders": "other processes", "look": _LIST_ALL}
+    pids = [pid for pid, _ in named[:_MOST_NAMED]]
+    shown = {str(one.fields.get("pid")): str(one.fields.get("name") or "") for one in run.of_kind("smi process")}
+    told = ", ".join(f"{pid} ({name})" if (name := shown.get(pid)) else pid for pid in pids)
+    theirs = [pid for pid in pids if of_another(shown.get(pid, ""), event)]
+    return {
+        "holders": f"process {told}" if len(named) == 1 else f"processes {told}",
+        "look": f"ps -o pid,ppid,user,lstart,cmd -p {','.join(pids)}",
+        **({"theirs": ", ".join(theirs)} if theirs else {}),
+    }
+
+
+def of_another(process: str, event: Event) -> bool:
+    """A program from the home folder of a user other than the one whose code failed."""
+    home = _HOME.match(process)
+    own = {found[1] for frame in event.fields.get("frames", ()) if (found := _HOME.match(str(frame))) is not None}
+    return home is not None and bool(own) and home[1] not in own
 
 
 def _ooms(run: Run, rule: Rule, kind: str) -> Iterator[Finding]:

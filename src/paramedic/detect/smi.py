@@ -1,4 +1,4 @@
-"""What nvidia-smi showed beside the job: GPUs that are slowed down, and processes on GPUs that are not theirs."""
+"""What nvidia-smi showed beside the job: GPUs slowed down or broken, and processes on GPUs that are not theirs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 from paramedic.detect.hang import listed
 from paramedic.detect.match import on_events
+from paramedic.detect.memory import of_another
 from paramedic.detect.once import once
 from paramedic.detect.where import Places, in_order, parts_of_name, places, short, whole_blocks
 from paramedic.knowledge import Rule
@@ -28,6 +29,7 @@ _PEERS = 3
 _MATTERS = 0.05
 """Of a GPU's memory: less in strangers' hands costs nobody anything."""
 _MOST_OF_IT = 0.2
+_MOST_NAMED = 4
 _EMPTY, _EMPTY_MIB = 0.02, 600
 _COMPUTES = ("C", "C+G")
 _SERVES = ("mps-server", "Xorg", "Xwayland", "gnome-shell", "dcgm", "nv-hostengine")
@@ -325,6 +327,45 @@ def _why(card: Card, usual: float | None) -> str:
     return ", ".join(said)
 
 
+# -- broken --------------------------------------------------------------------------------------------------------
+
+
+def uncorrected(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Errors in a GPU's memory that nobody could correct, since the driver was loaded."""
+    bad = [(node, card) for node in nodes(run) for card in node.cards.values() if (card.number("uncorrected") or 0) > 0]
+    if bad:
+        said = [f"{card.number('uncorrected'):.0f} on GPU {node.named(card.index)}" for node, card in bad]
+        yield _broken(run, rule, found, bad, {"counts": ", ".join(said[:_MOST_NAMED])})
+
+
+def unreadable(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """GPUs of which the driver cannot read what it reads of every GPU that works."""
+    told = [(node, card) for node in nodes(run) for card in node.cards.values()]
+    bad = [(node, card) for node, card in told if card.event.fields.get("unread") is True]
+    if bad:
+        yield _broken(run, rule, found, bad, {})
+
+
+def _broken(
+    run: Run, rule: Rule, found: Sequence[Finding], bad: Sequence[tuple[Node, Card]], fields: Mapping[str, str]
+) -> Finding:
+    """A remark: nobody knows when that was, nor whether the job uses these GPUs. It bears out a failure of their ranks,
+    and explains none of others'."""
+    told = [_rank_of(run, node, card) for node, card in bad if _size(run) and not _anothers(run, node, card)]
+    ranks = sorted({rank for rank in told if rank is not None})
+    cards = ", ".join(f"GPU {node.named(card.index)}" for node, card in bad[:_MOST_NAMED])
+    one = on_events(rule, [_where_bad(card) for _, card in bad[:3]], ranks, {"cards": cards, **fields})
+    errors = [other for other in found if other.severity == "error"]
+    elsewhere = errors and all(set(ranks).isdisjoint(other.ranks) for other in errors)
+    return replace(one, severity="info") if elsewhere else one
+
+
+def _where_bad(card: Card) -> Event:
+    """Its event at the line that shows it."""
+    line, text = card.number("bad_line"), card.event.fields.get("bad_text")
+    return replace(card.event, line=int(line), text=text) if line and isinstance(text, str) and text else card.event
+
+
 # -- processes -----------------------------------------------------------------------------------------------------
 
 
@@ -432,8 +473,10 @@ def held_by_strangers(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterato
             if foreign:
                 one, index = foreign[0]
                 held = f"{(one.held[index] or 0) / 1024:.1f} GiB"
-                fields = {"gpu": node.named(index), "pid": str(one.pid), "held": held}
-                yield on_events(rule, [one.events[index], oom.evidence[0].event], oom.ranks, fields)
+                shown = f"{one.pid} ({one.name})" if one.name else str(one.pid)
+                fields = {"gpu": node.named(index), "pid": str(one.pid), "process": shown, "held": held}
+                told = on_events(rule, [one.events[index], oom.evidence[0].event], oom.ranks, fields)
+                yield replace(told, severity="info") if of_another(one.name, oom.evidence[0].event) else told
                 return
 
 

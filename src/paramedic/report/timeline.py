@@ -139,13 +139,15 @@ def _all_ranks(report: Report) -> list[int]:
     return sorted({*run.ranks_seen, *named, *range(min(run.world_size or 0, 1_000_000))})
 
 
-_Key = tuple[str, int, str]
+_Key = tuple[str, int, str, int]
 _Placed = tuple[Event, str, float]
 """An event, what it means, and where it stands."""
 
 
 def _key(event: Event) -> _Key:
-    return event.source, event.seq, event.kind
+    """One line may tell of the ends of many ranks."""
+    rank = event.rank if event.kind == "exit" and event.rank is not None else -1
+    return event.source, event.seq, event.kind, rank
 
 
 def _classify(report: Report, events: Sequence[Event]) -> list[str]:
