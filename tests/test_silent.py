@@ -405,3 +405,59 @@ def test_an_epoch_has_as_many_steps_as_with_one_rank(tmp_path: Path) -> None:
     assert beside(rated(1, 1000, 128, fixed), rated(8, 1000, 1024, fixed)) is None
     other = f"{steps}\ntrain: 319488 images"
     assert beside(rated(1, 1248, 128, f"{steps}\ntrain: 39936 images"), rated(8, 1248, 1024, other)) is None
+
+
+def timed(part: str, slow: int = 30, ramp: int = 0, steps: int = 60, seed: int = 1) -> str:
+    """A step of five parts, of which one takes longer from a step on."""
+    rng = random.Random(seed)
+    usual = {"data": 0.03, "forward": 0.11, "backward": 0.21, "allreduce": 0.05, "optimizer": 0.02}
+    lines = []
+    for step in range(steps):
+        share = 0.0 if step < slow else min(1.0, (step - slow + 1) / (ramp + 1))
+        parts = {
+            name: (s + (0.6 * share if name == part else 0)) * rng.uniform(0.99, 1.01) for name, s in usual.items()
+        }
+        said = " ".join(f"{name}_time={value:.4f}" for name, value in parts.items())
+        lines.append(f"step={step} loss={3 - step / 50:.3f} step_time={sum(parts.values()):.4f} {said}\n")
+    return "".join(lines)
+
+
+@pytest.mark.parametrize("ramp", [0, 9])
+@pytest.mark.parametrize(
+    ("part", "cause", "said"),
+    [
+        ("data", "storage-or-external-service-fault", "waiting for data"),
+        ("allreduce", "network-fabric-fault", "communicating"),
+        ("forward", "hardware-fault", "forward"),
+        ("optimizer", "host-resource-exhaustion", "the optimizer"),
+    ],
+)
+def test_the_part_of_a_step_that_takes_longer_decides_the_cause(
+    tmp_path: Path, part: str, cause: str, said: str, ramp: int
+) -> None:
+    report = say(tmp_path, timed(part, ramp=ramp))
+    assert report.verdict is not None
+    assert (report.verdict.symptom, report.verdict.causes[0].id) == ("low-throughput", cause)
+    assert f"nearly all of the difference is {said}: " in report.verdict.summary
+
+
+def test_a_step_without_parts_that_is_slower_from_one_on_blames_no_part(tmp_path: Path) -> None:
+    lines = (f"step={n} loss={3 - n / 50:.3f} step_time={0.42 + (0.3 if n > 29 else 0):.3f}s\n" for n in range(60))
+    report = say(tmp_path, "".join(lines))
+    assert report.verdict is not None
+    assert report.verdict.rule == "PERF020"
+    assert "difference" not in report.verdict.summary
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_data_that_comes_unevenly_is_no_slowdown(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    lines = []
+    for n in range(120):
+        data = rng.choice([0.001, 0.001, 0.002, rng.lognormvariate(0, 0.7)])
+        took = 0.31 + data
+        lines.append(
+            f"Epoch: [{n // 60}][{n % 60 * 10:>4}/ 600]\tTime {took:6.3f} ({took:6.3f})\tData {data:6.3f} ({data:6.3f})"
+            f"\tLoss {6.9 - n / 50:.4e} ({6.9 - n / 90:.4e})\tAcc@1 {n / 6:6.2f} ({n / 12:6.2f})\n"
+        )
+    assert verdict(tmp_path, "".join(lines)) is None
