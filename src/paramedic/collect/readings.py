@@ -19,7 +19,7 @@ from paramedic.collect.quantities import (
     value_of,
     words_before,
 )
-from paramedic.collect.statements import WORDS, statements
+from paramedic.collect.statements import WORDS, restored, statements
 
 _MAX_NAME = 64
 _NUMBER = re.compile(
@@ -255,6 +255,7 @@ class _Reading:
             found.append(Value("resumed", 1.0))
         elif "step" in labels and found:
             found.append(Value("step", parsed(labels["step"])))
+        found += restored(self.text, present)
         if self.in_epoch and "loss" in values and not _OF_EVALUATION.match(self.text):
             found.append(Value("epoch_place", float(self.in_epoch)))
         return Said(label, found, tuple(self.others.values()))
