@@ -69,6 +69,14 @@ def test_the_slow_rank_is_named_and_not_those_that_wait(tmp_path: Path) -> None:
     assert (found.rule, found.ranks, found.causes[0].id) == ("PERF003", (2,), "hardware-fault")
 
 
+@pytest.mark.parametrize("named", ["fwd_bwd", "forward-backward", "forward"])
+def test_what_takes_longer_is_called_as_the_log_calls_it(tmp_path: Path, named: str) -> None:
+    report = say(tmp_path, lanes(24, 4, lambda rank, step: f"step {step} {named}={0.9 if rank == 2 else 0.3:.3f}s"))
+    assert report.verdict is not None
+    assert f"as its peers for {named}, step after step" in report.verdict.summary
+    assert report.verdict.fixes[0].title.startswith("Compare clocks")
+
+
 def test_whoever_is_waited_for_is_slow(tmp_path: Path) -> None:
     text = lanes(12, 4, lambda r, s: f"step {s} loss 1.{s} wait {2 if r == 1 else 300} ms step 400 ms")
     found = say(tmp_path, text).verdict
