@@ -148,6 +148,24 @@ def test_a_loss_that_becomes_nan_is_seen_behind_a_last_word(tmp_path: Path) -> N
     assert verdict(tmp_path, text) == "NUM005"
 
 
+@pytest.mark.parametrize("name", ["grad_norm", "loss"])
+def test_what_rose_before_the_loss_was_no_number_is_said_and_weighs(tmp_path: Path, name: str) -> None:
+    def line(step: int, rises: bool) -> str:
+        if step >= 60:
+            return f"step {step} loss nan grad_norm nan scale 0.0\n"
+        climb = 1.6 ** max(step - 49, 0) if rises else 1.0
+        norm = f" grad_norm {1.1 * climb + step % 3 / 10:.3f}" if name == "grad_norm" else ""
+        loss = 2.4 - step / 100 + (climb - 1 if name == "loss" else 0)
+        return f"step {step} loss {loss:.4f}{norm} scale 65536\n"
+
+    calm, climbed = (say(tmp_path, "".join(line(n, rises) for n in range(90))).verdict for rises in (False, True))
+    assert calm is not None and climbed is not None
+    assert calm.summary.startswith("The job prints loss = nan (since step 60; the loss scale fell from 65536 to 0):")
+    assert f"{'gradient norm' if name == 'grad_norm' else 'loss'} rose from step 5" in climbed.summary
+    assert calm.causes[0].id == "precision-or-numerics-misconfiguration"
+    assert climbed.causes[0].id == "hyperparameter-scaling-error"
+
+
 def test_each_task_of_srun_on_its_own(tmp_path: Path) -> None:
     text = "".join(f"{r}: world size 1\n" for r in range(4))
     text += "".join(f"{r}: step {s} loss 1.{s}{r}\n" for s in range(6) for r in range(4))
