@@ -176,6 +176,22 @@ def test_cause_probabilities_are_sorted_and_leave_room_for_the_unknown(of) -> No
             assert 0 < sum(shares) <= 0.901
 
 
+def test_what_moved_a_cause_away_from_its_base_rate_is_said(of) -> None:  # type: ignore[no-untyped-def]
+    hanging = of(merged((0, trace(TIMEOUT)))).findings[0]
+    for cause in hanging.causes:
+        moved, usual = cause.why.rsplit("; ", 1)
+        assert usual.startswith("base rate ") and usual.endswith(" in labs")
+        assert "meant by this message" in moved or "what was seen speaks" in moved
+    assert "mostly meant by this message" in hanging.causes[0].why
+
+
+def test_a_time_limit_has_no_other_cause(of) -> None:  # type: ignore[no-untyped-def]
+    said = "slurmstepd: error: *** JOB 17 ON node01 CANCELLED AT 2025-06-03T04:00:50 DUE TO TIME LIMIT ***\n"
+    verdict = of(said).verdict
+    assert verdict is not None
+    assert [cause.id for cause in verdict.causes] == ["preemption-or-scheduler-action"]
+
+
 @pytest.mark.parametrize(
     "after",
     [

@@ -11,6 +11,7 @@ from paramedic.collect.project import read_project
 from paramedic.commands import main
 from paramedic.detect import footprint
 from paramedic.detect.setup import Setup
+from paramedic.pipeline import diagnose
 
 LLAMA = {"model_type": "llama", "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
          "num_attention_heads": 32, "num_key_value_heads": 32, "vocab_size": 32000, "tie_word_embeddings": False}  # fmt: skip
@@ -99,3 +100,21 @@ def test_a_log_alone_gives_what_it_knows(tmp_path: Path, capsys: pytest.CaptureF
     main(["diagnose", str(tmp_path / "train.log"), "--format", "json"])
     fixes = json.loads(capsys.readouterr().out)["verdict"]["fixes"]
     assert "--gpu a100-40 --gpu-memory 39.49GiB" in fixes[1]["action"]["run"]
+
+
+def test_the_first_fixes_use_what_log_and_message_state(tmp_path: Path) -> None:
+    oom = (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 7.81 GiB. GPU 5 has a total capacity of 79.15 GiB "
+        "of which {free} GiB is free. Of the allocated memory 70.51 GiB is allocated by PyTorch, and 4.83 GiB is reserved "
+        "by PyTorch but unallocated.\n"
+    )
+    titles = {}
+    for free, batch in (("3.02", "--per_device_train_batch_size 8\n"), ("1.02", "")):
+        (tmp_path / "job.log").write_text(batch + oom.format(free=free))
+        verdict = diagnose([str(tmp_path / "job.log")]).verdict
+        assert verdict is not None and verdict.rule == "MEM001"
+        titles[free] = [fix.title for fix in verdict.fixes]
+    assert titles["3.02"][0].startswith("Halve the micro-batch, 8 → 4, and double")
+    assert titles["3.02"][1].startswith("Let the allocator join its pieces: 7.85 GiB")
+    assert titles["1.02"][0].startswith("Halve the micro-batch and double")
+    assert not any("pieces" in title for title in titles["1.02"])

@@ -83,6 +83,23 @@ def shown(event: Event) -> list[int]:
             "step 4",
             {"loss": 0.6978, "compute_time compute": 1.5, "wait_time": 0.25},
         ),
+        (
+            "Epoch: [3][ 120/5005]\tTime  0.424 ( 0.431)\tData  0.024 ( 0.031)\tLoss 6.0087e+00 (6.5211e+00)\t"
+            "Acc@1  10.00 (  4.20)\tAcc@5  20.00 ( 12.20)",
+            "epoch 3 step 120",
+            {"step_time": 0.424, "data_time": 0.024, "loss": 6.0087, "score acc": 10.0},
+        ),
+        (
+            "Epoch: [0]  [ 10/625]  eta: 0:03:12  lr: 0.000001  loss: 6.9001 (6.9123)  time: 0.3011  data: 0.0020  "
+            "max mem: 5432",
+            "epoch 0 step 10",
+            {"step_time": 0.3011, "data_time": 0.002, "loss": 6.9001, "lr": 1e-6},
+        ),
+        (
+            "step 7 step_time 1.2s data 0.1s backward 0.5s optimizer step time 0.1s ckpt_time 0.02s",
+            "step 7",
+            {"step_time": 1.2, "data_time": 0.1, "optimizer_time": 0.1, "checkpoint_time": 0.02},
+        ),
         ("step 3 loss nan grad_norm inf", "step 3", {"loss": None, "grad_norm": None}),
         (
             "rank 1 step 0 words 160 forward 4 ms step 120 ms",

@@ -211,3 +211,34 @@ STARTED_AGAIN = {
 @pytest.mark.parametrize("name", sorted(STARTED_AGAIN))
 def test_jobs_that_get_on(tmp_path: Path, name: str) -> None:
     assert rule(tmp_path, one=STARTED_AGAIN[name]) != "JOB063"
+
+
+def bars(first: int, epochs: int = 2, size: int = 400) -> str:
+    return "".join(
+        f"Epoch {n}: {at * 25:>3}%|{'█' * at:4}| {at * size // 4}/{size} [00:10<00:30,  4.01it/s, v_num=7, "
+        f"train_loss={1 / (n + 1) - at / 100:.3f}]\n"
+        for n in range(first, first + epochs)
+        for at in range(5)
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "goes_on", "expected"),
+    [
+        ("Restored all states from the checkpoint at ckpt/epoch=11-step=18768.ckpt", bars(0), "CKPT016"),
+        ("Restored all states from the checkpoint file at /ckpt/epoch=11-step=18768.ckpt", bars(0), "CKPT016"),
+        ("Resuming from checkpoint: out/epoch_12.pth", bars(0), "CKPT016"),
+        ("Restored all states from the checkpoint at ckpt/epoch=11-step=18768.ckpt", bars(12), None),
+        ("Restored all states from the checkpoint at ckpt/epoch=11-step=18768.ckpt", bars(11), None),
+        ("Restored all states from the checkpoint at ckpt/epoch=0-step=1564.ckpt", bars(0), None),
+        ("Restored all states from the checkpoint at ckpt/last.ckpt", bars(0), None),
+        ("Loaded model weights from the checkpoint at ckpt/epoch=11-step=18768.ckpt", bars(0), None),
+        ("Resuming from checkpoint-1500", rates(0, [0.01] * 8, every=1), "CKPT016"),
+        ("Resuming from checkpoint-1500", rates(1500, [0.01] * 8, every=1), None),
+        ("Resuming from checkpoint-1500", "".join(bars(12).replace("Epoch 12: ", "")), None),
+    ],
+)
+def test_the_name_of_the_restored_file_says_where_to_go_on(
+    tmp_path: Path, said: str, goes_on: str, expected: str | None
+) -> None:
+    assert rule(tmp_path, train=f"{said}\n{goes_on}") == expected

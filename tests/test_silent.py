@@ -69,6 +69,14 @@ def test_the_slow_rank_is_named_and_not_those_that_wait(tmp_path: Path) -> None:
     assert (found.rule, found.ranks, found.causes[0].id) == ("PERF003", (2,), "hardware-fault")
 
 
+@pytest.mark.parametrize("named", ["fwd_bwd", "forward-backward", "forward"])
+def test_what_takes_longer_is_called_as_the_log_calls_it(tmp_path: Path, named: str) -> None:
+    report = say(tmp_path, lanes(24, 4, lambda rank, step: f"step {step} {named}={0.9 if rank == 2 else 0.3:.3f}s"))
+    assert report.verdict is not None
+    assert f"as its peers for {named}, step after step" in report.verdict.summary
+    assert report.verdict.fixes[0].title.startswith("Compare clocks")
+
+
 def test_whoever_is_waited_for_is_slow(tmp_path: Path) -> None:
     text = lanes(12, 4, lambda r, s: f"step {s} loss 1.{s} wait {2 if r == 1 else 300} ms step 400 ms")
     found = say(tmp_path, text).verdict
@@ -138,6 +146,24 @@ def test_memory_that_levels_off_is_no_leak(tmp_path: Path) -> None:
 def test_a_loss_that_becomes_nan_is_seen_behind_a_last_word(tmp_path: Path) -> None:
     text = "".join(f"step {n} loss {'nan' if n > 3 else 2.5}\n" for n in range(12)) + "training finished\n"
     assert verdict(tmp_path, text) == "NUM005"
+
+
+@pytest.mark.parametrize("name", ["grad_norm", "loss"])
+def test_what_rose_before_the_loss_was_no_number_is_said_and_weighs(tmp_path: Path, name: str) -> None:
+    def line(step: int, rises: bool) -> str:
+        if step >= 60:
+            return f"step {step} loss nan grad_norm nan scale 0.0\n"
+        climb = 1.6 ** max(step - 49, 0) if rises else 1.0
+        norm = f" grad_norm {1.1 * climb + step % 3 / 10:.3f}" if name == "grad_norm" else ""
+        loss = 2.4 - step / 100 + (climb - 1 if name == "loss" else 0)
+        return f"step {step} loss {loss:.4f}{norm} scale 65536\n"
+
+    calm, climbed = (say(tmp_path, "".join(line(n, rises) for n in range(90))).verdict for rises in (False, True))
+    assert calm is not None and climbed is not None
+    assert calm.summary.startswith("The job prints loss = nan (since step 60; the loss scale fell from 65536 to 0):")
+    assert f"{'gradient norm' if name == 'grad_norm' else 'loss'} rose from step 5" in climbed.summary
+    assert calm.causes[0].id == "precision-or-numerics-misconfiguration"
+    assert climbed.causes[0].id == "hyperparameter-scaling-error"
 
 
 def test_each_task_of_srun_on_its_own(tmp_path: Path) -> None:
@@ -405,3 +431,59 @@ def test_an_epoch_has_as_many_steps_as_with_one_rank(tmp_path: Path) -> None:
     assert beside(rated(1, 1000, 128, fixed), rated(8, 1000, 1024, fixed)) is None
     other = f"{steps}\ntrain: 319488 images"
     assert beside(rated(1, 1248, 128, f"{steps}\ntrain: 39936 images"), rated(8, 1248, 1024, other)) is None
+
+
+def timed(part: str, slow: int = 30, ramp: int = 0, steps: int = 60, seed: int = 1) -> str:
+    """A step of five parts, of which one takes longer from a step on."""
+    rng = random.Random(seed)
+    usual = {"data": 0.03, "forward": 0.11, "backward": 0.21, "allreduce": 0.05, "optimizer": 0.02}
+    lines = []
+    for step in range(steps):
+        share = 0.0 if step < slow else min(1.0, (step - slow + 1) / (ramp + 1))
+        parts = {
+            name: (s + (0.6 * share if name == part else 0)) * rng.uniform(0.99, 1.01) for name, s in usual.items()
+        }
+        said = " ".join(f"{name}_time={value:.4f}" for name, value in parts.items())
+        lines.append(f"step={step} loss={3 - step / 50:.3f} step_time={sum(parts.values()):.4f} {said}\n")
+    return "".join(lines)
+
+
+@pytest.mark.parametrize("ramp", [0, 9])
+@pytest.mark.parametrize(
+    ("part", "cause", "said"),
+    [
+        ("data", "storage-or-external-service-fault", "waiting for data"),
+        ("allreduce", "network-fabric-fault", "communicating"),
+        ("forward", "hardware-fault", "forward"),
+        ("optimizer", "host-resource-exhaustion", "the optimizer"),
+    ],
+)
+def test_the_part_of_a_step_that_takes_longer_decides_the_cause(
+    tmp_path: Path, part: str, cause: str, said: str, ramp: int
+) -> None:
+    report = say(tmp_path, timed(part, ramp=ramp))
+    assert report.verdict is not None
+    assert (report.verdict.symptom, report.verdict.causes[0].id) == ("low-throughput", cause)
+    assert f"nearly all of the difference is {said}: " in report.verdict.summary
+
+
+def test_a_step_without_parts_that_is_slower_from_one_on_blames_no_part(tmp_path: Path) -> None:
+    lines = (f"step={n} loss={3 - n / 50:.3f} step_time={0.42 + (0.3 if n > 29 else 0):.3f}s\n" for n in range(60))
+    report = say(tmp_path, "".join(lines))
+    assert report.verdict is not None
+    assert report.verdict.rule == "PERF020"
+    assert "difference" not in report.verdict.summary
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_data_that_comes_unevenly_is_no_slowdown(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    lines = []
+    for n in range(120):
+        data = rng.choice([0.001, 0.001, 0.002, rng.lognormvariate(0, 0.7)])
+        took = 0.31 + data
+        lines.append(
+            f"Epoch: [{n // 60}][{n % 60 * 10:>4}/ 600]\tTime {took:6.3f} ({took:6.3f})\tData {data:6.3f} ({data:6.3f})"
+            f"\tLoss {6.9 - n / 50:.4e} ({6.9 - n / 90:.4e})\tAcc@1 {n / 6:6.2f} ({n / 12:6.2f})\n"
+        )
+    assert verdict(tmp_path, "".join(lines)) is None

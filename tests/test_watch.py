@@ -459,7 +459,7 @@ def test_a_secret_in_a_state_is_taken_out(tmp_path: Path, knowledge: Knowledge) 
         (
             "[0] step 12 loss nan\n",
             "NUM005",
-            "A rank last printed loss = nan (since step 6 or before, 0.7 at step 0): ",
+            "The job prints loss = nan (since step 6 or before, 0.7 at step 0): ",
         ),
         ("", "NUM020", "The loss has been nan since step 6 or before, 0.7 at step 0."),
     ],

@@ -87,11 +87,13 @@ def _causes(
     weights: Mapping[str, float],
     evidence: Mapping[str, float],
     some_only: bool,
-    setting: str,
+    setting: Setting,
 ) -> tuple[Cause, ...]:
     """Base rate × what this message says × how many ranks have it, normalised to leave a share for the unknown.
     What the message names outright counts though the symptom's list does not have it."""
     prior = {**{cause: _UNHEARD_OF for cause, factor in evidence.items() if factor >= OUTRIGHT}, **prior}
+    if len(weights) == 1 and max(weights.values()) >= _SAYS_ITSELF:
+        prior = {cause: rate for cause, rate in prior.items() if cause in weights or evidence.get(cause, 1.0) > 1.0}
     likelihood = {
         cause: (prior[cause] ** _TEMPER * weights.get(cause, _UNLISTED) if weights else prior[cause])
         * (_OF_SOME_RANKS if cause in _LOCAL and some_only else 1.0)
@@ -100,17 +102,42 @@ def _causes(
     }
     total = sum(likelihood.values())
     causes = [
-        Cause(cause, round((1 - UNKNOWN) * value / total, 3), _why(cause, prior[cause], weights, some_only, setting))
+        Cause(
+            cause,
+            round((1 - UNKNOWN) * value / total, 3),
+            f"{_why(cause, weights, evidence, some_only)}base rate {prior[cause]:.0%} {_WHERE[setting]}",
+        )
         for cause, value in sorted(likelihood.items(), key=lambda item: -item[1])
     ]
-    return tuple(c for c in causes if c.probability >= 0.02)
+    return tuple(c for c in causes if c.probability >= _SHOWN)
 
 
-def _why(cause: str, base: float, weights: Mapping[str, float], some_only: bool, setting: str) -> str:
-    reasons = [] if cause in weights or not weights else ["rarely meant by this message"]
-    if some_only and cause in _LOCAL:
-        reasons.append("only some ranks have it")
-    return "; ".join([*reasons, f"base rate {base:.0%} ({setting})"])
+_SHOWN, _SAYS_ITSELF = 0.02, 0.98
+"""A message that says its cause itself, such as a time limit, has no others."""
+_WHERE: Mapping[Setting, str] = {"lab": "in labs", "cluster": "in clusters"}
+_AS_MUCH, _HALF = 0.8, 0.5
+
+
+def _why(cause: str, weights: Mapping[str, float], evidence: Mapping[str, float], some_only: bool) -> str:
+    """What has moved it away from its base rate, the strongest first."""
+    reasons = [_seen(evidence.get(cause, 1.0)), _meant(cause, weights)]
+    reasons += ["only some ranks have it"] if some_only and cause in _LOCAL else []
+    return "".join(f"{reason}; " for reason in reasons if reason)
+
+
+def _seen(factor: float) -> str:
+    if factor == 1.0:
+        return ""
+    return "what was seen speaks for it" if factor > 1.0 else "what was seen speaks against it"
+
+
+def _meant(cause: str, weights: Mapping[str, float]) -> str:
+    """How the rule weighs it beside its other causes."""
+    if not weights:
+        return ""
+    share = weights.get(cause, 0.0) / max(weights.values())
+    how = "mostly" if share >= _AS_MUCH else "often" if share >= _HALF else "seldom" if share else "rarely"
+    return f"{how} meant by this message"
 
 
 _ONE_WAITS = {

@@ -100,9 +100,22 @@ _COMPUTING = re.compile(
     r"(?: microstep)?(?: times?| pass)?(?: took)?$"
 )
 _ALL_REDUCING = re.compile(r"(?:^| )(?:bwd )?all ?reduce microstep$")
+_OPTIMIZING = re.compile(
+    r"(?:^| )(?:(?:optimi[sz]er|optim|opt)(?: (?:step|update))?|step microstep)(?: time)?(?: took)?$"
+)
+_SAVING = re.compile(
+    r"(?:^| )(?:checkpoint(?:ing)?|ckpt|sav(?:e|ing))(?: (?:save|saving|write|checkpoint|ckpt))?(?: time)?(?: took)?$"
+)
 _STEPPING = re.compile(
     r"(?:^| )(?:step|iter|iteration|update|batch)(?: time| timing| took| cost)?$|^(?:time|dt|took|elapsed)$"
     r"|time per iteration$"
+)
+_PARTS = (
+    (_READING, "data_time"),
+    (_WAITING, "wait_time"),
+    (_ALL_REDUCING, "wait_time"),
+    (_OPTIMIZING, "optimizer_time"),
+    (_SAVING, "checkpoint_time"),
 )
 _THROUGHPUT = re.compile(
     r"(?:^| )(?:tps|throughput|(?:samples?|tokens?|tok|steps?|images?|imgs?|it|seqs?|sequences)"
@@ -242,7 +255,7 @@ def _label(words: str) -> str:
 def time_of(words: str, per: str) -> str:
     if per:
         return "" if per == "epoch" else "step_time"
-    for pattern, name in ((_READING, "data_time"), (_WAITING, "wait_time"), (_ALL_REDUCING, "wait_time")):
+    for pattern, name in _PARTS:
         if pattern.search(words):
             return name
     if (found := _COMPUTING.search(words)) is not None:

@@ -19,7 +19,7 @@ from paramedic.collect.quantities import (
     value_of,
     words_before,
 )
-from paramedic.collect.statements import WORDS, statements
+from paramedic.collect.statements import WORDS, restored, statements
 
 _MAX_NAME = 64
 _NUMBER = re.compile(
@@ -111,11 +111,13 @@ def said_of_rank(text: str) -> list[Value]:
     said = said_in(text)
     before, _, value = text.rpartition(":")
     words, in_unit = words_before(before, "")
-    if not said.values and (number := parsed(value)) is not None and factor_of(in_unit) < 1.0:
+    known = [one for one in said.values if one.name not in _WORK_OF_ITS_OWN]
+    if not known and (number := parsed(value)) is not None and factor_of(in_unit) < 1.0:
         return [Value(f"compute_time {words}", number * factor_of(in_unit), "s")]
     return [*said.values, *said.others]
 
 
+_WORK_OF_ITS_OWN = ("optimizer_time", "checkpoint_time")
 _MOST_OTHERS = 24
 _OF_ITS_OWN = re.compile(
     r"\b(?:samples?|rows?|examples?|tokens?|docs?|documents?|batch(?:es)?|items?|images?|files?|shards?|keys?|size|len|length"
@@ -253,6 +255,7 @@ class _Reading:
             found.append(Value("resumed", 1.0))
         elif "step" in labels and found:
             found.append(Value("step", parsed(labels["step"])))
+        found += restored(self.text, present)
         if self.in_epoch and "loss" in values and not _OF_EVALUATION.match(self.text):
             found.append(Value("epoch_place", float(self.in_epoch)))
         return Said(label, found, tuple(self.others.values()))

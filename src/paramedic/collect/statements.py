@@ -214,6 +214,16 @@ _SAVE_TIME = re.compile(
     r"\b(?:duration|took|takes|in|time|elapsed)\W{1,3}(\d{1,6}(?:\.\d{1,6})?) ?(ms|s|secs?|seconds)\b",
     re.I,
 )
+_RESTORED = re.compile(
+    r"\brestored all states from the checkpoint(?: file)?(?: at)? (?P<all>\S{1,400})"
+    r"|\bresum(?:ed|ing)(?: training)? from(?: (?:the )?(?:checkpoint|ckpt))?(?: at| path)?[ :=]{1,3}"
+    r"['\"]?(?P<file>\S{1,400})",
+    re.I,
+)
+_SAVED_EPOCH = re.compile(r"(?<![a-z])epoch[=_-]?(\d{1,6})(?!\d)", re.I)
+_SAVED_STEP = re.compile(
+    r"(?<![a-z])(?:global[_-]?)?(?:step|iter(?:ation)?)s?[=_-]?(\d{1,9})(?!\d)|^checkpoint-(\d{1,9})$", re.I
+)
 WORDS = (
     *_SAVES,
     *_LOADING, *_BATCHES, *_COUNTS, *_SIZES, *_STARTS, *_PLANS, *_DIFFERENT, *_LISTED, *_UNLIKENESS, *_OF_WEIGHTS,
@@ -258,6 +268,18 @@ def statements(text: str, low: str, present: Set[str], labelled: bool) -> list[V
     of_loaders = () if labelled else _of_loaders(text, present)
     of_samples = _of_samples(text, present)
     return [*values, *of_loaders, *of_samples, *_saving(text, present), *_read_by_rank(text, present, labelled)]
+
+
+def restored(text: str, present: Set[str]) -> list[Value]:
+    """The place in training that a file is named after, where a line says that training goes on from it: Lightning's
+    `Restored all states from the checkpoint at …/epoch=11-step=18768.ckpt`."""
+    found = None if present.isdisjoint(("restor", "resum")) else _RESTORED.search(text)
+    if found is None:
+        return []
+    name = (found["all"] or found["file"]).rstrip("/.,;:'\")]").rpartition("/")[2]
+    epoch, step = _SAVED_EPOCH.search(name), _SAVED_STEP.search(name)
+    of_step = [Value("restored_step", float(step[1] or step[2]))] if step else []
+    return [Value("restored_epoch", float(epoch[1])), *of_step] if epoch else of_step
 
 
 def _saving(text: str, present: Set[str]) -> list[Value]:

@@ -152,6 +152,7 @@ RUN_DETECTORS: dict[str, Detector] = {
     "growth.savings": growth.savings,
     "growth.slowing": growth.slowing,
     "growth.slower_since": growth.slower_since,
+    "growth.data_slower": growth.data_slower,
     "growth.retraced": growth.retraced,
     "placement.other_than_planned": placement.other_than_planned,
     "placement.each_alone": placement.each_alone,

@@ -7,9 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from statistics import median
+from typing import NamedTuple
 
+from paramedic.detect.breakdown import Part, clouds, levels, longer_part
 from paramedic.detect.match import on_events
 from paramedic.detect.memory import human
+from paramedic.detect.once import once
 from paramedic.detect.series import FIRST, LAST, Series, by_rank, every, kendall, names, parts, sharded
 from paramedic.knowledge import Rule
 from paramedic.model import Finding, Run
@@ -155,61 +158,97 @@ def savings(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]
         yield on_events(rule, events, (), {"share": f"{min(sizes) / total:.0%}"})
 
 
+class _Slower(NamedTuple):
+    """How steps became slower: the series of all who tell, what is said of it, and the part that takes longer."""
+
+    series: list[Series]
+    fields: dict[str, str]
+    sure: bool
+    part: Part | None
+
+
 def slowing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Steps that take twice as long at the end as after the warm-up, with a steady rise, on every rank.
 
     A hint; an error where there are many steps, each part of the run rises by itself, and the work does not grow.
     """
-    series = [one for one in every(run, "step_time") if len(one.finite) >= 2 * _POINTS]
-    if series and all(_slows(one.finite) for one in series):
-        first, _, last = parts(series[0].finite[int(_WARM_UP * len(series[0].finite)) :], 3)
-        events = [event for one in series[:3] for event in one.shown(FIRST, LAST)]
-        sure = all(_rises_throughout(one.finite) for one in series) and not _more_work(run)
-        fields = {"first": f"{first:.3g} s", "last": f"{last:.3g} s"}
-        yield replace(on_events(rule, events, (), fields), severity="error" if sure else "warning")
-
-
-_EACH_SIDE, _CLEARLY, _EVEN = 10, 1.3, 1.15
+    slower = _steadily(run)
+    if slower is not None and not _is_data(slower.part):
+        yield _slower(rule, slower)
 
 
 def slower_since(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Steps were all alike, and from one on they are alike again, but much slower; the work of a step is the same."""
+    slower = None if _held_up(found) else _since(run)
+    if slower is not None and not _is_data(slower.part):
+        yield _slower(rule, slower)
+
+
+def data_slower(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Either of both, and what takes longer is getting the data."""
+    slower = None if _held_up(found) else _since(run) or _steadily(run)
+    if slower is not None and _is_data(slower.part):
+        yield _slower(rule, slower)
+
+
+def _slower(rule: Rule, slower: _Slower) -> Finding:
+    events = [event for one in slower.series[:3] for event in one.shown(FIRST, LAST)]
+    part = slower.part
+    fields = {**slower.fields, "part": part.told if part else ""}
+    one = on_events(rule, events, (), fields, part.weights if part else {})
+    return replace(one, severity="error" if slower.sure else "warning")
+
+
+def _is_data(part: Part | None) -> bool:
+    return part is not None and part.kind == "data_time"
+
+
+def _held_up(found: Sequence[Finding]) -> bool:
+    return any(one.symptom == "straggler-or-imbalance" and one.severity == "error" for one in found)
+
+
+@once
+def _steadily(run: Run) -> _Slower | None:
+    series = [one for one in every(run, "step_time") if len(one.finite) >= 2 * _POINTS]
+    if not series or not all(_slows(one.finite) for one in series):
+        return None
+    first, _, last = parts(series[0].finite[int(_WARM_UP * len(series[0].finite)) :], 3)
+    sure = all(_rises_throughout(one.finite) for one in series) and not _more_work(run)
+    steps = _steps(series[0])[int(_WARM_UP * len(series[0].finite)) :]
+    third = max(len(steps) // 3, 1)
+    part = longer_part(run, series[0], {*steps[:third]}, {*steps[-third:]})
+    told = {"first": f"{first:.3g} s", "last": f"{last:.3g} s"}
+    fields = {**told, "before": told["first"], "now": f"at the end it takes {told['last']}"}
+    return _Slower(series, fields, sure, part)
+
+
+@once
+def _since(run: Run) -> _Slower | None:
+    """Uneven steps count only where a part of them, and not their computing, takes most of what they take longer."""
     series = [one for one in every(run, "step_time") if len(one.finite) >= 2 * _EACH_SIDE]
     batches = [one for one in every(run, "whole_batch", "device_batch", "accumulated") if len({*one.finite}) > 1]
-    held_up = any(one.symptom == "straggler-or-imbalance" and one.severity == "error" for one in found)
-    if not series or batches or held_up or _more_work(run):
-        return
-    at = _changed_at(series[0].finite)
-    if at is None or any(_changed_at(other.finite) is None for other in series[1:]):
-        return
-    one = series[0]
-    steps = [step for step, value in zip(one.steps, one.values, strict=True) if value is not None]
-    before, after = median(one.finite[:at]), median(one.finite[at:])
-    fields = {"before": f"{before:.3g} s", "after": f"{after:.3g} s", "since": steps[at].removeprefix("#")}
-    yield on_events(rule, [event for told in series[:3] for event in told.shown(FIRST, LAST)], (), fields)
-
-
-def _changed_at(values: Sequence[float]) -> int | None:
-    """Where the second level begins, if there are two, each even in itself but for single steps."""
-    jumps = [
-        (median(values[at : at + 3]) / max(median(values[at - 3 : at]), 1e-9), at) for at in range(3, len(values) - 2)
-    ]
-    at = max(jumps)[1]
-    before, after = sorted(values[_WARM : max(at, _WARM)]), sorted(values[at:])
-    if min(len(before), len(after)) < _EACH_SIDE - _WARM:
+    if not series or batches or _more_work(run):
         return None
-    low, high = (_middle(before), _middle(after))
-    even = all(most <= _EVEN * least for least, most in (low, high))
-    return at if even and high[0] >= _CLEARLY * low[1] else None
+    for look in (levels, clouds):
+        at = look(series[0].finite)
+        if at is None or any(look(other.finite) is None for other in series[1:]):
+            continue
+        one, steps = series[0], _steps(series[0])
+        part = longer_part(run, one, {*steps[: at[0]]}, {*steps[at[1] :]})
+        if look is levels or (part is not None and part.kind != "compute_time"):
+            before, after = median(one.finite[: at[0]]), median(one.finite[at[1] :])
+            fields = {"before": f"{before:.3g} s", "now": f"since {steps[at[0]]} it takes {after:.3g} s"}
+            return _Slower(series, fields, True, part)
+    return None
 
 
-_WARM = 2
+def _steps(one: Series) -> list[str]:
+    """Those of `finite`."""
+    pairs = zip(one.steps, one.values, strict=True)
+    return [step for step, value in pairs if value is not None and not step.startswith("#")]
 
 
-def _middle(ordered: Sequence[float]) -> tuple[float, float]:
-    """Without the tenth at either end: a checkpoint or an evaluation lengthens single steps."""
-    cut = len(ordered) // 10
-    return ordered[cut], ordered[-1 - cut]
+_EACH_SIDE = 10
 
 
 def _rises_throughout(values: Sequence[float]) -> bool:

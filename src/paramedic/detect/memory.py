@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from paramedic.detect.match import on_event
 from paramedic.detect.once import once
+from paramedic.detect.series import every
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 
@@ -104,7 +105,12 @@ def _bytes(found: re.Match[str] | None) -> int | None:
 
 
 def exhausted(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
-    return _ooms(run, rule, "exhausted")
+    """With the micro-batch that the log states, and what the allocator could join, for its fixes."""
+    batch = _micro_batch(run)
+    halved = {"halved": f", {batch} → {batch // 2}," if batch else ""}
+    for event, oom in _said(run):
+        if oom.kind == "exhausted":
+            yield on_event(rule, event, _fields(oom) | halved | _joinable(oom))
 
 
 def fragmented(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -152,6 +158,19 @@ def _ooms(run: Run, rule: Rule, kind: str) -> Iterator[Finding]:
 @once  # each of four rules asks
 def _said(run: Run) -> list[tuple[Event, DeviceOom]]:
     return [(event, oom) for event in run.of_kind("line", "traceback") if (oom := parse(event.text)) is not None]
+
+
+def _micro_batch(run: Run) -> int:
+    """Of a device, where all who state one state the same, and it can be halved; else nought."""
+    stated = {value for one in every(run, "device_batch") for value in one.said}
+    batch = stated.pop() if len(stated) == 1 else 0.0
+    return int(batch) if batch >= 2 and batch.is_integer() else 0
+
+
+def _joinable(oom: DeviceOom) -> dict[str, str]:
+    """What is free and what the allocator holds unused, if only together they are as much as was asked for."""
+    free, unused, request = oom.free or 0, oom.unused or 0, oom.request or 0
+    return {"joined": human(free + unused)} if free < request <= free + unused else {}
 
 
 def _fields(oom: DeviceOom) -> dict[str, str]:

@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import median
+from typing import NamedTuple
 
 from paramedic.detect.match import on_event, on_events
 from paramedic.detect.sentinels import lost_losses
-from paramedic.detect.series import FIRST, LAST, Lost, by_rank, every
+from paramedic.detect.series import FIRST, LAST, Lost, Series, by_rank, every
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 
@@ -73,23 +74,79 @@ def _ended(run: Run, rule: Rule) -> Iterator[Finding]:
     """Each rank's last line of progress; one skipped step in the middle of a run is nobody's business."""
     bad_lines = [(e, bad) for e in run.of_kind("progress") if (bad := _NON_FINITE.search(e.text))]
     lost = min(lost_losses(run).values(), key=lambda one: one.step, default=None)
-    since = f" ({lost.since})" if lost else ""
     for_all = {e.rank for e in run.of_kind("progress")} == {0} and len(run.expected_ranks) > 1
     for event, bad in bad_lines:
         step, first = _since(run, event)
-        told = since or (f" (since {step})" if step else "")
-        said = on_event(rule, first, {"what": bad["what"].strip(), "value": bad["value"], "since": told})
-        yield replace(said, ranks=(), scope="job") if for_all else said  # one rank prints for all
+        before = _before(run, event.rank, event.source)
+        since = lost.since if lost else f"since {step}" if step else ""
+        said = _said(on_event(rule, first, {"what": bad["what"].strip(), "value": bad["value"]}), since, before)
+        yield replace(said, ranks=(), scope="job", fields={**said.fields, "who": _JOB}) if for_all else said
     if bad_lines:
         return
     for one in every(run, "loss", "summary_loss", "grad_norm"):
         enough, what = (_MANY, "gradient norm") if one.name == "grad_norm" else (_ENOUGH, "loss")
         if len(one.values) >= enough and not any(value is not None for value in one.values[-enough:]):
             ranks = () if one.rank is None or what != "loss" else (one.rank,)
-            fields = {"what": what, "value": "nan", "since": since}
-            yield on_events(rule, one.shown(LAST, FIRST), ranks, fields)
+            said = on_events(rule, one.shown(LAST, FIRST), ranks, {"what": what, "value": "nan"})
+            yield _said(said, lost.since if lost else "", _before(run, one.rank, one.event.source))
             if what != "loss":
                 return
+
+
+_JOB = "The job"
+
+
+def _said(one: Finding, since: str, before: _Before) -> Finding:
+    """With since when, and with what went before it; whoever prints for all speaks for the job."""
+    told = "; ".join(filter(None, (since, before.climb, before.scale)))
+    who = {} if one.ranks else {"who": _JOB}
+    fields = {**one.fields, **who, "since": f" ({told})" if told else ""}
+    return replace(one, fields=fields, weights=_DIVERGED if before.climb else {})
+
+
+class _Before(NamedTuple):
+    """What the log shows before the loss was no number: what rose, and what became of the loss scale."""
+
+    climb: str
+    scale: str
+
+
+_DIVERGED = {"hyperparameter-scaling-error": 2.5, "data-or-input-defect": 0.6, "hardware-fault": 0.5}
+"""It came gradually: steps that are too large do so, one bad batch or one flipped bit does not."""
+_LEVEL, _RISEN, _GROWN = 20, 1.5, 2.0
+
+
+def _before(run: Run, rank: int | None, source: str) -> _Before:
+    """Of the gradient's norm if it is printed, else of the loss itself."""
+    own = [s for s in every(run, "grad_norm", "loss", "loss_scale") if (s.rank, s.event.source) == (rank, source)]
+    climbs = [told for name in ("grad_norm", "loss") for s in own if s.name == name and (told := _climb(s))]
+    return _Before(climbs[0] if climbs else "", next((told for s in own if (told := _scale(s))), ""))
+
+
+def _climb(one: Series) -> str:
+    """From where on, to the last number that it was, it stood above all that was usual right before."""
+    lost = next((at for at, value in enumerate(one.values) if value is None), len(one.values))
+    values = [value for value in one.values[:lost] if value is not None]
+    for at in range(_FEW, len(values) - 1) if lost < len(one.values) else ():
+        level = median(values[max(at - _LEVEL, 0) : at])
+        if level > 0 and min(values[at:]) > _RISEN * level and values[-1] >= _GROWN * level:
+            what = "the gradient norm" if one.name == "grad_norm" else "the loss"
+            last = one.lost.before if one.lost else values[-1]
+            return f"{what} rose from {one.steps[at]} on, {level:.3g} → {last:.3g}"
+    return ""
+
+
+_FEW = 5
+
+
+def _scale(one: Series) -> str:
+    """fp16 was at its end: no scale is small enough for gradients that are no numbers."""
+    if one.name != "loss_scale" or len(one.said) < 2 or max(one.said) < _SCALED or one.said[-1] > 1:
+        return ""
+    return f"the loss scale fell from {max(one.said):g} to {one.said[-1]:g}"
+
+
+_SCALED = 1024
 
 
 def _since(run: Run, last: Event) -> tuple[str, Event]:

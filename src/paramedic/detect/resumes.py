@@ -82,7 +82,38 @@ def elsewhere(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
             fields = {"what": "loss", "saved": "its value", "now": f"{one.said[-1]:.3g} times that"}
             yield on_events(rule, one.shown(LAST), (), fields)
             return
-    yield from (*_in_the_same_log(run, rule), *_in_another_log(run, rule))[:1]
+    yield from (*_unlike_its_file(run, rule), *_in_the_same_log(run, rule), *_in_another_log(run, rule))[:1]
+
+
+def _unlike_its_file(run: Run, rule: Rule) -> Iterator[Finding]:
+    """The name of the file that was restored says how far training had come, and the first line behind it is of the
+    very beginning. Batches are counted anew in every epoch, so a step tells something only where no epoch is named."""
+    for kind, what in (("restored_epoch", "epoch"), ("restored_step", "step")):
+        for one in every(run, kind):
+            later = [s for s in every(run, *_COUNTS) if (s.rank, s.event.source) == (one.rank, one.event.source)]
+            pairs = [pair for after in later if (pair := _begun_anew(one, after, what)) is not None]
+            if later and len(pairs) == len(later):
+                fields = {"what": what, "saved": f"{pairs[0][0]:g}", "now": f"{pairs[0][1]:g}"}
+                yield on_events(rule, [*one.shown(LAST), *later[0].shown(FIRST)], (), fields)
+                return
+
+
+_COUNTS = ("loss", "step", "step_time", "throughput")
+_COUNTED = re.compile(r"(?:epoch (?P<epoch>\d{1,6})(?:\.\d{1,9})?)?(?: ?step (?P<step>\d{1,12}))?")
+_A_BAR = re.compile(r"it/s|s/it|%\|")
+
+
+def _begun_anew(saved: Series, after: Series, what: str) -> tuple[float, float] | None:
+    first = _COUNTED.fullmatch(after.steps[0]) if after.steps else None
+    if first is None or first[what] is None or not saved.said or not 0 < saved.line(LAST) < after.line(FIRST):
+        return None
+    if what == "step" and (first["epoch"] or any(_A_BAR.search(event.text) for event in after.shown(FIRST))):
+        return None
+    old, new = saved.said[-1], float(first[what])
+    return (old, new) if old >= _COME_FAR and new <= 1 else None
+
+
+_COME_FAR = 2
 
 
 def _in_the_same_log(run: Run, rule: Rule) -> Iterator[Finding]:
@@ -221,10 +252,16 @@ def _differs(saved: Series, after: Series, kind: str) -> tuple[float, float] | N
         return None  # it also trained before: which value is the first one afterwards is not known
     old, new = saved.values[-1], after.finite[0]
     if kind == "step":
-        return (old, new) if old >= 2 and new <= 1 else None
+        return (old, new) if old >= _COME_FAR and new <= 1 and not _in_a_later_epoch(after) else None
     if kind == "loss":
         return (old, new) if new > _FORGOTTEN * old and new - old > _NOTICED else None
     return (old, new) if abs(new - old) > 0.5 * max(abs(old), _NOTHING_PRINTED) else None
+
+
+def _in_a_later_epoch(after: Series) -> bool:
+    """Its steps are counted anew in every epoch, and this is not the first one."""
+    first = _COUNTED.fullmatch(after.steps[0]) if after.steps else None
+    return first is not None and first["epoch"] is not None and int(first["epoch"]) > 1
 
 
 _FORGOTTEN, _NOTICED, _FRESH = 3.0, 0.3, 0.7

@@ -86,7 +86,7 @@ def _reported(run: Run, rule: Rule) -> Iterator[Finding]:
             continue
         who = _always_the_same([s for s in every(run, "slowest_rank") if s.event.source == one.event.source])
         named = ", ".join(map(str, who)) or "(not named)"
-        fields = {"rank": named, "times": f"{median(ratios):.1f}", "what": what.split()[-1]}
+        fields = {"rank": named, "times": f"{median(ratios):.1f}", "what": _as_printed(one, what)}
         yield on_events(rule, one.shown(LARGEST, LAST), who, fields)
         return
 
@@ -172,12 +172,24 @@ def _finding(rule: Rule, slow: _Slow, fields: dict[str, str]) -> Finding:
     peers = [one for rank, one in sorted(slow.series.items()) if rank not in slow.ranks]
     events = [event for rank in slow.ranks[:2] for event in slow.series[rank].shown(LARGEST, LAST)]
     events += [event for one in peers[:2] for event in one.shown(LAST)]
-    what = slow.series[slow.ranks[0]].name.replace("_time", "").split()[-1]
+    what = _as_printed(slow.series[slow.ranks[0]])
     named = ", ".join(map(str, slow.ranks))
     if slow.is_one_group:
         named = f"one of {named}"
     who = () if slow.is_one_group else slow.ranks
     return on_events(rule, events, who, {"rank": named, "times": f"{slow.times:.1f}", "what": what, **fields})
+
+
+def _as_printed(one: Series, name: str = "") -> str:
+    """What the log calls it: `fwd_bwd` is known to us as two words."""
+    kind, _, rest = (name or one.name).partition(" ")
+    words = (rest or kind.replace("_time", ""))[:_NAME]
+    spelled = re.compile(r"[\s_+/-]{0,3}".join(map(re.escape, re.split(r"[\s+]+", words))), re.I)
+    found = [hit[0] for event in one.shown(LAST) if (hit := spelled.search(event.text)) is not None]
+    return found[0] if found else words
+
+
+_NAME = 80
 
 
 @once
