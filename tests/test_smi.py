@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from paramedic import run_folder
 from paramedic.collect.smi import GPU, MOST_ROWS, PROCESS, Smi, is_table
+from paramedic.detect import smi as detect_smi
 from paramedic.knowledge import load
 from paramedic.model import Finding
 from paramedic.pipeline import compile_prefilter, diagnose, read
@@ -423,3 +425,19 @@ def test_whoever_holds_the_memory_is_named_and_another_users_process_is_not_to_b
     assert first in verdict.fixes[0].title
     assert "ps -o pid,ppid,user,lstart,cmd -p 418" in {fix.action.get("run") for fix in verdict.fixes}
     assert all("End the process" not in fix.title for fix in verdict.fixes)
+
+
+def test_a_thousand_cards_are_compared_with_what_is_usual_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: list[int] = []
+    usual = detect_smi._usual
+
+    def counted(name: str, cards: Sequence[detect_smi.Card]) -> float | None:
+        asked.append(len(cards))
+        return usual(name, cards)
+
+    monkeypatch.setattr(detect_smi, "_usual", counted)
+    rows = "".join(f"{n}, 98, {1980 if n % 50 else 900}, 80, 65\n" for n in range(1000))
+    table = "index, utilization.gpu [%], clocks.sm [MHz], memory.total [MiB], temperature.gpu\n" + rows
+    (tmp_path / "gpus.csv").write_text(table)
+    diagnose([str(tmp_path)])
+    assert 0 < sum(asked) <= 5 * 1000

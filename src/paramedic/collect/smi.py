@@ -79,7 +79,7 @@ _BESIDE_FAN = re.compile(r"\|\s{0,3}(?:N/A|ERR!|\d{1,3}%)\s{1,6}(?:ERR!|\d{1,3}C
 _MIG = re.compile(r"\|\s{1,24}Enabled\*?\s{0,4}\|$")
 _HOLDER = re.compile(
     r"\|\s{1,6}(?P<gpu>\d{1,3})\s{1,8}(?:(?P<instance>N/A|\d{1,3})\s{1,6}(?:N/A|\d{1,3})\s{1,20})?(?P<pid>\d{1,10})\s{1,8}"
-    r"(?P<type>C\+G|M\+C|C|G|M)\s{1,8}(?P<name>\S.{0,120}?)\s{1,60}(?:(?P<memory>\d{1,8}) ?MiB|N/A)\s{0,4}\|"
+    r"(?P<type>C\+G|M\+C|C|G|M)\s{1,8}(?P<name>\S.{0,120}?)\s{1,60}+(?:(?P<memory>\d{1,8}) ?MiB|N/A)\s{0,4}\|"
 )
 _DMON = {"pwr": "power", "gtemp": "temperature", "temp": "temperature", "sm": "busy", "pclk": "clock", "fb": "used"}
 _MONITORED = frozenset(("pid", "mclk", *_DMON))
@@ -391,7 +391,10 @@ class Smi:
             if row["pid"].isdecimal() and len(row["pid"]) <= 10:
                 held = {"pid": row["pid"], "type": row.get("type", "C"), "name": row.get("command", "")}
                 self._hold(
-                    ("index", row["gpu"]), {**held, "memory": memory if memory.isdecimal() else None}, line, text
+                    ("index", row["gpu"]),
+                    {**held, "memory": memory if memory.isdecimal() and len(memory) < 9 else None},
+                    line,
+                    text,
                 )
             return True
         look = self._look(self._of(self._node, index=int(row["gpu"])), line, text)

@@ -100,8 +100,16 @@ class Node:
         old = self.cards.get(card.index)
         self.cards[card.index] = card if old is None or _tells_more(card, old) else old
 
+    _on: dict[int, list[Holder]] | None = None
+
     def on(self, index: int) -> list[Holder]:
-        return [one for one in self.holders if index in one.held]
+        """Asked once all holders are known."""
+        if self._on is None:
+            self._on = defaultdict(list)
+            for one in self.holders:
+                for held in one.held:
+                    self._on[held].append(one)
+        return self._on.get(index, [])
 
 
 @once
@@ -251,7 +259,17 @@ def _block(run: Run, node: Node) -> Sequence[int]:
 def slowed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """A few GPUs run slower than they could while others of their kind do not: all wait for theirs."""
     told = [(node, card) for node in nodes(run) for card in node.cards.values() if card.number("at_work")]
-    slow = [(node, card) for node, card in told if _is_slow(card, [other for _, other in told if other is not card])]
+    alike: dict[tuple[float | None, float | None], list[Card]] = defaultdict(list)
+    for _, card in told:
+        if not card.slowed:
+            alike[card.kind].append(card)
+    many = {kind: Peers(cards) for kind, cards in alike.items() if len(cards) > _MANY}
+
+    def peers(card: Card) -> Peers:
+        """The others of its kind that are not slowed; of many it does not matter whether it is one of them."""
+        return many.get(card.kind) or Peers([other for other in alike.get(card.kind, ()) if other is not card])
+
+    slow = [(node, card) for node, card in told if _is_slow(card, peers(card))]
     if not slow or 2 * len(slow) > len(told):
         return
     mine = [(node, card) for node, card in slow if not _anothers(run, node, card)]
@@ -259,7 +277,8 @@ def slowed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     ranks = sorted(ranks) if len(ranks) == len(mine) else []
     if not mine:
         return
-    usual = _usual("clock", [card for _, card in told if all(card is not other for _, other in slow)])
+    slowest = {id(card) for _, card in slow}
+    usual = _usual("clock", [card for _, card in told if id(card) not in slowest])
     _, card = mine[0]
     fields = {
         "cards": ", ".join(f"GPU {node.named(card.index)}" for node, card in mine[:4]),
@@ -288,27 +307,40 @@ def _anothers(run: Run, node: Node, card: Card) -> bool:
     return bool(node.holders) and all(card.index not in one.held for one in _of_job(run, node))
 
 
-def _is_slow(card: Card, others: Sequence[Card]) -> bool:
-    peers = [other for other in others if other.kind == card.kind and not other.slowed]
-    if not peers:
+_MANY = 64
+
+
+@dataclass(slots=True)
+class Peers:
+    cards: Sequence[Card]
+    _known: dict[str, float | None] = field(default_factory=dict)
+
+    def usual(self, name: str) -> float | None:
+        if name not in self._known:
+            self._known[name] = _usual(name, self.cards)
+        return self._known[name]
+
+
+def _is_slow(card: Card, peers: Peers) -> bool:
+    if not peers.cards:
         return False
-    clock, usual = card.number("clock"), _usual("clock", peers)
+    clock, usual = card.number("clock"), peers.usual("clock")
     share = clock / usual if clock is not None and usual else None
     if card.slowed:
         if share is not None:
             return share <= _LOWER
-        heat, warm = card.number("temperature"), _usual("temperature", peers)
+        heat, warm = card.number("temperature"), peers.usual("temperature")
         hotter = heat is not None and warm is not None and heat >= warm + _HOTTER
         return hotter or ((card.number("at_work") or 0) >= _LOOKS and any("hardware" in why for why in card.slowed))
-    if card.event.fields.get("reasons") is True or share is None or len(peers) < _PEERS:
+    if card.event.fields.get("reasons") is True or share is None or len(peers.cards) < _PEERS:
         return False  # the driver says that nothing holds it back: somebody has set its clock, or it idles
     return share <= _FAR_LOWER and (card.number("at_work") or 0) >= _LOOKS and _as_busy(card, peers)
 
 
-def _as_busy(card: Card, peers: Sequence[Card]) -> bool:
+def _as_busy(card: Card, peers: Peers) -> bool:
     """As much at work as its peers, and it does not draw their power."""
-    busy, others = card.number("busy"), _usual("busy", peers)
-    power, theirs = card.number("power"), _usual("power", peers)
+    busy, others = card.number("busy"), peers.usual("busy")
+    power, theirs = card.number("power"), peers.usual("power")
     if busy is None or others is None or busy < max(_WORKS, _AS_MUCH * others):
         return False
     return power is None or theirs is None or power <= _LESS_POWER * theirs
@@ -504,9 +536,9 @@ def _is_foreign(run: Run, node: Node, one: Holder, index: int, named: set[int]) 
     message says that it is another, and nobody else shares a GPU."""
     if len(places(run).ranks_of_pid) >= max(2, _size(run)):
         return True
-    computing = [other for other in node.holders if other.kind in _COMPUTES]
-    elsewhere = [other for other in computing if index not in other.held]
-    if not elsewhere and len(node.on(index)) == 1 and _size(run) > 1:
-        return True
-    each = [len(node.on(other)) for other in node.cards if other != index]
-    return one.pid in named and len(node.on(index)) == 2 and max(each, default=0) <= 1
+    if len(node.on(index)) == 1 and _size(run) > 1:
+        if all(index in other.held for other in node.holders if other.kind in _COMPUTES):
+            return True
+    if one.pid not in named or len(node.on(index)) != 2:
+        return False
+    return all(len(node.on(other)) <= 1 for other in node.cards if other != index)
