@@ -536,9 +536,9 @@ def _is_foreign(run: Run, node: Node, one: Holder, index: int, named: set[int]) 
     message says that it is another, and nobody else shares a GPU."""
     if len(places(run).ranks_of_pid) >= max(2, _size(run)):
         return True
-    if len(node.on(index)) == 1 and _size(run) > 1:
-        if all(index in other.held for other in node.holders if other.kind in _COMPUTES):
-            return True
+    computing = (other for other in node.holders if other.kind in _COMPUTES)
+    if len(node.on(index)) == 1 and _size(run) > 1 and all(index in other.held for other in computing):
+        return True
     if one.pid not in named or len(node.on(index)) != 2:
         return False
     return all(len(node.on(other)) <= 1 for other in node.cards if other != index)
