@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from paramedic.detect.match import on_event, on_events
 from paramedic.detect.sentinels import lost_losses
-from paramedic.detect.series import FIRST, LAST, Lost, Series, by_rank, every
+from paramedic.detect.series import FIRST, LAST, Lost, Series, at_line, by_rank, every
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 
@@ -163,4 +163,4 @@ def _since(run: Run, last: Event) -> tuple[str, Event]:
     named = re.compile(rf"\bstep\W{{0,3}}{re.escape(step[5:])}\b", re.I)
     lines = (e for e in run.events if e.kind == "line" and (e.source, e.rank) == (last.source, last.rank))
     first = next((e for e in lines if _NON_FINITE.search(e.text) and named.search(e.text)), None)
-    return step, replace(last, line=first.line, text=first.text, utc_ns=None, time_text="") if first else last
+    return step, at_line(last, first.line or 0, first.text) if first else last

@@ -100,10 +100,20 @@ class Series:
 
     def _line(self, line: int, text: str, place: int) -> Event:
         one = replace(self.event, line=line, text=text, rank=self.rank, seq=self.event.seq + place, fields={})
-        if line == self.event.line:
-            return one
-        stamp = find_stamp(text) or Stamp("", None, 0)
-        return replace(one, utc_ns=stamp.utc_ns, time_text=stamp.text, uncertainty_ns=stamp.uncertainty_ns)
+        return one if line == self.event.line else at_line(one, line, text)
+
+
+def at_line(event: Event, line: int, text: str) -> Event:
+    """The same, of another line of its source, with that line's own time."""
+    stamp = find_stamp(text) or Stamp("", None, 0)
+    return replace(
+        event,
+        line=line,
+        text=text,
+        utc_ns=stamp.utc_ns,
+        time_text=stamp.text,
+        uncertainty_ns=stamp.uncertainty_ns,
+    )
 
 
 def every(run: Run, *names: str) -> list[Series]:
