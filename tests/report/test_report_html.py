@@ -158,7 +158,7 @@ def test_content() -> None:
 def test_timeline_has_a_lane_for_every_rank_and_marks_the_first_failure() -> None:
     made = timeline(reports.typical())
     assert made is not None
-    assert [lane.label for lane in made.lanes] == ["launcher", "rank 0", "rank 1", "rank 2", "rank 3"]
+    assert [lane.label for lane in made.lanes] == ["job", "rank 0", "rank 1", "rank 2", "rank 3"]
     firsts = [lane.label for lane in made.lanes for mark in lane.marks if mark.kind == "first"]
     assert firsts == ["rank 3"]
     assert [lane.label for lane in made.lanes if lane.is_first] == ["rank 3"]

@@ -209,7 +209,7 @@ def _groups(report: Report, ranks: Sequence[int], events: Sequence[Event], kinds
     rest = set(own) - set(shown)
     written = {source.rank for source in report.run.sources if source.lines}
     without = "no line that names it" if undivided(report.run) else "no output"
-    groups = [_Group("launcher", "no rank", frozenset({None}))] if None in heard else []
+    groups = [_Group("job", "no rank named", frozenset({None}))] if None in heard else []
     groups += [
         _Group(
             f"rank {r}", one_line(hosts.get(r) or ""), frozenset({r}), False, "no event" if r in written else without
@@ -281,7 +281,7 @@ def _title(event: Event, kind: str, together: int) -> str:
 
 
 def _says(event: Event) -> str:
-    rank = "launcher" if event.rank is None else f"rank {event.rank}"
+    rank = "no rank" if event.rank is None else f"rank {event.rank}"
     time = when(event)
     return f"{rank}, {one_line(time) + ', ' if time else ''}{crop(place(event), 80)}: {crop(_text(event), 140)}"
 
@@ -298,7 +298,7 @@ def _text(event: Event) -> str:
 def _row(event: Event, kind: str) -> Row:
     time = when(event)
     return Row(
-        rank="launcher" if event.rank is None else str(event.rank),
+        rank="none" if event.rank is None else str(event.rank),
         what=KINDS[kind],
         time=one_line(time) if time else "",
         place=crop(place(event), 100),
