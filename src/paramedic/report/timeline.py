@@ -209,7 +209,7 @@ def _groups(report: Report, ranks: Sequence[int], events: Sequence[Event], kinds
     rest = set(own) - set(shown)
     written = {source.rank for source in report.run.sources if source.lines}
     without = "no line that names it" if undivided(report.run) else "no output"
-    groups = [_Group("job", "no rank named", frozenset({None}))] if None in heard else []
+    groups = [_Group("job", "no rank", frozenset({None}))] if None in heard else []
     groups += [
         _Group(
             f"rank {r}", one_line(hosts.get(r) or ""), frozenset({r}), False, "no event" if r in written else without
