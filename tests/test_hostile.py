@@ -15,14 +15,17 @@ from typing import Any
 import pytest
 
 from paramedic import detect, differences, explain, pipeline, run_folder, survived
-from paramedic.collect import archives, flight, quantities, settings
+from paramedic.collect import archives, flight, project, quantities, settings
 from paramedic.collect.archives import Chosen
 from paramedic.collect.formats import MOST_ENTRIES, Broken, docker, plain, toml
 from paramedic.commands import main
 from paramedic.detect import calls, configs, pace, sentinels, series, where
 from paramedic.detect.answers import answer
+from paramedic.detect.flow import flows
+from paramedic.detect.program import Program
 from paramedic.detect.setup import Part
 from paramedic.detect.stated import stated
+from paramedic.detect.values import MOST_PARTS, Value
 from paramedic.knowledge import Knowledge, Rule
 from paramedic.model import Event, Evidence, Fact, Finding, Run, Source
 from paramedic.pipeline import Options, examine, read
@@ -96,6 +99,68 @@ def test_variables_of_an_image_stand_where_they_did() -> None:
 def test_a_requirement_ends_before_the_blanks_behind_it() -> None:
     (entry,) = plain.requirements("  torch == 2.1 \t\r\n# no\n").entries
     assert (entry.key, entry.value, entry.whole) == ("torch", "== 2.1", (2, 14))
+
+
+# -- programs ------------------------------------------------------------------------------------------------------
+
+
+def names_after(text: str) -> dict[str, Value]:
+    """What is known of its names at the end of a program."""
+    event = Event("train.py", 0, "program", "", None, fields={"text": f"{text}\nloss.backward()\n"})
+    (flow,) = flows(Program([event]))
+    return flow.globals["train.py"]
+
+
+def parts(value: Value) -> int:
+    return 1 + sum(map(parts, value.items or ()))
+
+
+DOUBLED = "import torch.distributed as dist\nx = y = [0]\ndef f(*a):\n    return a\n"
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["x = x + x", "x = (x, x)", "x = [*x, *x]", "x = f(*x, *x)", "x = x, x; y = y, y", "x = {'a': x, 'b': x}, x"],
+)
+def test_a_value_that_doubles_is_soon_unknown(line: str) -> None:
+    chosen = "\nif dist.get_rank() == 0:\n    z = x\nelse:\n    z = y\n"
+    names = names_after(DOUBLED + f"{line}\n" * 60 + chosen)
+    assert all(parts(value) <= MOST_PARTS for value in names.values())
+    assert "rank" in names["z"].tags
+
+
+def test_few_items_are_known_where_branches_meet() -> None:
+    names = names_after(DOUBLED + "if dist.get_rank():\n    x = 1, 2\nelse:\n    x = 1, 3\n")
+    assert parts(names["x"]) == 3
+
+
+def test_a_list_that_holds_itself_is_followed() -> None:
+    names = names_after(DOUBLED + "x, y = [1], [2]\nx.append(y)\ny.append(x)\nif dist.get_rank():\n    x = y\n")
+    assert "rank" in names["x"].tags
+
+
+@pytest.mark.parametrize("line", ["x = x * x", "x = x + x; x = x * x", "x = (x * x - 1) ** 2", "x *= x"])
+def test_a_number_that_is_squared_is_soon_unknown(line: str) -> None:
+    names = names_after("x = 3\ny = x * 2 ** 40 - 1\n" + f"{line}\n" * 60)
+    assert names["x"].number() is None
+    assert names["y"].number() == 3 * 2**40 - 1
+
+
+def test_a_program_with_an_endless_number_is_checked(tmp_path: Path) -> None:
+    endless = "0x" + "f" * 5000
+    text = f"""import torch
+import torch.distributed as dist
+if dist.get_rank() == {endless}:
+    dist.barrier()
+torch.utils.data.DataLoader(d, batch_size={endless} * 2, num_workers={"*".join(["63"] * 90)})
+if dist.get_rank() == 0:
+    dist.barrier()
+loss.backward()
+"""
+    (tmp_path / "train.py").write_text(text)
+    report = pipeline.check(project.read_project(str(tmp_path)))
+    assert not report.skipped
+    assert {event.line for found in report.findings for event in [found.evidence[0].event]} >= {7}
 
 
 # -- sizes ---------------------------------------------------------------------------------------------------------

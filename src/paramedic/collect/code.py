@@ -16,7 +16,7 @@ from typing import Any
 from paramedic.collect.formats import Broken, Entry, Section
 from paramedic.model import Event
 from paramedic.redact import redact
-from paramedic.syntax import parsed
+from paramedic.syntax import MOST_BITS, parsed
 
 RELEVANT = re.compile(
     r"\b(?:torch|deepspeed|accelerate|lightning|pytorch_lightning|colossalai|horovod|world_size|TrainingArguments|tensorflow|megatron)\b"
@@ -404,13 +404,9 @@ def _literal(node: ast.AST | None) -> Any:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult | ast.Pow):
         left, right = _literal(node.left), _literal(node.right)
         if isinstance(left, int) and isinstance(right, int) and not isinstance(left, bool) and abs(right) < 64:
-            return (
-                left * right
-                if isinstance(node.op, ast.Mult)
-                else left ** abs(right)
-                if abs(left) < 1000
-                else f"={_text(node)}"
-            )
+            number = left * right if isinstance(node.op, ast.Mult) else left ** abs(right) if abs(left) < 1000 else None
+            if number is not None and number.bit_length() <= MOST_BITS:
+                return number
     return None if node is None else f"={_text(node)}"
 
 

@@ -142,7 +142,7 @@ class Expressions(Libraries):
                     value = self.value(entry, frame)
                     name = self.value(key, frame).const if key is not None else None
                     if isinstance(name, str):
-                        result.attrs[name] = value
+                        result.hold(name, value)
                     elif key is None:
                         result.attrs.update(value.attrs)
                     result.tags |= value.tags

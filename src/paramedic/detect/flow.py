@@ -382,7 +382,7 @@ class Flow(Expressions):
                 op = self._op("setitem", "", node, frame, (key, value), {}, of)
                 op.target = text_of(target)
                 if isinstance(key.const, str) and of.kind in ("dict", ""):
-                    of.attrs[key.const] = value
+                    of.hold(key.const, value)
                 if not value.known:
                     of.tags |= value.tags
             case _:
