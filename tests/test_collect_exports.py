@@ -77,6 +77,13 @@ def test_a_streams_name_leads_nowhere(stream: str) -> None:
     assert name and "/" not in name and ".." not in name and name.isprintable() and len(name) <= 200
 
 
+@pytest.mark.parametrize("stream", ["a/x ghp_{}", "a/x_ghp_{}", "https://u:ghp_{}@h", "ghp_{}-1709640011"])
+def test_a_streams_name_says_no_secret(stream: str) -> None:
+    secret = "a1B2" * 9
+    event = {"logStreamName": stream.format(secret), "timestamp": 1700000000000, "message": "x"}
+    assert not any(secret in name for name in exports.streams(json.dumps([event]).encode()))
+
+
 def test_configurations_and_metrics_are_no_exports() -> None:
     for text in ('{"zero_optimization": {"stage": 3}}', "step,loss\n1,2.0\n", '{"message": "hi"}', "1,2,3\n"):
         assert not exports.is_export(text.encode())

@@ -8,11 +8,16 @@ import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, NamedTuple
+
+from paramedic.redact import redact
 
 MOST = 64 << 20
 _MOST_STREAMS = 4_096
 _LONGEST = 200
+_LONGEST_NAME = 512
+"""No cloud has longer names of streams."""
 _JSON = re.compile(
     rb'\s{0,200}[\[{](?s:.){0,400}?"(?:logStreamName|ingestionTime|textPayload|insertId|jsonPayload)"\s{0,20}:'
 )
@@ -110,8 +115,13 @@ def _of_rows(rows: Iterator[list[str]]) -> Iterator[_Entry]:
 
 
 def _short(name: Any) -> str:
-    """Of `job/algo-1-1709640011` the host."""
-    last = name.rstrip("/").rsplit("/", 1)[-1] if isinstance(name, str) else ""
+    return _host(name) if isinstance(name, str) and len(name) <= _LONGEST_NAME else "log"
+
+
+@lru_cache(1024)
+def _host(name: str) -> str:
+    """Of `job/algo-1-1709640011` the host. Secrets are taken out while they can still be told."""
+    last = redact(name).rstrip("/").rsplit("/", 1)[-1]
     return _ODD.sub("_", _STARTED.sub("", last)).strip("._")[:_LONGEST] or "log"
 
 

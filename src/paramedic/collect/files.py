@@ -14,7 +14,7 @@ from paramedic.collect.attempts import in_order
 from paramedic.collect.elastic import read_error_file
 from paramedic.collect.flight import head_of, is_dump, read_dump
 from paramedic.collect.identity import MAX_WORLD_SIZE, frameworks_in, world_size
-from paramedic.collect.inputs import Input, Names, open_inputs
+from paramedic.collect.inputs import Input, open_inputs
 from paramedic.collect.layouts import Place, numbered, place_of, process_of, ranks_of_places
 from paramedic.collect.logs import MAX_TRACE, BinaryInput, LogRead, kept_parts, read_log
 from paramedic.collect.netfile import MAX_NETWORK, is_network, read_network
@@ -26,7 +26,7 @@ from paramedic.collect.tracebacks import Traceback
 from paramedic.collect.watched import MAX_WATCHED, NO_CALLS, is_watched, read_watched
 from paramedic.model import Event, Fact, Run, Skipped, Source, names_processes
 from paramedic.prefilter import Prefilter
-from paramedic.redact import clipped, redact
+from paramedic.redact import Names, clipped, redact
 
 Progress = Callable[[str, int], None]
 """Called with each source's name and its size in bytes once it has been read."""
