@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import subprocess
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from paramedic import detect, differences, explain, pipeline, run_folder, survived
-from paramedic.collect import archives, flight, project, quantities, settings
+from paramedic.collect import archives, beside, code, flight, project, quantities, settings
 from paramedic.collect.archives import Chosen
 from paramedic.collect.formats import MOST_ENTRIES, Broken, docker, plain, toml
 from paramedic.commands import main
@@ -161,6 +162,126 @@ loss.backward()
     report = pipeline.check(project.read_project(str(tmp_path)))
     assert not report.skipped
     assert {event.line for found in report.findings for event in [found.evidence[0].event]} >= {7}
+
+
+PASSWORD = "hunter2SuperSecret9"
+TOKEN = "ghp_" + "a1B2" * 9
+WITH_SECRETS = f"""import os
+import torch
+import torch.distributed as dist
+from transformers import TrainingArguments
+os.environ["MASTER_ADDR"] = "tcp://u:{PASSWORD}@h"
+os.environ["DB_PASSWORD"] = "{PASSWORD}"
+dist.init_process_group("nccl", init_method="tcp://u:{PASSWORD}@h:1/?token={TOKEN}", password="{PASSWORD}")
+args = TrainingArguments(fp16=True, bf16=True, hub_token="{TOKEN}", output_dir="s3://k:{PASSWORD}@b", x_{TOKEN}=1)
+cfg = {{"zero_optimization": {{"stage": "{TOKEN}"}}, "unknown_{TOKEN}": 1, "train_micro_batch_size_per_gpu": 1}}
+rank = int(f("https://u:{PASSWORD}@h"))
+for x in f("https://u:{PASSWORD}@h"):
+    with open("https://u:{PASSWORD}@h"):
+        if dist.get_rank() == 0 and "https://u:{PASSWORD}@h":
+            dist.all_reduce("{"x" * 180} {TOKEN}", {TOKEN})
+torch.save(m.state_dict(), "https://u:{PASSWORD}@h/x.pt")
+m.to(["{"x" * 580} {TOKEN}", {"1, " * 300}])
+loss.backward()
+"""
+
+
+def test_a_program_gives_away_no_secret(tmp_path: Path) -> None:
+    path = tmp_path / f"train token={TOKEN}.py"
+    path.write_text(WITH_SECRETS)
+    (tmp_path / f"x_{TOKEN}.bin.py").write_bytes(b"\xff torch")
+    plain = json.dumps(WITH_SECRETS)
+    assert PASSWORD in plain and TOKEN in plain
+    runs = [project.read_project(str(tmp_path)), beside.read_beside([str(path)], ["torchrun", str(path), TOKEN])]
+    for run in runs:
+        assert run is not None
+        said = repr(run)
+        assert "init_process_group" in said
+        assert PASSWORD not in said
+        assert "ghp_" not in said
+        assert "CFG170" in {one.rule for one in pipeline.check(run).findings}
+
+
+def test_files_whose_names_look_the_same_without_secrets_are_told_apart(tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"train token=ghp_{number:036d}.py").write_text("import torch\nloss.backward()\n")
+    names = [source.id for source in project.read_project(str(tmp_path)).sources]
+    assert len(set(names)) == 3 and not any("ghp_" in name for name in names)
+
+
+# -- how much of a program -----------------------------------------------------------------------------------------
+
+
+def test_an_expression_is_not_written_anew_for_each_call_around_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[int] = []
+    known = ast.unparse
+
+    def seen(node: ast.AST) -> str:
+        written.append(sum(1 for _ in ast.walk(node)))
+        return known(node)
+
+    monkeypatch.setattr("paramedic.collect.code.ast.unparse", seen)
+    read = code.read("train.py", "import torch\nx = " + "to(" * 60 + "[" + "0, " * 5_000 + "]" + ")" * 60 + "\n")
+    assert sum(event.kind == "call" for event in read.events) == 60
+    assert max(written, default=0) < code._MOST_WRITTEN
+    assert read.events[59].fields["arguments"][0].startswith("=[0, 0,")
+
+
+def test_of_a_long_attribute_the_name_is_known() -> None:
+    text = "import torch\nif f(" + "0, " * 400 + "0).local_rank == 0:\n    torch.save(m, 'x')\n"
+    assert code.read("train.py", text).events[0].fields["guards"] == ["first"]
+
+
+def test_of_too_many_calls_the_rest_is_not_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code, "_MOST_EVENTS", 5)
+    (tmp_path / "train.py").write_text("import torch\n" + "to();" * 90 + "to(to(to()))\n")
+    run = project.read_project(str(tmp_path))
+    assert sum(event.kind == "call" for event in run.events) == 5
+    assert [left.why for left in run.skipped] == ["has more than 5 calls: the rest was not looked at"]
+
+
+def test_a_program_of_a_megabyte_is_not_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code, "parsed", lambda *about, **more: pytest.fail("was parsed"))
+    (tmp_path / "train.py").write_text("import torch\nx.to(" + "0," * 300_000 + ")\n")
+    (left,) = project.read_project(str(tmp_path)).skipped
+    assert "524,288 characters" in left.why
+
+
+def test_a_line_is_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[str] = []
+
+    def wide(line: str) -> tuple[list[int], list[int]]:
+        looked.append(line)
+        return known(line)
+
+    known = code._wide
+    monkeypatch.setattr(code, "_wide", wide)
+    settings = ", ".join(f"a{number}=1" for number in range(500))
+    read = code.read("train.py", f"import torch\nTrainingArguments(é=1, {settings})\n")
+    assert len(read.sections[0].entries) == 502
+    assert len(looked) == len(set(looked)) == 1
+
+
+@pytest.mark.parametrize("front", ["", "é = 1; ", "'\U0001f691é' + ", "x = '\u202e', "])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_settings_stand_where_they_do(front: str, end: str) -> None:
+    text = end.join(["import torch", f"{front}TrainingArguments(a='é\u4e2d', b=12,", " c=3)", ""])
+    (section,) = code.read("train.py", text).sections
+    assert [text[entry.start : entry.end] for entry in section.entries[1:]] == ["'é\u4e2d'", "12", "3"]
+
+
+def test_denials_of_a_condition_are_gone_through_once() -> None:
+    text = "import torch\nif " + "not " * 90 + "x:\n    torch.save(m, 'x')\n"
+    assert code.read("train.py", text).events[0].fields["guards"] == []
+
+
+def test_remarks_are_counted_in_one_pass() -> None:
+    text = "import torch\n\nx.to(1)  # paramedic: allow AB123 why\n" + "# paramedic: allow AB123, CD456: so\n" * 3
+    found = project.Read()
+    project.read_text("train.py", text, found)
+    allowed = [event for event in found.events if event.kind == "allowed"]
+    assert [event.line for event in allowed] == [3, 4, 5, 6]
+    assert [event.fields["lines"] for event in allowed] == [[3], [4, 5], [5, 6], [6, 7]]
 
 
 # -- sizes ---------------------------------------------------------------------------------------------------------

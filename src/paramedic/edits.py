@@ -71,7 +71,7 @@ def _section(name: str, text: str, action: Mapping[str, Any]) -> Section:
 
 def _sections(name: str, text: str) -> list[Section]:
     try:
-        return code.read(name, text)[1] if name.endswith(".py") else configs.sections_of(name, text)[0]
+        return code.read(name, text).sections if name.endswith(".py") else configs.sections_of(name, text)[0]
     except Broken as error:
         raise CannotEdit(f"line {error.line}: {error.why}") from None
 
