@@ -17,12 +17,18 @@ from paramedic.collect import code, configs
 from paramedic.collect.formats import Broken, Entry, Section
 
 
+_MARK = "\ufeff"
+"""What some editors put before a text: it is no part of it, and stays."""
+
+
 class CannotEdit(ValueError):
     """The change has to be made by hand; says why."""
 
 
 def edited(name: str, text: str, action: Mapping[str, Any]) -> str:
     """`action` says `edit` (set, add, remove, rename, replace), `key`, `value`, and which `section` of the file."""
+    if text.startswith(_MARK):
+        return _MARK + edited(name, text.removeprefix(_MARK), action)
     edit = action.get("edit")
     if edit == "replace":
         return _replaced(text, action)

@@ -108,7 +108,7 @@ def text_of(file: File, skipped: list[Skipped]) -> str | None:
         skipped.append(Skipped(file.name, "binary"))
         return None
     try:
-        return data.decode("utf-8")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         skipped.append(Skipped(file.name, f"no UTF-8 at byte {error.start:,}"))
         return None
