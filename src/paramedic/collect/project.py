@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from paramedic.collect import code, configs, tree
 from paramedic.collect.formats import Broken, launch
@@ -20,6 +21,8 @@ _ALLOW = re.compile(
     r"(?:#|//|/\*|<!--)[ \t]*paramedic:[ \t]*(allow|allow-file)[ \t]+"
     r"([A-Z]{2,6}\d{3}(?:[ \t]*,[ \t]*[A-Z]{2,6}\d{3})*)[ \t:–-]*([^\n]*)"
 )
+_MOST_ALLOWED = 1_000
+"""Remarks in one file: each may be a finding of its own."""
 _PARALLEL = 96
 """Files: fewer are read sooner by one process."""
 
@@ -134,7 +137,10 @@ def read_text(name: str, text: str, found: Read) -> None:
     if not found.sources:
         return
     if "paramedic:" in text:
-        found.events += _allowed(name, text)
+        remarks = list(islice(_allowed(name, text), _MOST_ALLOWED + 1))
+        found.events += remarks[:_MOST_ALLOWED]
+        if len(remarks) > _MOST_ALLOWED:
+            found.skipped.append(Skipped(name, f"has more than {_MOST_ALLOWED:,} remarks that allow something"))
 
 
 def _read_code(name: str, text: str, found: Read) -> None:
