@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -230,6 +230,50 @@ class Value:
 
     def number(self) -> float | None:
         return self.const if isinstance(self.const, int | float) and not isinstance(self.const, bool) else None
+
+
+class Names(dict[str, Value]):
+    """What names stand for. Of a part of the program what it changes is noted, so that nobody has to compare all."""
+
+    __slots__ = ("_notes",)
+
+    def __init__(self, known: Mapping[str, Value] | None = None) -> None:
+        super().__init__(known or {})
+        self._notes: list[dict[str, Value | None]] = []
+
+    def __setitem__(self, name: str, value: Value) -> None:
+        self._note(name)
+        super().__setitem__(name, value)
+
+    def drop(self, name: str) -> None:
+        self._note(name)
+        super().pop(name, None)
+
+    def learn(self, name: str, value: Value) -> None:
+        """Of a name that was never set: it is no change."""
+        super().__setitem__(name, value)
+
+    def begin(self) -> None:
+        self._notes.append({})
+
+    def changes(self) -> dict[str, Value | None]:
+        """Since it began: what each name stood for before; None where it stood for nothing."""
+        changed = self._notes.pop()
+        if self._notes:
+            for name, old in changed.items():
+                self._notes[-1].setdefault(name, old)
+        return changed
+
+    def back(self, changed: Mapping[str, Value | None]) -> None:
+        for name, old in changed.items():
+            if old is None:
+                super().pop(name, None)
+            else:
+                super().__setitem__(name, old)
+
+    def _note(self, name: str) -> None:
+        if self._notes:
+            self._notes[-1].setdefault(name, self.get(name))
 
 
 @dataclass(eq=False, frozen=True, slots=True)
