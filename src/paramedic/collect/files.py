@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -333,9 +334,12 @@ def _with_global_ranks(reads: Sequence[Read]) -> list[LogRead]:
     others follow."""
     offsets: dict[str, set[int]] = {}
     runs = {read.place.run for read in reads if read.place.run is not None and read.place.rank is not None}
+    within: dict[str, list[str]] = {}
+    for run in runs:
+        for slash in re.finditer("/", run):
+            within.setdefault(run[: slash.start()], []).append(run)
     for read in reads:
-        folder = read.log.source.id.rpartition("/")[0]
-        below = [run for run in runs if run.startswith(f"{folder}/")]
+        below = within.get(read.log.source.id.rpartition("/")[0], ())
         if len(below) == 1 and read.place.rank is None:
             offsets.setdefault(below[0], set()).update(_of_table(read.log.events))
     for read in reads:
