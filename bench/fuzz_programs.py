@@ -49,7 +49,7 @@ def program(number: int) -> str:
     text = chance.choice(seeds())
     for _ in range(chance.choice((1, 1, 2, 3, 6, 12))):
         text = chance.choice((_lines, _lines, _names, _names, _numbers, _moved, _bytes, _growing))(text, chance)
-    return text
+    return "\ufeff" * (number % 97 == 0) + text
 
 
 def _lines(text: str, chance: random.Random) -> str:

@@ -20,13 +20,13 @@ from paramedic.collect import archives, beside, code, flight, project, quantitie
 from paramedic.collect.archives import Chosen
 from paramedic.collect.formats import MOST_ENTRIES, Broken, docker, plain, toml
 from paramedic.commands import main
-from paramedic.detect import calls, configs, pace, sentinels, series, where
+from paramedic.detect import calls, configs, loaders, pace, recovery, sentinels, sequels, series, where
 from paramedic.detect.answers import answer
 from paramedic.detect.flow import flows
-from paramedic.detect.program import Program
+from paramedic.detect.program import Program, _trains
 from paramedic.detect.setup import Part
 from paramedic.detect.stated import stated
-from paramedic.detect.values import MOST_PARTS, Value
+from paramedic.detect.values import MOST_PARTS, Names, Value
 from paramedic.knowledge import Knowledge, Rule
 from paramedic.model import Event, Evidence, Fact, Finding, Run, Source
 from paramedic.pipeline import Options, examine, read
@@ -207,6 +207,132 @@ def test_files_whose_names_look_the_same_without_secrets_are_told_apart(tmp_path
         (tmp_path / f"train token=ghp_{number:036d}.py").write_text("import torch\nloss.backward()\n")
     names = [source.id for source in project.read_project(str(tmp_path)).sources]
     assert len(set(names)) == 3 and not any("ghp_" in name for name in names)
+
+
+# -- how often programs and logs are gone through ------------------------------------------------------------------
+
+
+class Looked(Names):
+    looks = 0
+
+    def __iter__(self) -> Iterator[str]:
+        Looked.looks += 1
+        return super().__iter__()
+
+    def items(self) -> Any:
+        Looked.looks += 1
+        return super().items()
+
+    def copy(self) -> Any:
+        Looked.looks += 1
+        return super().copy()
+
+
+def test_of_all_names_those_that_a_branch_changes_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paramedic.detect.flow.Names", Looked)
+    monkeypatch.setattr(Looked, "looks", 0)
+    names = names_after("a = b = c = 1\n" + "if c:\n    a = [b for b in x]\nelse:\n    b = 2\n" * 50)
+    assert Looked.looks == 0
+    assert not names["a"].known and not names["b"].known and names["c"].const == 1
+
+
+BRANCHES = """
+import torch.distributed as dist
+rank = dist.get_rank()
+a, b, c, d, e = 1, 2, 3, 4, 5
+if rank == 0:
+    a = 7
+    if rank == 1:
+        b = 8
+        f = 1
+    elif c:
+        b = 9
+    else:
+        e = 5
+else:
+    d = 6
+    import torch.e as e
+if rank:
+    c = 9
+    exit()
+g = [b for b in (a, rank)]
+"""
+
+
+def test_what_branches_leave_behind() -> None:
+    names = names_after(BRANCHES)
+    by_rank = {name for name in "abcdefg" if name in names and "rank" in names[name].tags}
+    assert by_rank == {"a", "b", "d", "e", "g"}
+    assert names["c"].const == 3 and names["f"].const == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "hands_over"),
+    [
+        ("from transformers import Trainer\nTrainer(m).train()", True),
+        ("import trl\n\nclass A(trl.SFTTrainer): pass", True),
+        ("Trainer()\nimport transformers", False),
+        ("import mytrl\nTrainer()", False),
+        ("Trainer\n" + "trl " * LONG, False),
+    ],
+    ids=str,
+)
+def test_a_program_whose_loop_is_in_a_library(text: str, hands_over: bool) -> None:
+    assert _trains(text) is hands_over
+
+
+def series_asked_for(monkeypatch: pytest.MonkeyPatch, room: Any) -> list[tuple[str, ...]]:
+    asked: list[tuple[str, ...]] = []
+
+    def noted(known: Any) -> Any:
+        return lambda run, *names: asked.append(names) or known(run, *names)  # type: ignore[func-returns-value]
+
+    for name in ("every", "of_all_attempts"):
+        if hasattr(room, name):
+            monkeypatch.setattr(room, name, noted(getattr(room, name)))
+    return asked
+
+
+def many_logs(folder: Path, count: int, head: str) -> Run:
+    for number in range(count):
+        at = f"2025-01-01 {number:02d}:00"
+        steps = "".join(f"{at}:{step:02d} INFO step {step} loss {3 - step / 9:.3f}\n" for step in range(1, 14))
+        (folder / f"run{number}x.log").write_text((head if number % 2 else "") + steps)
+    return read([str(folder)], Prefilter(["restart_count", "Resuming"]))
+
+
+def test_numbers_are_not_asked_for_again_for_each_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, knowledge: Knowledge
+) -> None:
+    restarted = "INFO restart_count: 1\nINFO restart_count: 2\n"
+    run = many_logs(tmp_path, 20, f"{restarted}INFO Resuming from checkpoint ckpt/step_100.pt at step 100\n")
+    asked = series_asked_for(monkeypatch, recovery)
+    list(recovery.begins_anew(run, rule_of(knowledge, "recovery.begins_anew"), ()))
+    assert len(asked) <= 8
+    asked = series_asked_for(monkeypatch, sequels)
+    assert list(sequels.begun_at_nought(run))
+    assert len(asked) <= 8
+    monkeypatch.setattr(sequels, "_MOST_LOGS", 3)
+    assert not list(sequels.begun_at_nought(run))
+
+
+def test_of_logs_of_one_rank_few_are_compared() -> None:
+    def stated(source: str, world: int) -> Iterator[Event]:
+        for name, value in (("world", world), ("epoch_steps", 127), ("device_batch", 8)):
+            fields = {"name": name, "values": str(value), "steps": "", "shown": f"1\t{name} {value}"}
+            yield Event(source, 1, "metric", f"{name} {value}", 1, fields=fields)
+
+    logs = [(f"{number}.log", 1 + number % 2) for number in range(100)]
+    run = Run("x", events=tuple(event for log in logs for event in stated(*log)))
+    assert len(list(loaders.each_reads_all(run))) == 50 * loaders._MOST_ALONE
+
+
+def test_of_too_many_remarks_the_rest_allows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(project, "_MOST_ALLOWED", 3)
+    found = project.Read()
+    project.read_text("train.py", "import torch\nx.to(1)\n" + "# paramedic: allow AB123: so\n" * 9, found)
+    assert sum(event.kind == "allowed" for event in found.events) == 3
+    assert "3 remarks" in found.skipped[0].why
 
 
 # -- how much of a program -----------------------------------------------------------------------------------------
