@@ -48,8 +48,8 @@ def program(number: int) -> str:
     chance = random.Random(number)
     text = chance.choice(seeds())
     for _ in range(chance.choice((1, 1, 2, 3, 6, 12))):
-        text = chance.choice((_lines, _lines, _names, _names, _numbers, _moved, _bytes))(text, chance)
-    return text
+        text = chance.choice((_lines, _lines, _names, _names, _numbers, _moved, _bytes, _growing))(text, chance)
+    return "\ufeff" * (number % 97 == 0) + text
 
 
 def _lines(text: str, chance: random.Random) -> str:
@@ -93,7 +93,9 @@ def _numbers(text: str, chance: random.Random) -> str:
         return text
     at = chance.choice(digits)
     return (
-        text[:at] + chance.choice(("0", "-1", "1e400", "9" * 5000, "None", "'x'", "rank", "f(x)[0]")) + text[at + 1 :]
+        text[:at]
+        + chance.choice(("0", "-1", "1e400", "9" * 5000, "0x" + "f" * 5000, "None", "'x'", "rank", "f(x)[0]"))
+        + text[at + 1 :]
     )
 
 
@@ -111,6 +113,33 @@ def _bytes(text: str, chance: random.Random) -> str:
         ("\0", "(" * 300, "\\", '"""', "\t", "é\u202e", "lambda: ", "*", "[" * 90 + "]" * 90, "{**x, 'a': 1}")
     )
     return text[:at] + odd + text[at + chance.choice((0, 1, 40)) :]
+
+
+_GROWING = (
+    "x = x + x", "x = x * x", "x = (x, x)", "x = [*x, *x]", "x = {'a': x, 'b': x}", "y = (y, x); x = (x, y)", "x.append(y); y.append(x)",
+    "x = f'{x}{x}'", "x += x", "if dist.get_rank() == 0: x = (x, y)", "y = x if rank else (y, y)", "x = [x for y in x]", "x = model(x, x)",
+)  # fmt: skip
+
+
+def _growing(text: str, chance: random.Random) -> str:
+    """A statement that makes something of twice the size, again and again, with a little that begins it; or one long line."""
+    lines = text.split("\n")
+    at = chance.choice((len(lines), chance.randrange(len(lines) + 1)))
+    margin = " " * (len(lines[at]) - len(lines[at].lstrip())) if at < len(lines) else ""
+    begin = chance.choice(
+        ("x = y = 3", "x = y = [0]", "x = y = (rank, 1)", "x = y = {}", "x = y = loss", "é = x = y = 'é'")
+    )
+    many = chance.choice((12, 40, 200))
+    match chance.randrange(4):
+        case 0:
+            made = [chance.choice(("to(", "x.to(", "[", "(", "f(*", "save(x, ")) * many + "x"]
+            made[0] += "".join({"(": ")", "[": "]"}[one] for one in reversed(made[0]) if one in "([")
+        case 1:
+            made = [chance.choice(("to();", "x = 1;", "é = to(1);")) * 20 * many]
+        case _:
+            made = [chance.choice(_GROWING)] * many
+    lines[at:at] = [margin + line for line in (begin, *made)]
+    return "\n".join(lines)
 
 
 def once(number: int, folder: Path, shown: bool) -> str:

@@ -573,8 +573,34 @@ def noise(choice: random.Random, seeds: Seeds) -> Sample:
     return Sample("noise", {name: head + data}, name, len(data) + 300)
 
 
-_KINDS = (one, folder, archive, recorded, error_file, noise)
-_SHARES = (70, 9, 7, 9, 3, 2)
+def exported(choice: random.Random, seeds: Seeds) -> Sample:
+    """What a cloud exports: more streams than hosts, stamps and messages without end, lists of nothing, cut off."""
+    streams = choice.choices((1, 3, 40, 900), (5, 5, 2, 0.2))[0]
+    lines = [line.decode("utf-8", "replace") for line in log(choice, seeds, 2_000).split(b"\n")] or [""]
+    rows = []
+    for number in range(max(streams, choice.choice((3, 30)))):
+        at = choice.choices((1_700_000_000_000 + number, 10**15, -1), (20, 1, 1))[0]
+        text = choice.choice(lines) + choice.choices(("", "\n" * 3_000, "\nx\r\ny"), (20, 0.2, 2))[0]
+        rows.append((at, f"job/algo-{number % streams}-1709640011", text))
+    if choice.random() < 0.5:
+        names = ("timestamp", "logStreamName", "message")
+        made: list[Any] = [dict(zip(names, row, strict=True)) for row in rows]
+        made[1:1] = choice.choices(([], [[]] * 5_000, [{"message": [[{}]] * 900}], ["x"]), (20, 1, 1, 1))[0]
+        text = json.dumps(choice.choice((made, {"events": made})), indent=choice.choice((None, 1)))
+        if choice.random() < 0.3:
+            text = "\n".join(json.dumps(one) for one in made)
+    else:
+        stamps = ("", "", "", "", "9" * 4_400)
+        text = "".join(f"{at}{choice.choice(stamps)}\t{name}\t{said}\n" for at, name, said in rows)
+        text += choice.choices(("", "\n" * 100_000), (20, 1))[0]
+    data = text.encode("utf-8", "replace")
+    if choice.random() < 0.3:
+        data = choice.choice((truncate, flip, numbers, odd))(data, choice, seeds)
+    return Sample("export", {"events.json": data}, "events.json", len(data))
+
+
+_KINDS = (one, folder, archive, recorded, error_file, noise, exported)
+_SHARES = (70, 9, 7, 9, 3, 2, 3)
 
 
 def sample(number: int, seeds: Seeds) -> Sample:

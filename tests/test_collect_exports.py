@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from paramedic import diagnose
-from paramedic.collect import exports
+from paramedic.collect import exports, notebooks
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.11 GiB"
 SAID = [
@@ -77,6 +77,85 @@ def test_a_streams_name_leads_nowhere(stream: str) -> None:
     assert name and "/" not in name and ".." not in name and name.isprintable() and len(name) <= 200
 
 
+@pytest.mark.parametrize("stream", ["a/x ghp_{}", "a/x_ghp_{}", "https://u:ghp_{}@h", "ghp_{}-1709640011"])
+def test_a_streams_name_says_no_secret(stream: str) -> None:
+    secret = "a1B2" * 9
+    event = {"logStreamName": stream.format(secret), "timestamp": 1700000000000, "message": "x"}
+    assert not any(secret in name for name in exports.streams(json.dumps([event]).encode()))
+
+
 def test_configurations_and_metrics_are_no_exports() -> None:
     for text in ('{"zero_optimization": {"stage": 3}}', "step,loss\n1,2.0\n", '{"message": "hi"}', "1,2,3\n"):
         assert not exports.is_export(text.encode())
+
+
+def entry(stream: str, text: str) -> dict[str, object]:
+    return {"logStreamName": stream, "timestamp": 1700000000000, "message": text}
+
+
+@pytest.mark.parametrize("text", ["a", "a\n", "\n", "a\r\nb", "a\rb\r", "\n\na\u2028b\n\n", "a\x85", ""])
+def test_a_message_has_the_lines_that_python_sees(text: str) -> None:
+    (said,) = exports.streams(json.dumps([entry("a", text)]).encode()).values()
+    assert said.decode() == "".join(f"2023-11-14T22:13:20.000Z {line}\n" for line in text.splitlines())
+
+
+def test_a_stamp_of_thousands_of_digits_costs_its_row_alone() -> None:
+    good = "1700000000000\tjob/algo-1\t{}\n"
+    found = exports.streams((good.format("a") + "1" * 5000 + "\tjob/algo-1\tx\n" + good.format("b")).encode())
+    assert [line[-1:] for line in found["algo-1"].splitlines()] == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+@pytest.mark.parametrize("whole", [False, True])
+def test_entries_are_read_one_at_a_time(monkeypatch: pytest.MonkeyPatch, indent: int | None, whole: bool) -> None:
+    monkeypatch.setattr(exports, "_MOST_ENTRY", 400)
+    events = [entry("a", f"{number} " + "x" * (number % 90)) for number in range(50)]
+    document = {"events": events, "nextToken": "x"} if whole else events
+    found = exports.streams(json.dumps(document, indent=indent).encode())
+    assert len(found["a"].splitlines()) == 50
+
+
+def test_what_follows_a_damaged_entry_is_read_line_by_line() -> None:
+    lines = [json.dumps(entry("a", str(number))) for number in range(4)]
+    text = "[" + ",\n".join([lines[0], lines[1], '{"logStreamName": 1e', lines[2], lines[3][:-9]])
+    assert [line[-1:] for line in exports.streams(text.encode())["a"].splitlines()] == [b"0", b"1", b"2"]
+
+
+def test_a_word_within_an_entry_is_no_list_of_entries() -> None:
+    text = "\n".join(json.dumps({**entry("a", "x"), "jsonPayload": {"events": [1]}}) for _ in range(3))
+    assert len(exports.streams(text.encode())["a"].splitlines()) == 3
+
+
+def test_a_list_of_something_else_is_left_early() -> None:
+    text = json.dumps([entry("a", "x")])[:-1] + ",[]" * 5_000 + "," + json.dumps(entry("a", "y")) + "]"
+    assert len(exports.streams(text.encode())["a"].splitlines()) == 1
+
+
+def test_of_too_many_streams_the_others_are_one_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exports, "_MOST_STREAMS", 3)
+    cut: list[str] = []
+    found = exports.streams(json.dumps([entry(f"s{number % 9}", "x") for number in range(18)]).encode(), cut)
+    assert [*found] == ["s0", "s1", "s2", "other streams"]
+    assert len(found["other streams"].splitlines()) == 12
+    assert cut == ["of this export 3 streams were read by themselves, the others as one log"]
+
+
+def test_lines_do_not_become_many_times_what_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exports, "_MOST_SAID", 10_000)
+    cut: list[str] = []
+    found = exports.streams(json.dumps([entry("a", "\n" * 5_000)]).encode(), cut)
+    assert len(found["a"]) <= 10_000
+    assert "only" in cut[0]
+
+
+def test_what_is_left_out_of_an_export_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exports, "_MOST_STREAMS", 2)
+    (tmp_path / "events.json").write_text(json.dumps([entry(f"s{number}", "RuntimeError: x") for number in range(4)]))
+    assert any("2 streams were read by themselves" in left.why for left in diagnose(tmp_path).skipped)
+
+
+def test_a_notebook_of_countless_lists_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notebooks, "_MOST_PARTS", 100)
+    assert notebooks.outputs(b'{"cells": []}') == b""
+    monkeypatch.setattr("json.loads", lambda data: pytest.fail("was parsed"))
+    assert notebooks.outputs(b'{"cells": [' + b"[]," * 200 + b"0]}") is None

@@ -124,6 +124,19 @@ def test_no_secret_leaves(runs: tuple[Path, Path], capsys: Captured) -> None:
         assert "S3cr3t" not in page
 
 
+def test_the_address_of_a_launch_command_says_no_password(tmp_path: Path, capsys: Captured) -> None:
+    for name, ranks in (("a", 4), ("b", 8)):
+        (tmp_path / name).mkdir()
+        command = f"srun torchrun --nproc_per_node {ranks} https://u:hunter2x@h:1 train.py --password hunter2x\n"
+        (tmp_path / name / "run.sh").write_text(f"#!/bin/bash\n{command}")
+        (tmp_path / name / "job.log").write_text("step 1 loss 2.0\n")
+    for form in ("text", "json"):
+        main(["diff", str(tmp_path / "a"), str(tmp_path / "b"), "--format", form])
+        said = capsys.readouterr()
+        assert "nproc" in said.out
+        assert "hunter2x" not in said.out + said.err
+
+
 def test_the_same_run_has_no_differences(runs: tuple[Path, Path], capsys: Captured) -> None:
     assert compared(runs[1], runs[1], capsys, code=0)["differences"] == []
     assert main(["diff", str(runs[1]), str(runs[1])]) == 0

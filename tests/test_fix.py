@@ -119,6 +119,16 @@ def test_dockerfile_variables_are_set_in_place() -> None:
     assert new == text.replace("TRACE \\", "WARN \\")
 
 
+def test_the_mark_before_a_text_stays(tmp_path: Path, capsys: Captured) -> None:
+    path = tmp_path / "train.py"
+    old = b"\xef\xbb\xbfargs = TrainingArguments(fp16=True, bf16=True)\nimport torch\n"
+    path.write_bytes(old)
+    assert main(["fix", str(tmp_path), "--unsafe", "--apply"]) == 0
+    assert path.read_bytes() == old.replace(b"fp16=True, b", b"fp16=False, b")
+    assert "gone" in capsys.readouterr().err
+    assert edited("ds.json", f"\ufeff{OLD}", action("remove", "zero_optimization.stage")).startswith("\ufeff")
+
+
 def test_windows_line_ends_stay() -> None:
     text = YAML.replace("\n", "\r\n")
     new = edited("a.yaml", text, action("add", "fsdp_config.fsdp_offload_params", value=False))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import subprocess
@@ -15,14 +16,17 @@ from typing import Any
 import pytest
 
 from paramedic import detect, differences, explain, pipeline, run_folder, survived
-from paramedic.collect import archives, flight, quantities, settings
+from paramedic.collect import archives, beside, code, flight, project, quantities, settings
 from paramedic.collect.archives import Chosen
 from paramedic.collect.formats import MOST_ENTRIES, Broken, docker, plain, toml
 from paramedic.commands import main
-from paramedic.detect import calls, configs, pace, sentinels, series, where
+from paramedic.detect import calls, configs, loaders, pace, recovery, sentinels, sequels, series, where
 from paramedic.detect.answers import answer
+from paramedic.detect.flow import flows
+from paramedic.detect.program import Program, _trains
 from paramedic.detect.setup import Part
 from paramedic.detect.stated import stated
+from paramedic.detect.values import MOST_PARTS, Names, Value
 from paramedic.knowledge import Knowledge, Rule
 from paramedic.model import Event, Evidence, Fact, Finding, Run, Source
 from paramedic.pipeline import Options, examine, read
@@ -96,6 +100,314 @@ def test_variables_of_an_image_stand_where_they_did() -> None:
 def test_a_requirement_ends_before_the_blanks_behind_it() -> None:
     (entry,) = plain.requirements("  torch == 2.1 \t\r\n# no\n").entries
     assert (entry.key, entry.value, entry.whole) == ("torch", "== 2.1", (2, 14))
+
+
+# -- programs ------------------------------------------------------------------------------------------------------
+
+
+def names_after(text: str) -> dict[str, Value]:
+    """What is known of its names at the end of a program."""
+    event = Event("train.py", 0, "program", "", None, fields={"text": f"{text}\nloss.backward()\n"})
+    (flow,) = flows(Program([event]))
+    return flow.globals["train.py"]
+
+
+def parts(value: Value) -> int:
+    return 1 + sum(map(parts, value.items or ()))
+
+
+DOUBLED = "import torch.distributed as dist\nx = y = [0]\ndef f(*a):\n    return a\n"
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["x = x + x", "x = (x, x)", "x = [*x, *x]", "x = f(*x, *x)", "x = x, x; y = y, y", "x = {'a': x, 'b': x}, x"],
+)
+def test_a_value_that_doubles_is_soon_unknown(line: str) -> None:
+    chosen = "\nif dist.get_rank() == 0:\n    z = x\nelse:\n    z = y\n"
+    names = names_after(DOUBLED + f"{line}\n" * 60 + chosen)
+    assert all(parts(value) <= MOST_PARTS for value in names.values())
+    assert "rank" in names["z"].tags
+
+
+def test_few_items_are_known_where_branches_meet() -> None:
+    names = names_after(DOUBLED + "if dist.get_rank():\n    x = 1, 2\nelse:\n    x = 1, 3\n")
+    assert parts(names["x"]) == 3
+
+
+def test_a_list_that_holds_itself_is_followed() -> None:
+    names = names_after(DOUBLED + "x, y = [1], [2]\nx.append(y)\ny.append(x)\nif dist.get_rank():\n    x = y\n")
+    assert "rank" in names["x"].tags
+
+
+@pytest.mark.parametrize("line", ["x = x * x", "x = x + x; x = x * x", "x = (x * x - 1) ** 2", "x *= x"])
+def test_a_number_that_is_squared_is_soon_unknown(line: str) -> None:
+    names = names_after("x = 3\ny = x * 2 ** 40 - 1\n" + f"{line}\n" * 60)
+    assert names["x"].number() is None
+    assert names["y"].number() == 3 * 2**40 - 1
+
+
+def test_a_program_with_an_endless_number_is_checked(tmp_path: Path) -> None:
+    endless = "0x" + "f" * 5000
+    text = f"""import torch
+import torch.distributed as dist
+if dist.get_rank() == {endless}:
+    dist.barrier()
+torch.utils.data.DataLoader(d, batch_size={endless} * 2, num_workers={"*".join(["63"] * 90)})
+if dist.get_rank() == 0:
+    dist.barrier()
+loss.backward()
+"""
+    (tmp_path / "train.py").write_text(text)
+    report = pipeline.check(project.read_project(str(tmp_path)))
+    assert not report.skipped
+    assert {event.line for found in report.findings for event in [found.evidence[0].event]} >= {7}
+
+
+PASSWORD = "hunter2SuperSecret9"
+TOKEN = "ghp_" + "a1B2" * 9
+WITH_SECRETS = f"""import os
+import torch
+import torch.distributed as dist
+from transformers import TrainingArguments
+os.environ["MASTER_ADDR"] = "tcp://u:{PASSWORD}@h"
+os.environ["DB_PASSWORD"] = "{PASSWORD}"
+dist.init_process_group("nccl", init_method="tcp://u:{PASSWORD}@h:1/?token={TOKEN}", password="{PASSWORD}")
+args = TrainingArguments(fp16=True, bf16=True, hub_token="{TOKEN}", output_dir="s3://k:{PASSWORD}@b", x_{TOKEN}=1)
+cfg = {{"zero_optimization": {{"stage": "{TOKEN}"}}, "unknown_{TOKEN}": 1, "train_micro_batch_size_per_gpu": 1}}
+rank = int(f("https://u:{PASSWORD}@h"))
+for x in f("https://u:{PASSWORD}@h"):
+    with open("https://u:{PASSWORD}@h"):
+        if dist.get_rank() == 0 and "https://u:{PASSWORD}@h":
+            dist.all_reduce("{"x" * 180} {TOKEN}", {TOKEN})
+torch.save(m.state_dict(), "https://u:{PASSWORD}@h/x.pt")
+m.to(["{"x" * 580} {TOKEN}", {"1, " * 300}])
+loss.backward()
+"""
+
+
+def test_a_program_gives_away_no_secret(tmp_path: Path) -> None:
+    path = tmp_path / f"train token={TOKEN}.py"
+    path.write_text(WITH_SECRETS)
+    (tmp_path / f"x_{TOKEN}.bin.py").write_bytes(b"\xff torch")
+    plain = json.dumps(WITH_SECRETS)
+    assert PASSWORD in plain and TOKEN in plain
+    runs = [project.read_project(str(tmp_path)), beside.read_beside([str(path)], ["torchrun", str(path), TOKEN])]
+    for run in runs:
+        assert run is not None
+        said = repr(run)
+        assert "init_process_group" in said
+        assert PASSWORD not in said
+        assert "ghp_" not in said
+        assert "CFG170" in {one.rule for one in pipeline.check(run).findings}
+
+
+def test_files_whose_names_look_the_same_without_secrets_are_told_apart(tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"train token=ghp_{number:036d}.py").write_text("import torch\nloss.backward()\n")
+    names = [source.id for source in project.read_project(str(tmp_path)).sources]
+    assert len(set(names)) == 3 and not any("ghp_" in name for name in names)
+
+
+# -- how often programs and logs are gone through ------------------------------------------------------------------
+
+
+class Looked(Names):
+    looks = 0
+
+    def __iter__(self) -> Iterator[str]:
+        Looked.looks += 1
+        return super().__iter__()
+
+    def items(self) -> Any:
+        Looked.looks += 1
+        return super().items()
+
+    def copy(self) -> Any:
+        Looked.looks += 1
+        return super().copy()
+
+
+def test_of_all_names_those_that_a_branch_changes_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paramedic.detect.flow.Names", Looked)
+    monkeypatch.setattr(Looked, "looks", 0)
+    names = names_after("a = b = c = 1\n" + "if c:\n    a = [b for b in x]\nelse:\n    b = 2\n" * 50)
+    assert Looked.looks == 0
+    assert not names["a"].known and not names["b"].known and names["c"].const == 1
+
+
+BRANCHES = """
+import torch.distributed as dist
+rank = dist.get_rank()
+a, b, c, d, e = 1, 2, 3, 4, 5
+if rank == 0:
+    a = 7
+    if rank == 1:
+        b = 8
+        f = 1
+    elif c:
+        b = 9
+    else:
+        e = 5
+else:
+    d = 6
+    import torch.e as e
+if rank:
+    c = 9
+    exit()
+g = [b for b in (a, rank)]
+"""
+
+
+def test_what_branches_leave_behind() -> None:
+    names = names_after(BRANCHES)
+    by_rank = {name for name in "abcdefg" if name in names and "rank" in names[name].tags}
+    assert by_rank == {"a", "b", "d", "e", "g"}
+    assert names["c"].const == 3 and names["f"].const == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "hands_over"),
+    [
+        ("from transformers import Trainer\nTrainer(m).train()", True),
+        ("import trl\n\nclass A(trl.SFTTrainer): pass", True),
+        ("Trainer()\nimport transformers", False),
+        ("import mytrl\nTrainer()", False),
+        ("Trainer\n" + "trl " * LONG, False),
+    ],
+    ids=str,
+)
+def test_a_program_whose_loop_is_in_a_library(text: str, hands_over: bool) -> None:
+    assert _trains(text) is hands_over
+
+
+def series_asked_for(monkeypatch: pytest.MonkeyPatch, room: Any) -> list[tuple[str, ...]]:
+    asked: list[tuple[str, ...]] = []
+
+    def noted(known: Any) -> Any:
+        return lambda run, *names: asked.append(names) or known(run, *names)  # type: ignore[func-returns-value]
+
+    for name in ("every", "of_all_attempts"):
+        if hasattr(room, name):
+            monkeypatch.setattr(room, name, noted(getattr(room, name)))
+    return asked
+
+
+def many_logs(folder: Path, count: int, head: str) -> Run:
+    for number in range(count):
+        at = f"2025-01-01 {number:02d}:00"
+        steps = "".join(f"{at}:{step:02d} INFO step {step} loss {3 - step / 9:.3f}\n" for step in range(1, 14))
+        (folder / f"run{number}x.log").write_text((head if number % 2 else "") + steps)
+    return read([str(folder)], Prefilter(["restart_count", "Resuming"]))
+
+
+def test_numbers_are_not_asked_for_again_for_each_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, knowledge: Knowledge
+) -> None:
+    restarted = "INFO restart_count: 1\nINFO restart_count: 2\n"
+    run = many_logs(tmp_path, 20, f"{restarted}INFO Resuming from checkpoint ckpt/step_100.pt at step 100\n")
+    asked = series_asked_for(monkeypatch, recovery)
+    list(recovery.begins_anew(run, rule_of(knowledge, "recovery.begins_anew"), ()))
+    assert len(asked) <= 8
+    asked = series_asked_for(monkeypatch, sequels)
+    assert list(sequels.begun_at_nought(run))
+    assert len(asked) <= 8
+    monkeypatch.setattr(sequels, "_MOST_LOGS", 3)
+    assert not list(sequels.begun_at_nought(run))
+
+
+def test_of_logs_of_one_rank_few_are_compared() -> None:
+    def stated(source: str, world: int) -> Iterator[Event]:
+        for name, value in (("world", world), ("epoch_steps", 127), ("device_batch", 8)):
+            fields = {"name": name, "values": str(value), "steps": "", "shown": f"1\t{name} {value}"}
+            yield Event(source, 1, "metric", f"{name} {value}", 1, fields=fields)
+
+    logs = [(f"{number}.log", 1 + number % 2) for number in range(100)]
+    run = Run("x", events=tuple(event for log in logs for event in stated(*log)))
+    assert len(list(loaders.each_reads_all(run))) == 50 * loaders._MOST_ALONE
+
+
+def test_of_too_many_remarks_the_rest_allows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(project, "_MOST_ALLOWED", 3)
+    found = project.Read()
+    project.read_text("train.py", "import torch\nx.to(1)\n" + "# paramedic: allow AB123: so\n" * 9, found)
+    assert sum(event.kind == "allowed" for event in found.events) == 3
+    assert "3 remarks" in found.skipped[0].why
+
+
+# -- how much of a program -----------------------------------------------------------------------------------------
+
+
+def test_an_expression_is_not_written_anew_for_each_call_around_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[int] = []
+    known = ast.unparse
+
+    def seen(node: ast.AST) -> str:
+        written.append(sum(1 for _ in ast.walk(node)))
+        return known(node)
+
+    monkeypatch.setattr("paramedic.collect.code.ast.unparse", seen)
+    read = code.read("train.py", "import torch\nx = " + "to(" * 60 + "[" + "0, " * 5_000 + "]" + ")" * 60 + "\n")
+    assert sum(event.kind == "call" for event in read.events) == 60
+    assert max(written, default=0) < code._MOST_WRITTEN
+    assert read.events[59].fields["arguments"][0].startswith("=[0, 0,")
+
+
+def test_of_a_long_attribute_the_name_is_known() -> None:
+    text = "import torch\nif f(" + "0, " * 400 + "0).local_rank == 0:\n    torch.save(m, 'x')\n"
+    assert code.read("train.py", text).events[0].fields["guards"] == ["first"]
+
+
+def test_of_too_many_calls_the_rest_is_not_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code, "_MOST_EVENTS", 5)
+    (tmp_path / "train.py").write_text("import torch\n" + "to();" * 90 + "to(to(to()))\n")
+    run = project.read_project(str(tmp_path))
+    assert sum(event.kind == "call" for event in run.events) == 5
+    assert [left.why for left in run.skipped] == ["has more than 5 calls: the rest was not looked at"]
+
+
+def test_a_program_of_a_megabyte_is_not_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code, "parsed", lambda *about, **more: pytest.fail("was parsed"))
+    (tmp_path / "train.py").write_text("import torch\nx.to(" + "0," * 300_000 + ")\n")
+    (left,) = project.read_project(str(tmp_path)).skipped
+    assert "524,288 characters" in left.why
+
+
+def test_a_line_is_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[str] = []
+
+    def wide(line: str) -> tuple[list[int], list[int]]:
+        looked.append(line)
+        return known(line)
+
+    known = code._wide
+    monkeypatch.setattr(code, "_wide", wide)
+    settings = ", ".join(f"a{number}=1" for number in range(500))
+    read = code.read("train.py", f"import torch\nTrainingArguments(é=1, {settings})\n")
+    assert len(read.sections[0].entries) == 502
+    assert len(looked) == len(set(looked)) == 1
+
+
+@pytest.mark.parametrize("front", ["", "é = 1; ", "'\U0001f691é' + ", "x = '\u202e', "])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_settings_stand_where_they_do(front: str, end: str) -> None:
+    text = end.join(["import torch", f"{front}TrainingArguments(a='é\u4e2d', b=12,", " c=3)", ""])
+    (section,) = code.read("train.py", text).sections
+    assert [text[entry.start : entry.end] for entry in section.entries[1:]] == ["'é\u4e2d'", "12", "3"]
+
+
+def test_denials_of_a_condition_are_gone_through_once() -> None:
+    text = "import torch\nif " + "not " * 90 + "x:\n    torch.save(m, 'x')\n"
+    assert code.read("train.py", text).events[0].fields["guards"] == []
+
+
+def test_remarks_are_counted_in_one_pass() -> None:
+    text = "import torch\n\nx.to(1)  # paramedic: allow AB123 why\n" + "# paramedic: allow AB123, CD456: so\n" * 3
+    found = project.Read()
+    project.read_text("train.py", text, found)
+    allowed = [event for event in found.events if event.kind == "allowed"]
+    assert [event.line for event in allowed] == [3, 4, 5, 6]
+    assert [event.fields["lines"] for event in allowed] == [[3], [4, 5], [5, 6], [6, 7]]
 
 
 # -- sizes ---------------------------------------------------------------------------------------------------------

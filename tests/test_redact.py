@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paramedic import redact as module
-from paramedic.redact import Anonymizer, hosts_in, may_hide_something, may_hide_something_each, redact
+from paramedic.redact import Anonymizer, Names, hosts_in, may_hide_something, may_hide_something_each, redact
 
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dBjftJeZ4CVPmB92K27uhbUJU1p1r"
 PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA7bq\nQm9vbQ==\n-----END RSA PRIVATE KEY-----"
@@ -80,6 +80,13 @@ PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA7bq\nQm9vbQ==\n-----END 
         ("password=b'hunter2x'", "hunter2x"),
         ('password: "./hunter2x"', "hunter2x"),
         ("postgres://u:p4ss@w0rd@host/x", "w0rd"),
+        ('os.environ["DB_PASSWORD"] = "hunter2x"', "hunter2x"),
+        ("config['api_key'] = 'abcdefghij'", "abcdefghij"),
+        ("worker_ghp_abcdefghij0123456789", "ghp_abcdefghij"),
+        ("step_hf_abcdefghij0123456789_1", "hf_abcdefghij"),
+        ("x_AKIAABCDEFGHIJKLMNOP_y", "AKIAABCDEFGH"),
+        ("job_https://u:hunter2x@host/x", "hunter2x"),
+        ("x_Authorization: Bearer abcdef0123456789", "abcdef0123"),
     ],
 )
 def test_every_kind_of_secret_is_taken_out(text: str, secret: str) -> None:
@@ -294,3 +301,10 @@ def test_common_words_and_public_places_are_no_names() -> None:
     )
     assert anonymous(line) == line
     assert anonymous("docs.pytorch.org") == "docs.pytorch.org"
+
+
+def test_thousands_of_names_that_look_the_same_are_told_apart() -> None:
+    names = Names()
+    shown = [names(f"token=ghp_{number:036d}.log") for number in range(20_000)]
+    assert len(set(shown)) == len(shown)
+    assert shown[:2] == ["token=[redacted].log", "token=[redacted].log~2"]

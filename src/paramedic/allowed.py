@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import json
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,17 @@ _ALLOW = re.compile(r"([A-Z]{2,6}\d{3})(?:[ \t]+([^:\s]+))?[ \t]*:[ \t]*(\S.*)",
 def set_aside(
     found: Iterable[Finding], run: Run, allow: Sequence[str], baseline: Path | None
 ) -> tuple[list[Finding], list[Suppressed]]:
-    comments = [event for event in run.events if event.kind == "allowed"]
+    comments: dict[tuple[str, str], list[Event]] = defaultdict(list)
+    for event in run.events:
+        if event.kind == "allowed" and event.fields["reason"]:
+            for rule in event.fields["rules"]:
+                comments[event.source, rule].append(event)
     settings = [_parsed(text) for text in allow]
     known = _read(baseline) if baseline else Counter[tuple[str, str, str]]()
     kept: list[Finding] = []
     left_out: list[Suppressed] = []
     for finding in found:
-        why = _commented(finding, comments) or _set(finding, settings)
+        why = _commented(finding, comments.get(_place(finding), ())) or _set(finding, settings)
         if not why and known[_mark(finding)] > 0:
             known[_mark(finding)] -= 1
             why = "in the baseline"
@@ -43,14 +47,17 @@ def _where(finding: Finding) -> str:
     return f"{event.source}:{event.line}" if event.line else event.source
 
 
+def _place(finding: Finding) -> tuple[str, str]:
+    return finding.evidence[0].event.source, finding.rule
+
+
 def _commented(finding: Finding, comments: Sequence[Event]) -> str:
-    """A comment without a reason allows nothing."""
-    event = finding.evidence[0].event
+    """By those of its file and its rule that give a reason: without one nothing is allowed."""
+    line = finding.evidence[0].event.line
     for comment in comments:
-        lines, reason = comment.fields["lines"], comment.fields["reason"]
-        here = comment.source == event.source and (not lines or event.line in lines)
-        if here and reason and finding.rule in comment.fields["rules"]:
-            return f"allowed: {reason}"
+        lines = comment.fields["lines"]
+        if not lines or line in lines:
+            return f"allowed: {comment.fields['reason']}"
     return ""
 
 

@@ -16,6 +16,9 @@ from typing import Any
 from paramedic.collect import code, configs
 from paramedic.collect.formats import Broken, Entry, Section
 
+_MARK = "\ufeff"
+"""What some editors put before a text: it is no part of it, and stays."""
+
 
 class CannotEdit(ValueError):
     """The change has to be made by hand; says why."""
@@ -23,6 +26,8 @@ class CannotEdit(ValueError):
 
 def edited(name: str, text: str, action: Mapping[str, Any]) -> str:
     """`action` says `edit` (set, add, remove, rename, replace), `key`, `value`, and which `section` of the file."""
+    if text.startswith(_MARK):
+        return _MARK + edited(name, text.removeprefix(_MARK), action)
     edit = action.get("edit")
     if edit == "replace":
         return _replaced(text, action)
@@ -71,7 +76,7 @@ def _section(name: str, text: str, action: Mapping[str, Any]) -> Section:
 
 def _sections(name: str, text: str) -> list[Section]:
     try:
-        return code.read(name, text)[1] if name.endswith(".py") else configs.sections_of(name, text)[0]
+        return code.read(name, text).sections if name.endswith(".py") else configs.sections_of(name, text)[0]
     except Broken as error:
         raise CannotEdit(f"line {error.line}: {error.why}") from None
 

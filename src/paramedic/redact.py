@@ -16,10 +16,12 @@ _KEY_BEGINS = re.compile(r"-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----")
 _KEY_ENDS = re.compile(r"-----END [A-Z ]{0,20}PRIVATE KEY-----")
 _MAX_KEY = 16_000
 _MOST_ROUNDS = 8
+_FRONT = r"(?<![A-Za-z0-9])"
+"""Other than a boundary of words it is also behind `_`: names of files and streams are put together with it."""
 _END = r"(?![A-Za-z0-9_-])"
 _VALUE = r"(?:[^\s'\",;&)\\]|\\(?!['\"]))"
-# Between a name and its value: `=`, `": "`, the same escaped inside another text, `%3D` in an address, `=b'`.
-_IS = r"(?:\\{0,3}['\"])?\s{0,3}(?:[=:]|%3[ADad])\s{0,3}(?:[BbRrUu]{0,2}\\{0,3}['\"])?"
+# Between a name and its value: `=`, `": "`, `"] = "`, the same escaped inside another text, `%3D` in an address, `=b'`.
+_IS = r"(?:\\{0,3}['\"]\]?)?\s{0,3}(?:[=:]|%3[ADad])\s{0,3}(?:[BbRrUu]{0,2}\\{0,3}['\"])?"
 _PLAIN = (
     r"(?!(?:is|was|are|and|or|not|no|must|may|can|to|for|from|with|has|if|needs?|requires?|required|expects?|given"
     r"|value)\b)"
@@ -32,20 +34,26 @@ _NOTHING = r"(?!(?:None|null|True|False|true|false|\*+)\b|\[redacted\])"
 _SECRETS: tuple[tuple[tuple[str, ...], re.Pattern[str]], ...] = tuple(
     (words, re.compile(pattern))
     for words, pattern in (
-        (("hf_", "api_org_"), r"()\b(?:hf|api_org)_[A-Za-z0-9]{20,200}"),
-        (("gh", "github_pat_"), r"()\bgh[pousr]_[A-Za-z0-9]{20,255}|\bgithub_pat_[A-Za-z0-9_]{20,255}"),
-        (("sk-",), rf"()\bsk-(?=[A-Za-z_-]{{0,60}}[0-9])[A-Za-z0-9_-]{{20,255}}{_END}"),
-        (("akia", "asia"), r"()\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),
-        (("aiza", "ya29."), r"()\bAIza[A-Za-z0-9_-]{30,100}|\bya29\.[A-Za-z0-9_-]{20,400}"),
-        (("xox",), r"()\bxox[abeprs]-[A-Za-z0-9-]{10,255}"),
+        (("hf_", "api_org_"), rf"(){_FRONT}(?:hf|api_org)_[A-Za-z0-9]{{20,200}}"),
+        (
+            ("gh", "github_pat_"),
+            rf"(){_FRONT}gh[pousr]_[A-Za-z0-9]{{20,255}}|{_FRONT}github_pat_[A-Za-z0-9_]{{20,255}}",
+        ),
+        (("sk-",), rf"(){_FRONT}sk-(?=[A-Za-z_-]{{0,60}}[0-9])[A-Za-z0-9_-]{{20,255}}{_END}"),
+        (("akia", "asia"), rf"(){_FRONT}(?:AKIA|ASIA)[A-Z0-9]{{16}}(?![A-Za-z0-9])"),
+        (("aiza", "ya29."), rf"(){_FRONT}AIza[A-Za-z0-9_-]{{30,100}}|{_FRONT}ya29\.[A-Za-z0-9_-]{{20,400}}"),
+        (("xox",), rf"(){_FRONT}xox[abeprs]-[A-Za-z0-9-]{{10,255}}"),
         (("hooks.slack.com",), r"(hooks\.slack\.com/(?:services|workflows)/)[A-Za-z0-9/_-]{10,200}"),
-        (("eyj",), r"()\beyJ[A-Za-z0-9_-]{10,4000}\.[A-Za-z0-9_-]{10,8000}\.[A-Za-z0-9_-]{5,2000}"),
-        (("npm_", "pypi-", "glpat-"), r"()\bnpm_[A-Za-z0-9]{30,100}|\b(?:pypi|glpat)-[A-Za-z0-9_-]{15,400}"),
+        (("eyj",), rf"(){_FRONT}eyJ[A-Za-z0-9_-]{{10,4000}}\.[A-Za-z0-9_-]{{10,8000}}\.[A-Za-z0-9_-]{{5,2000}}"),
+        (
+            ("npm_", "pypi-", "glpat-"),
+            rf"(){_FRONT}npm_[A-Za-z0-9]{{30,100}}|{_FRONT}(?:pypi|glpat)-[A-Za-z0-9_-]{{15,400}}",
+        ),
         (
             ("authorization",),
-            rf"(?i)(\bauthorization{_IS}(?:(?:bearer|basic|token|digest)\s{{1,3}})?)[^\s'\",]{{6,8000}}",
+            rf"(?i)({_FRONT}authorization{_IS}(?:(?:bearer|basic|token|digest)\s{{1,3}})?)[^\s'\",]{{6,8000}}",
         ),
-        (("bearer",), r"(?i)(\bbearer\s{1,3})[A-Za-z0-9._~+/=-]{12,8000}"),
+        (("bearer",), rf"(?i)({_FRONT}bearer\s{{1,3}})[A-Za-z0-9._~+/=-]{{12,8000}}"),
         (
             ("passw", "passphrase"),
             rf"(?i)((?:passwd|password|passwort|passphrase)s?{_IS})"
@@ -73,11 +81,11 @@ _SECRETS: tuple[tuple[tuple[str, ...], re.Pattern[str]], ...] = tuple(
         ),
         (
             ("wandb",),
-            r"(\bwandb['\",\s]{1,4}login['\",\s]{1,4}(?:--?[a-z-]{1,20}(?:=\S{1,100})?['\",\s]{1,4}){0,3})[A-Za-z0-9_-]{20,120}",
+            rf"({_FRONT}wandb['\",\s]{{1,4}}login['\",\s]{{1,4}}(?:--?[a-z-]{{1,20}}(?:=\S{{1,100}})?['\",\s]{{1,4}}){{0,3}})[A-Za-z0-9_-]{{20,120}}",
         ),
         (
             ("cookie",),
-            rf"(?i)(\bcookie{_IS}){_NOTHING}(?=[^\s=;'\"]{{1,100}}=)[^\n'\"]{{4,4000}}",
+            rf"(?i)({_FRONT}cookie{_IS}){_NOTHING}(?=[^\s=;'\"]{{1,100}}=)[^\n'\"]{{4,4000}}",
         ),
         (
             ("key",),
@@ -90,8 +98,8 @@ _SECRETS: tuple[tuple[tuple[str, ...], re.Pattern[str]], ...] = tuple(
             r"(?=[A-Za-z0-9_./+=~-]{0,60}[0-9])(?=[0-9_./+=~-]{0,60}[A-Za-z])(?![0-9.]{1,12}(?:e[+-]?[0-9]{1,3}|[KMBTkmbt])\b)"
             rf"[A-Za-z0-9_./+=~-]{{8,4000}}{_END}",
         ),
-        (("@",), r"(\b[A-Za-z][A-Za-z0-9+.-]{1,15}://[^\s/:@]{0,64}:)[^\s/]{1,256}(?=@)"),
-        (("@",), r"(\bhttps?://)(?=[^\s/:@]{20}|[^\s/:@]{0,60}[0-9])[^\s/:@]{8,256}(?=@)"),
+        (("@",), r"([A-Za-z][A-Za-z0-9+.-]{1,15}://[^\s/:@]{0,64}:)[^\s/]{1,256}(?=@)"),
+        (("@",), r"(https?://)(?=[^\s/:@]{20}|[^\s/:@]{0,60}[0-9])[^\s/:@]{8,256}(?=@)"),
         (
             ("sig", "token=", "key="),
             r"(?i)([?&](?:sig|signature|x-amz-signature|x-amz-credential|x-amz-security-token|x-goog-signature"
@@ -268,6 +276,23 @@ def _redact_line(line: str) -> str:
 
 def _keep_front(found: re.Match[str]) -> str:
     return (found[1] or "") + _MARK
+
+
+class Names:
+    """A file's name for people. A secret in it is taken out, and two names that then look the same are told apart."""
+
+    def __init__(self) -> None:
+        self._taken: dict[str, int] = {}
+
+    def __call__(self, raw: str) -> str:
+        clean = name = redact(raw)
+        if clean == raw:
+            return raw
+        while name in self._taken:
+            self._taken[clean] += 1
+            name = f"{clean}~{self._taken[clean]}"
+        self._taken[name] = 1
+        return name
 
 
 class Anonymizer:

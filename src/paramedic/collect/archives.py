@@ -293,7 +293,11 @@ def _exported(name: str, stream: BinaryIO, skipped: list[Skipped]) -> Iterator[I
     data = stream.read(exports.MOST + 1)
     if len(data) > exports.MOST:
         skipped.append(Skipped(name, f"of this export only {exports.MOST >> 20} MiB were read"))
-    found = exports.streams(data[: exports.MOST])
+    cut: list[str] = []
+    found = exports.streams(data[: exports.MOST], cut)
+    skipped += (Skipped(name, why) for why in cut)
+    if found:
+        del data
     yield from (Input(f"{name}/{title}", _in_memory(lines)) for title, lines in found.items())
     if not found:
         yield Input(name, _in_memory(data))

@@ -34,7 +34,7 @@ def read_beside(paths: Sequence[str], command: Sequence[str] = (), place: str = 
     skipped: list[Skipped] = []
     named = [os.path.join(place, word.rsplit("=", 1)[-1]) for word in command]
     asks = _Asks()
-    found = _files(paths, named, asks, skipped)
+    found = tree.without_secrets(_files(paths, named, asks, skipped))
     if not found and not command:
         return None
     from paramedic.collect.project import (  # only here: a plain log needs none of it
@@ -48,7 +48,7 @@ def read_beside(paths: Sequence[str], command: Sequence[str] = (), place: str = 
     parts = [run, read_command(command)] if command else [run]
     whole = joined(parts)
     ran = tuple(Fact(RAN, True, name) for name in _ran(run, found, named, asks))
-    return replace(whole, id=run.id, facts=(*whole.facts, *ran), skipped=(*whole.skipped, *skipped))
+    return replace(whole, id=run.id, facts=(*whole.facts, *ran), skipped=(*whole.skipped, *tree.said(skipped)))
 
 
 def with_plan(run: Run, beside: Run) -> Run:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -15,8 +15,8 @@ from typing import Any
 
 from paramedic.collect.formats import Broken, Entry, Section
 from paramedic.model import Event
-from paramedic.redact import redact
-from paramedic.syntax import parsed
+from paramedic.redact import clipped, redact
+from paramedic.syntax import MOST_BITS, parsed
 
 RELEVANT = re.compile(
     r"\b(?:torch|deepspeed|accelerate|lightning|pytorch_lightning|colossalai|horovod|world_size|TrainingArguments|tensorflow|megatron)\b"
@@ -74,6 +74,9 @@ _PLUGINS = {
 }  # fmt: skip
 _DEEPSPEED = frozenset(("zero_optimization", "train_micro_batch_size_per_gpu"))
 _NAME = re.compile(r"\w+")
+_LINE = re.compile(r"[^\r\n]*+(?:\r\n?|\n)|[^\r\n]++")
+"""With its end; Python, too, takes a carriage return alone for one."""
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 _NAME_OR_CALL = re.compile(r"[A-Za-z_]\w*(?: *\()?")
 _MARKS = frozenset(
     (
@@ -100,6 +103,15 @@ _KEPT = (ast.Import, ast.ImportFrom, ast.Break, ast.Continue, ast.If)
 _LEAVES = (ast.Name, ast.Constant, ast.expr_context, ast.operator, ast.cmpop)
 _DEEPEST = 200
 _TEXT = 200
+_MOST_PARSED = 512 * 1024
+"""Characters: a syntax tree takes up to half a kilobyte for each. No program that trains is as long; tables are."""
+_MOST_WRITTEN = 600
+"""Characters of an expression that is written anew: of a longer one the beginning is shown as it stands, or each call
+around a large table would write the table once more."""
+_MOST_EVENTS = 10_000
+"""Of one file: five times what the longest training programs have."""
+_SHORTEST_SECRET = 8
+"""Characters, with the name before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +130,7 @@ class _Where:
 @dataclass(slots=True)
 class _Script:
     name: str
+    text: str
     lines: list[str]
     starts: list[int]
     aliases: dict[str, str] = field(default_factory=dict)
@@ -131,6 +144,10 @@ class _Script:
     """Names of what the environment says."""
     taken: set[int] = field(default_factory=set)
     """Nodes whose text was read with the statement they belong to."""
+    shown: dict[int, str] = field(default_factory=dict)
+    """Lines as events quote them."""
+    wide: dict[int, tuple[list[int], list[int]]] = field(default_factory=dict)
+    """Of lines that are not ASCII, where characters of several bytes end, in bytes and in characters."""
 
 
 _SMALL = 12_000
@@ -140,11 +157,21 @@ _BESIDE = re.compile(
 """Helpers and settings that a training program imports."""
 
 
-def read(name: str, text: str) -> tuple[list[Event], list[Section]]:
+@dataclass(frozen=True, slots=True)
+class Read:
+    events: list[Event]
+    sections: list[Section]
+    cut: str = ""
+    """What was left out of it."""
+
+
+def read(name: str, text: str) -> Read:
     """Raises Broken where it is no Python 3."""
-    lines = text.split("\n")
+    if len(text) > _MOST_PARSED:
+        return Read([], [], f"has more than {_MOST_PARSED:,} characters: it was not read")
+    lines = [*_LINE.findall(text), ""]
     ranks, variables = (frozenset(taken.findall(text)) for taken in (_RANK_TAKEN, _VARIABLE_TAKEN))
-    script = _Script(name, lines, _starts(lines), ranks=ranks, variables=variables)
+    script = _Script(name, text, lines, _starts(lines), ranks=ranks, variables=variables)
     trains = False
     for number, line in enumerate(lines, 1):
         names = _NAME_OR_CALL.findall(line)
@@ -154,7 +181,7 @@ def read(name: str, text: str) -> tuple[list[Event], list[Section]]:
     trains = trains or (len(text) < _SMALL and _BESIDE.search(text) is not None)
     program = [_program(name, text)] if trains and len(text) < _LONGEST else []
     if not script.marked:
-        return program, []
+        return Read(program, [])
     try:
         _statements(script, parsed(text, keep=bool(program)).body, _Where(), 0)
     except SyntaxError as error:
@@ -165,7 +192,8 @@ def read(name: str, text: str) -> tuple[list[Event], list[Section]]:
         raise Broken(f"cannot be parsed: {error}", 1) from None
     named = sorted(_NAMED.intersection(_NAME.findall(text)))
     script.events.append(Event(name, len(script.events), "script", name, None, fields={"names": named}))
-    return script.events + program, script.sections
+    cut = f"has more than {_MOST_EVENTS:,} calls: the rest was not looked at" if _is_full(script) else ""
+    return Read(script.events + program, script.sections, cut)
 
 
 def _program(name: str, text: str) -> Event:
@@ -180,7 +208,7 @@ def _version() -> str:
 
 
 def _starts(lines: Sequence[str]) -> list[int]:
-    return list(accumulate((len(line) + 1 for line in lines), initial=0))
+    return list(accumulate(map(len, lines), initial=0))
 
 
 def _imported(script: _Script, node: ast.Import | ast.ImportFrom) -> None:
@@ -203,6 +231,8 @@ def _statements(script: _Script, body: Sequence[ast.stmt], where: _Where, depth:
     if depth > _DEEPEST:
         raise RecursionError
     for statement in body:
+        if _is_full(script):
+            return
         where = _statement(script, statement, where, depth)
 
 
@@ -212,7 +242,9 @@ def _statement(script: _Script, node: ast.stmt, where: _Where, depth: int) -> _W
         return where
     match node:
         case ast.FunctionDef() | ast.AsyncFunctionDef():
-            zero = any("rank_zero" in _text(d) or "main_process" in _text(d) for d in node.decorator_list)
+            zero = any(
+                "rank_zero" in _text(d, script) or "main_process" in _text(d, script) for d in node.decorator_list
+            )
             guards = ("first",) if zero else ()
             inside = replace(where, function=node.name, loops=(), guards=guards, context=())
             _statements(script, node.body, inside, depth + 1)
@@ -223,7 +255,7 @@ def _statement(script: _Script, node: ast.stmt, where: _Where, depth: int) -> _W
             return _branch(script, node, where, depth)
         case ast.For() | ast.AsyncFor():
             _expressions(script, [node.iter], where, "")
-            target = f"{_text(node.target)} in {_text(node.iter)}"
+            target = _clean(f"{_text(node.target, script)} in {_text(node.iter, script)}")
             inside = replace(where, loops=(*where.loops, target))
             _statements(script, node.body, inside, depth + 1)
             _statements(script, node.orelse, where, depth + 1)
@@ -232,7 +264,7 @@ def _statement(script: _Script, node: ast.stmt, where: _Where, depth: int) -> _W
             _statements(script, node.body, replace(where, loops=(*where.loops, "while")), depth + 1)
         case ast.With() | ast.AsyncWith():
             _expressions(script, [item.context_expr for item in node.items], where, "")
-            entered = tuple(_text(item.context_expr) for item in node.items)
+            entered = tuple(_clean(_text(item.context_expr, script)) for item in node.items)
             _statements(script, node.body, replace(where, context=(*where.context, *entered)), depth + 1)
         case ast.Try():
             for part in (node.body, *(handler.body for handler in node.handlers), node.orelse, node.finalbody):
@@ -252,13 +284,13 @@ def _statement(script: _Script, node: ast.stmt, where: _Where, depth: int) -> _W
 
 def _branch(script: _Script, node: ast.If, where: _Where, depth: int) -> _Where:
     _expressions(script, [node.test], where, "")
-    guard = _guard(node.test, script.ranks)
+    guard = _guard(node.test, script)
     opposite = {"first": "others", "others": "first"}.get(guard, guard)
-    condition = f"if {_text(node.test)}"
+    condition = _clean(f"if {_text(node.test, script)}")
     inside = replace(where, asks="environment") if _asks(node.test, script.variables) else where
     _statements(script, node.body, _under(inside, guard, condition), depth + 1)
     _statements(script, node.orelse, _under(where, opposite, "else"), depth + 1)
-    if guard and not node.orelse and node.body and _leaves(node.body[-1]):
+    if guard and not node.orelse and node.body and _leaves(node.body[-1], script):
         return _under(where, opposite, "")
     return where
 
@@ -275,43 +307,44 @@ def _asks(test: ast.expr, variables: Set[str]) -> bool:
     return bool(variables) and any(isinstance(left, ast.Name) and left.id in variables for left in compared)
 
 
-def _leaves(node: ast.stmt) -> bool:
+def _leaves(node: ast.stmt, script: _Script) -> bool:
     return isinstance(node, ast.Return | ast.Continue | ast.Raise) or (
         isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Call)
-        and _text(node.value.func) in ("exit", "sys.exit")
+        and _text(node.value.func, script) in ("exit", "sys.exit")
     )
 
 
-def _guard(test: ast.expr, ranks: Set[str]) -> str:
+def _guard(test: ast.expr, script: _Script) -> str:
     """Which ranks go on: the "first", the "others", or "some"; empty where the condition does not speak of ranks."""
     match test:
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return {"first": "others", "others": "first"}.get(_guard(operand, ranks), _guard(operand, ranks))
+            inner = _guard(operand, script)
+            return {"first": "others", "others": "first"}.get(inner, inner)
         case ast.BoolOp(op=op, values=values):
-            labels = {label for value in values if (label := _guard(value, ranks))}
+            labels = {label for value in values if (label := _guard(value, script))}
             return "" if not labels else labels.pop() if len(labels) == 1 and isinstance(op, ast.And) else "some"
-        case ast.Compare(left=left, ops=[operator], comparators=[right]) if _is_rank(left, ranks):
-            return _compared(operator, right)
+        case ast.Compare(left=left, ops=[operator], comparators=[right]) if _is_rank(left, script):
+            return _compared(operator, right, script)
         case ast.Compare():
-            return "some" if any(_is_rank(part, ranks) for part in ast.walk(test)) else ""
-    if isinstance(test, ast.Name | ast.Attribute | ast.Call) and _is_rank(test, ranks):
-        name = _text(test.func if isinstance(test, ast.Call) else test).rsplit(".", 1)[-1].lower()
-        plain = re.fullmatch(r"\w*rank(?:_id)?", name) or name in ranks
+            return "some" if any(_is_rank(part, script) for part in ast.walk(test)) else ""
+    if isinstance(test, ast.Name | ast.Attribute | ast.Call) and _is_rank(test, script):
+        name = _text(test.func if isinstance(test, ast.Call) else test, script).rsplit(".", 1)[-1].lower()
+        plain = re.fullmatch(r"\w*rank(?:_id)?", name) or name in script.ranks
         return "others" if plain and not name.startswith("is_") else "first"
-    return "some" if any(_is_rank(part, ranks) for part in ast.walk(test)) else ""
+    return "some" if any(_is_rank(part, script) for part in ast.walk(test)) else ""
 
 
-def _is_rank(node: ast.AST, ranks: Set[str]) -> bool:
+def _is_rank(node: ast.AST, script: _Script) -> bool:
     if isinstance(node, ast.Call):
-        return _is_rank(node.func, ranks)
+        return _is_rank(node.func, script)
     if isinstance(node, ast.Name | ast.Attribute):
-        name = _text(node)
-        return name in ranks or bool(_RANK.search(name))
+        name = _text(node, script)
+        return name in script.ranks or bool(_RANK.search(name))
     return False
 
 
-def _compared(operator: ast.cmpop, right: ast.expr) -> str:
+def _compared(operator: ast.cmpop, right: ast.expr, script: _Script) -> str:
     value = right.value if isinstance(right, ast.Constant) else None
     first = {ast.Eq: 0, ast.LtE: 0, ast.Lt: 1}
     others = {ast.NotEq: 0, ast.Gt: 0, ast.GtE: 1}
@@ -321,24 +354,23 @@ def _compared(operator: ast.cmpop, right: ast.expr) -> str:
         if others.get(type(operator)) == value:
             return "others"
     if isinstance(operator, ast.In) and isinstance(right, ast.Tuple | ast.List | ast.Set):
-        return "first" if {_text(item) for item in right.elts} == {"-1", "0"} else "some"
+        return "first" if {_text(item, script) for item in right.elts} == {"-1", "0"} else "some"
     return "some"
 
 
 def _assigned(script: _Script, node: ast.stmt, targets: Sequence[ast.expr], where: _Where) -> None:
     value = getattr(node, "value", None)
-    to = ", ".join(_text(target) for target in targets)
+    to = ", ".join(_text(target, script) for target in targets)
     for target in targets:
         if isinstance(target, ast.Subscript) and _dotted(target.value, script) == "os.environ":
-            _event(
-                script, "variable", node, where, {"name": _text(target.slice).strip("'\""), "value": _literal(value)}
-            )
+            name = _text(target.slice, script).strip("'\"")
+            _event(script, "variable", node, where, {"name": name, "value": _clean(_literal(value, script), name)})
     if value is not None:
         if isinstance(value, ast.Dict):
             _deepspeed(script, value)
         _expressions(script, [value], where, to)
         if isinstance(value, ast.Call | ast.Subscript | ast.Name | ast.Attribute) and re.search(r"rank|device", to):
-            _event(script, "assigned", node, where, {"to": to, "text": _text(value)})
+            _event(script, "assigned", node, where, {"to": to, "text": _text(value, script)})
 
 
 # -- expressions ---------------------------------------------------------------------------------------------------
@@ -347,7 +379,7 @@ def _assigned(script: _Script, node: ast.stmt, targets: Sequence[ast.expr], wher
 def _expressions(script: _Script, nodes: Sequence[ast.AST], where: _Where, to: str) -> None:
     """Every watched call in them, the outermost first."""
     waiting: list[tuple[ast.AST, str, str]] = [(node, to, "") for node in reversed(nodes)]
-    while waiting:
+    while waiting and not _is_full(script):
         node, target, inside = waiting.pop()
         if isinstance(node, ast.Call):
             name = _dotted(node.func, script)
@@ -368,12 +400,12 @@ def _expressions(script: _Script, nodes: Sequence[ast.AST], where: _Where, to: s
 
 
 def _call(script: _Script, node: ast.Call, where: _Where, name: str, to: str, inside: str) -> None:
-    receiver = _text(node.func.value) if isinstance(node.func, ast.Attribute) else ""
+    receiver = _text(node.func.value, script) if isinstance(node.func, ast.Attribute) else ""
     fields = {
         "name": name,
         "of": receiver,
-        "arguments": [_literal(argument) for argument in node.args[:8]],
-        "keywords": {keyword.arg or "**": _literal(keyword.value) for keyword in node.keywords},
+        "arguments": [_literal(argument, script) for argument in node.args[:8]],
+        "keywords": {keyword.arg or "**": _literal(keyword.value, script) for keyword in node.keywords},
         "to": to,
         "inside": inside,
     }
@@ -382,7 +414,8 @@ def _call(script: _Script, node: ast.Call, where: _Where, name: str, to: str, in
 
 def _event(script: _Script, kind: str, node: ast.AST, where: _Where, fields: dict[str, Any]) -> None:
     line = getattr(node, "lineno", 1)
-    text = redact(script.lines[line - 1].strip()[:_TEXT])
+    if line not in script.shown:
+        script.shown[line] = clipped(script.lines[line - 1].strip(), _TEXT)
     surroundings = {
         "function": where.function,
         "bases": list(where.bases),
@@ -391,27 +424,44 @@ def _event(script: _Script, kind: str, node: ast.AST, where: _Where, fields: dic
         "context": list(where.context),
         "asks": where.asks,
     }
-    script.events.append(Event(script.name, len(script.events), kind, text, line, fields=fields | surroundings))
+    clean = {key: _clean(value) for key, value in fields.items()}
+    script.events.append(
+        Event(script.name, len(script.events), kind, script.shown[line], line, fields=clean | surroundings)
+    )
 
 
-def _literal(node: ast.AST | None) -> Any:
+def _is_full(script: _Script) -> bool:
+    return len(script.events) >= _MOST_EVENTS
+
+
+def _clean(value: Any, name: str = "") -> Any:
+    """Without secrets, which may be known by the name before them alone."""
+    if isinstance(value, str):
+        front = f"{name}=" if name else ""
+        if len(front) + len(value) < _SHORTEST_SECRET:
+            return value
+        shown = redact(front + value)
+        clean = shown[len(front) :] if shown.startswith(front) else redact(value)
+        return clean if len(clean) <= _TEXT else clipped(clean, _TEXT)
+    if isinstance(value, list):
+        return [_clean(one) for one in value]
+    return {_clean(key): _clean(one, key) for key, one in value.items()} if isinstance(value, dict) else value
+
+
+def _literal(node: ast.AST | None, script: _Script) -> Any:
     """A constant as it is; anything else as its text behind a `=`, so that it cannot be taken for one."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str | int | float | bool | None):
         return node.value
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
         value = node.operand.value
-        return -value if isinstance(value, int | float) else f"={_text(node)}"
+        return -value if isinstance(value, int | float) else f"={_text(node, script)}"
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult | ast.Pow):
-        left, right = _literal(node.left), _literal(node.right)
+        left, right = _literal(node.left, script), _literal(node.right, script)
         if isinstance(left, int) and isinstance(right, int) and not isinstance(left, bool) and abs(right) < 64:
-            return (
-                left * right
-                if isinstance(node.op, ast.Mult)
-                else left ** abs(right)
-                if abs(left) < 1000
-                else f"={_text(node)}"
-            )
-    return None if node is None else f"={_text(node)}"
+            number = left * right if isinstance(node.op, ast.Mult) else left ** abs(right) if abs(left) < 1000 else None
+            if number is not None and number.bit_length() <= MOST_BITS:
+                return number
+    return None if node is None else f"={_text(node, script)}"
 
 
 def _dotted(node: ast.AST, script: _Script) -> str:
@@ -423,14 +473,24 @@ def _dotted(node: ast.AST, script: _Script) -> str:
     return ""
 
 
-def _text(node: ast.AST) -> str:
+def _text(node: ast.AST, script: _Script) -> str:
     if isinstance(node, ast.Name):
         return node.id
+    start, end = _span(script, node)
+    if end - start > _MOST_WRITTEN:
+        begins = " ".join(script.text[start : start + _MOST_WRITTEN].split())
+        return f"{begins}.{node.attr}" if isinstance(node, ast.Attribute) else begins
     if isinstance(node, ast.Attribute):
-        return f"{_text(node.value)}.{node.attr}"
-    if isinstance(node, ast.Constant):
-        return repr(node.value)[:_TEXT]
-    return ast.unparse(node)[:_TEXT]
+        return f"{_text(node.value, script)}.{node.attr}"
+    return repr(node.value) if isinstance(node, ast.Constant) else ast.unparse(node)
+
+
+def _span(script: _Script, node: ast.AST) -> tuple[int, int]:
+    """Where it stands in the text."""
+    line: int = getattr(node, "lineno", 1)
+    last: int = getattr(node, "end_lineno", None) or line
+    start = script.starts[line - 1] + _column(script, line, getattr(node, "col_offset", 0))
+    return start, script.starts[last - 1] + _column(script, last, getattr(node, "end_col_offset", None) or 0)
 
 
 # -- settings in code ----------------------------------------------------------------------------------------------
@@ -451,19 +511,26 @@ def _settings(script: _Script, node: ast.Call, name: str, kind: str) -> None:
 
 
 def _place(script: _Script, key: str, value: ast.expr, line: int) -> Entry:
-    literal = _literal(value)
-    start = script.starts[value.lineno - 1] + _column(script, value.lineno, value.col_offset)
-    end = script.starts[(value.end_lineno or value.lineno) - 1] + _column(
-        script, value.end_lineno or value.lineno, value.end_col_offset or 0
-    )
+    literal = _literal(value, script)
+    start, end = _span(script, value)
     known = None if isinstance(literal, str) and literal.startswith("=") else literal
     return Entry(key, known, line, start, end, (start, end))
 
 
 def _column(script: _Script, line: int, offset: int) -> int:
     """ast counts bytes of UTF-8."""
-    text = script.lines[line - 1]
-    return offset if text.isascii() else len(text.encode()[:offset].decode("utf-8", "ignore"))
+    if line not in script.wide:
+        script.wide[line] = _wide(script.lines[line - 1])
+    in_bytes, in_characters = script.wide[line]
+    at = bisect_right(in_bytes, offset) - 1
+    return offset if at < 0 else offset - in_bytes[at] + in_characters[at]
+
+
+def _wide(line: str) -> tuple[list[int], list[int]]:
+    """Just behind each character of several bytes: how many bytes of UTF-8 and how many characters stand before."""
+    ends = [found.end() for found in _NOT_ASCII.finditer(line)]
+    widths = [len(found[0].encode("utf-8", "surrogatepass")) - 1 for found in _NOT_ASCII.finditer(line)]
+    return [end + more for end, more in zip(ends, accumulate(widths), strict=True)], ends
 
 
 def _deepspeed(script: _Script, node: ast.Dict) -> None:

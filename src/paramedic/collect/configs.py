@@ -47,7 +47,7 @@ def sections_of(name: str, text: str) -> tuple[list[Section], list[Problem]]:
 def facts_of(name: str, sections: list[Section]) -> Iterator[Fact]:
     for section in sections:
         for entry in section.entries:
-            label = f"{CONFIG} {section.kind} {section.number} {entry.key}"
+            label = f"{CONFIG} {section.kind} {section.number} {redact(entry.key)}"
             yield Fact(label, _clean(entry), name, entry.line)
 
 

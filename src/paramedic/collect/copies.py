@@ -12,9 +12,9 @@ from pathlib import PurePosixPath
 from typing import BinaryIO
 
 from paramedic.collect.archives import is_log
-from paramedic.collect.inputs import Names, open_inputs
+from paramedic.collect.inputs import open_inputs
 from paramedic.model import Run, Skipped
-from paramedic.redact import Anonymizer, Redactor
+from paramedic.redact import Anonymizer, Names, Redactor
 
 FOLDER = "sources/logs"
 INDEX = "sources/copies.jsonl"

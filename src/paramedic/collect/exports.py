@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, NamedTuple
 
-MOST = 64 << 20
-_MOST_STREAMS = 4_096
+from paramedic.redact import redact
+
+MOST = 32 << 20
+"""Bytes; as text they take up to four times as much."""
+_MOST_STREAMS = 512
+"""Each is read as a log of its own, which takes milliseconds: no job has more hosts that somebody exports at once."""
+_OTHERS = "other streams"
+"""What is told by more streams than that; no name of a stream has a space."""
+_MOST_ENTRY = 2 << 20
+"""Characters of an entry: clouds cut what they are told at 256 KiB."""
+_MOST_SAID = 2 * MOST
+"""Bytes of all streams with the times that are put before each line: more than half of it would be times."""
+_MOST_STRANGE = 1_000
+"""Things in a list of entries that are none: then it is a list of something else."""
 _LONGEST = 200
+_HEAD = 400
+_LONGEST_STAMP = 16
+"""Digits: milliseconds since 1970 have thirteen, nanoseconds would have nineteen."""
+_LONGEST_NAME = 512
+"""No cloud has longer names of streams."""
 _JSON = re.compile(
     rb'\s{0,200}[\[{](?s:.){0,400}?"(?:logStreamName|ingestionTime|textPayload|insertId|jsonPayload)"\s{0,20}:'
 )
@@ -21,6 +38,13 @@ _TITLES = re.compile(rb'"?@?timestamp"?,"?@?(?:message|logStream)"?[,\r\n]', re.
 _STARTED = re.compile(r"-\d{10,13}$")
 """SageMaker puts behind the name of a host when it was started."""
 _ODD = re.compile(r"[^\w.-]+")
+_EVENTS = re.compile(r'(?<!\\)"events"\s{0,20}:\s{0,20}\[')
+_BETWEEN = re.compile(r"[\s,]*+")
+_BREAKS = r"\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029"
+_LINE = re.compile(rf"([^{_BREAKS}]++)(?:\r\n|[{_BREAKS}])?|\r\n|[{_BREAKS}]")
+"""As `splitlines`, one at a time."""
+_WHOLE = re.compile(r"[^\n]*+\n|[^\n]++")
+_FILLED = re.compile(r"[^\n]+")
 _LABELS = ("task_name", "pod_name", "pod", "instance", "instance_id", "container_name", "node_name")
 
 
@@ -35,36 +59,78 @@ def is_export(head: bytes) -> bool:
     return bool(_JSON.match(head) or _ROWS.match(head) or _TITLES.match(head))
 
 
-def streams(data: bytes) -> dict[str, bytes]:
-    """By their short names; empty: not an export after all."""
+def streams(data: bytes, cut: list[str] | None = None) -> dict[str, bytes]:
+    """By their short names; empty: not an export after all. What was left out is said in `cut`."""
     text = data.decode("utf-8-sig", "replace")
-    entries = _of_json(text) if text.lstrip()[:1] in ("{", "[") else _of_table(text)
-    found: dict[str, list[str]] = {}
+    entries = _of_json(text) if text[:_HEAD].lstrip()[:1] in ("{", "[") else _of_table(text)
+    found: dict[str, bytearray] = {}
+    left: list[str] = cut if cut is not None else []
+    size = 0
     for entry in entries:
-        if entry.stream in found or len(found) < _MOST_STREAMS:
-            stamp = _stamp(entry.at)
-            found.setdefault(entry.stream, []).extend(f"{stamp}{line}\n" for line in entry.text.splitlines())
-    return {name: "".join(lines).encode("utf-8", "replace") for name, lines in found.items()}
+        name = entry.stream
+        if name not in found and len(found) >= _MOST_STREAMS:
+            if _OTHERS not in found:
+                left.append(f"of this export {_MOST_STREAMS:,} streams were read by themselves, the others as one log")
+            name = _OTHERS
+        stamp = _stamp(entry.at)
+        lines = found.setdefault(name, bytearray())
+        for line in _LINE.finditer(entry.text):
+            told = f"{stamp}{line[1] or ''}\n".encode("utf-8", "replace")
+            size += len(told)
+            if size > _MOST_SAID:
+                left.append(f"of this export's lines only {_MOST_SAID >> 20} MiB were read")
+                return {name: bytes(lines) for name, lines in found.items()}
+            lines += told
+    return {name: bytes(lines) for name, lines in found.items()}
 
 
 def _of_json(text: str) -> Iterator[_Entry]:
-    try:
-        parsed: Any = json.loads(text)
-    except (ValueError, RecursionError):
-        parsed = list(_line_by_line(text))
-    events = parsed.get("events") if isinstance(parsed, dict) else parsed
-    for event in events if isinstance(events, list) else ():
+    begin = _first_entry(text)
+    for event in _line_by_line(text, 0) if begin is None else _entries(text, begin):
         said = _said(event) if isinstance(event, dict) else None
         if said is not None:
             yield _Entry(_stream(event), event.get("timestamp", ""), said)
 
 
-def _line_by_line(text: str) -> Iterator[Any]:
+def _first_entry(text: str) -> int | None:
+    """Where the list of entries begins; None: there is no list."""
+    head = text[:_HEAD]
+    begin = len(head) - len(head.lstrip())
+    if text[begin] == "[":
+        return begin + 1
+    found = _EVENTS.search(text, begin, begin + _MOST_ENTRY)
+    try:
+        return found.end() if found and isinstance(json.loads(f'{text[begin : found.start()]}"x":0}}'), dict) else None
+    except (ValueError, RecursionError):
+        return None  # it stands within something else
+
+
+def _entries(text: str, at: int) -> Iterator[Any]:
+    """One after another, so that never more than one is held; behind one that is damaged, line by line."""
+    decoder, base, window, strange = json.JSONDecoder(), 0, "", 0
+    while strange < _MOST_STRANGE:
+        at = _BETWEEN.match(text, at).end()  # type: ignore[union-attr]
+        if text[at : at + 1] in ("", "]"):
+            return
+        try:
+            entry, end = decoder.raw_decode(window, at - base)
+        except (ValueError, RecursionError):
+            if at == base and window:
+                yield from _line_by_line(text, at)
+                return
+            base, window = at, text[at : at + _MOST_ENTRY]
+            continue
+        at, strange = base + end, strange + (not isinstance(entry, dict))
+        yield entry
+
+
+def _line_by_line(text: str, at: int) -> Iterator[Any]:
     """One entry in each line, or what is left of a file that was cut off."""
-    for line in text.splitlines():
-        if line.lstrip().startswith("{"):
+    for found in _FILLED.finditer(text, at):
+        line = found[0].strip()
+        if line.startswith("{") and len(line) <= _MOST_ENTRY:
             try:
-                yield json.loads(line.rstrip().rstrip(","))
+                yield json.loads(line.rstrip(","))
             except (ValueError, RecursionError):
                 continue
 
@@ -87,12 +153,12 @@ def _stream(event: dict[str, Any]) -> str:
 
 def _of_table(text: str) -> Iterator[_Entry]:
     if _ROWS.match(text[:600].encode()):
-        for line in text.splitlines():
-            cells = line.split("\t", 2)
-            if len(cells) == 3 and cells[0].isdecimal():
+        for line in _FILLED.finditer(text):
+            cells = line[0].split("\t", 2)
+            if len(cells) == 3 and cells[0].isdecimal() and len(cells[0]) <= _LONGEST_STAMP:
                 yield _Entry(_short(cells[1]), int(cells[0]), cells[2])
         return
-    yield from _of_rows(csv.reader(io.StringIO(text)))
+    yield from _of_rows(csv.reader(line[0] for line in _WHOLE.finditer(text)))
 
 
 def _of_rows(rows: Iterator[list[str]]) -> Iterator[_Entry]:
@@ -110,8 +176,13 @@ def _of_rows(rows: Iterator[list[str]]) -> Iterator[_Entry]:
 
 
 def _short(name: Any) -> str:
-    """Of `job/algo-1-1709640011` the host."""
-    last = name.rstrip("/").rsplit("/", 1)[-1] if isinstance(name, str) else ""
+    return _host(name) if isinstance(name, str) and len(name) <= _LONGEST_NAME else "log"
+
+
+@lru_cache(1024)
+def _host(name: str) -> str:
+    """Of `job/algo-1-1709640011` the host. Secrets are taken out while they can still be told."""
+    last = redact(name).rstrip("/").rsplit("/", 1)[-1]
     return _ODD.sub("_", _STARTED.sub("", last)).strip("._")[:_LONGEST] or "log"
 
 

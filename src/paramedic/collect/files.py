@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -15,7 +16,7 @@ from paramedic.collect.attempts import in_order
 from paramedic.collect.elastic import read_error_file
 from paramedic.collect.flight import head_of, is_dump, read_dump
 from paramedic.collect.identity import MAX_WORLD_SIZE, frameworks_in, world_size
-from paramedic.collect.inputs import Input, Names, open_inputs
+from paramedic.collect.inputs import Input, open_inputs
 from paramedic.collect.layouts import Place, numbered, place_of, process_of, ranks_of_places
 from paramedic.collect.logs import MAX_TRACE, BinaryInput, LogRead, kept_parts, read_log
 from paramedic.collect.netfile import MAX_NETWORK, is_network, read_network
@@ -27,7 +28,7 @@ from paramedic.collect.tracebacks import Traceback
 from paramedic.collect.watched import MAX_WATCHED, NO_CALLS, is_watched, read_watched
 from paramedic.model import Event, Fact, Run, Skipped, Source, names_processes
 from paramedic.prefilter import Prefilter
-from paramedic.redact import clipped, redact
+from paramedic.redact import Names, clipped, redact
 
 Progress = Callable[[str, int], None]
 """Called with each source's name and its size in bytes once it has been read."""
@@ -342,9 +343,12 @@ def _with_global_ranks(reads: Sequence[Read]) -> list[LogRead]:
     others follow."""
     offsets: dict[str, set[int]] = {}
     runs = {read.place.run for read in reads if read.place.run is not None and read.place.rank is not None}
+    within: dict[str, list[str]] = {}
+    for run in runs:
+        for slash in re.finditer("/", run):
+            within.setdefault(run[: slash.start()], []).append(run)
     for read in reads:
-        folder = read.log.source.id.rpartition("/")[0]
-        below = [run for run in runs if run.startswith(f"{folder}/")]
+        below = within.get(read.log.source.id.rpartition("/")[0], ())
         if len(below) == 1 and read.place.rank is None:
             offsets.setdefault(below[0], set()).update(_of_table(read.log.events))
     for read in reads:

@@ -16,26 +16,8 @@ from paramedic.collect.archives import NOTES, Chosen, Input, Wanted, is_log, unp
 from paramedic.collect.streams import SafeStream
 from paramedic.errors import ParamedicError
 from paramedic.model import Skipped
-from paramedic.redact import redact
 
-__all__ = ["Input", "Names", "open_inputs"]
-
-
-class Names:
-    """A file's name for people. A secret in it is taken out, and two names that then look the same are told apart."""
-
-    def __init__(self) -> None:
-        self._taken: set[str] = set()
-
-    def __call__(self, raw: str) -> str:
-        clean = name = redact(raw)
-        number = 1
-        while clean != raw and name in self._taken:
-            number += 1
-            name = f"{clean}~{number}"
-        if clean != raw:
-            self._taken.add(name)
-        return name
+__all__ = ["Input", "open_inputs"]
 
 
 class _FromUtf16(io.RawIOBase):

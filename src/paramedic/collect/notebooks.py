@@ -10,6 +10,8 @@ from typing import Any
 _LOOKS = re.compile(rb'\s{0,200}\{\s{0,200}"(?:cells|metadata|nbformat(?:_minor)?)"\s{0,20}:')
 MOST = 16 << 20
 """A larger one is mostly pictures, and is not read."""
+_MOST_PARTS = 1_000_000
+"""Lists and objects: each takes seventy bytes of memory, and two of the file. No notebook has as many."""
 
 
 def is_notebook(head: bytes) -> bool:
@@ -18,6 +20,8 @@ def is_notebook(head: bytes) -> bool:
 
 def outputs(data: bytes) -> bytes | None:
     """None: not a notebook after all."""
+    if data.count(b"[") + data.count(b"{") > _MOST_PARTS:
+        return None
     try:
         book = json.loads(data)
     except (ValueError, RecursionError):

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from paramedic.collect import code, configs, tree
 from paramedic.collect.formats import Broken, launch
@@ -20,6 +21,8 @@ _ALLOW = re.compile(
     r"(?:#|//|/\*|<!--)[ \t]*paramedic:[ \t]*(allow|allow-file)[ \t]+"
     r"([A-Z]{2,6}\d{3}(?:[ \t]*,[ \t]*[A-Z]{2,6}\d{3})*)[ \t:–-]*([^\n]*)"
 )
+_MOST_ALLOWED = 1_000
+"""Remarks in one file: each may be a finding of its own."""
 _PARALLEL = 96
 """Files: fewer are read sooner by one process."""
 
@@ -42,6 +45,7 @@ def read_project(root: str, progress: Progress | None = None) -> Run:
 
 
 def read_files(files: Sequence[tree.File], progress: Progress | None = None, skipped: Sequence[Skipped] = ()) -> Run:
+    files = tree.without_secrets(files)
     with no_collections():  # syntax trees come and go by the thousand, and have no cycles
         return _run(_read_all(files, progress), skipped)
 
@@ -75,7 +79,7 @@ def _run(parts: Iterable[Read], skipped: Sequence[Skipped]) -> Run:
         sources,
         tuple(event for part in all_parts for event in part.events),
         tuple(fact for part in all_parts for fact in part.facts),
-        (*skipped, *(one for part in all_parts for one in part.skipped)),
+        (*tree.said(skipped), *(one for part in all_parts for one in part.skipped)),
     )
 
 
@@ -133,18 +137,23 @@ def read_text(name: str, text: str, found: Read) -> None:
     if not found.sources:
         return
     if "paramedic:" in text:
-        found.events += _allowed(name, text)
+        remarks = list(islice(_allowed(name, text), _MOST_ALLOWED + 1))
+        found.events += remarks[:_MOST_ALLOWED]
+        if len(remarks) > _MOST_ALLOWED:
+            found.skipped.append(Skipped(name, f"has more than {_MOST_ALLOWED:,} remarks that allow something"))
 
 
 def _read_code(name: str, text: str, found: Read) -> None:
     try:
-        events, sections = code.read(name, text)
+        read = code.read(name, text)
     except Broken as error:
         found.skipped.append(Skipped(name, f"line {error.line}: {error.why}"))
         return
     found.sources.append(_source(name, "code", text))
-    found.events += events
-    found.facts += configs.facts_of(name, sections)
+    found.events += read.events
+    found.facts += configs.facts_of(name, read.sections)
+    if read.cut:
+        found.skipped.append(Skipped(name, read.cut))
 
 
 def _read_config(name: str, text: str, found: Read) -> None:
@@ -168,8 +177,9 @@ def _source(name: str, kind: str, text: str) -> Source:
 
 
 def _allowed(name: str, text: str) -> Iterable[Event]:
+    line, counted = 1, 0
     for number, found in enumerate(_ALLOW.finditer(text)):
-        line = text.count("\n", 0, found.start()) + 1
+        line, counted = line + text.count("\n", counted, found.start()), found.start()
         alone = not text[text.rfind("\n", 0, found.start()) + 1 : found.start()].strip()
         fields = {
             "rules": re.findall(r"[A-Z]+\d{3}", found[2]),

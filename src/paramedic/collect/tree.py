@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from paramedic.errors import ParamedicError
 from paramedic.model import Skipped
+from paramedic.redact import Names, redact
 
 MOST_FILES = 50_000
 MOST_BYTES = 2 << 20
@@ -81,6 +82,17 @@ def _link(path: str, name: str, real_root: str, skipped: list[Skipped]) -> None:
         skipped.append(Skipped(name, "a symbolic link to nothing"))
 
 
+def without_secrets(files: Iterable[File]) -> list[File]:
+    """Under names that can be shown, each still with its ending."""
+    names = Names()
+    parts = ((file, *os.path.splitext(file.name)) for file in files)
+    return [replace(file, name=names(stem) + redact(ending)) for file, stem, ending in parts]
+
+
+def said(skipped: Iterable[Skipped]) -> list[Skipped]:
+    return [Skipped(redact(left.what), redact(left.why)) for left in skipped]
+
+
 def text_of(file: File, skipped: list[Skipped]) -> str | None:
     """None where it is too large, binary, or cannot be opened."""
     if file.size > MOST_BYTES:
@@ -96,7 +108,7 @@ def text_of(file: File, skipped: list[Skipped]) -> str | None:
         skipped.append(Skipped(file.name, "binary"))
         return None
     try:
-        return data.decode("utf-8")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         skipped.append(Skipped(file.name, f"no UTF-8 at byte {error.start:,}"))
         return None

@@ -20,6 +20,7 @@ from paramedic.detect.values import (
     Context,
     Guard,
     Loop,
+    Names,
     Op,
     Value,
     by_rank,
@@ -45,7 +46,7 @@ APPLIED = "applied"
 @dataclass(eq=False, slots=True)
 class Frame:
     module: Module
-    names: dict[str, Value]
+    names: Names
     returned: list[Value] = field(default_factory=list)
     yielded: list[Value] = field(default_factory=list)
     guards: int = 0
@@ -57,7 +58,7 @@ class Expressions(Libraries):
 
     program: Program
     ops: list[Op]
-    globals: dict[str, dict[str, Value]]
+    globals: dict[str, Names]
     loops: tuple[Loop, ...]
     guards: tuple[Guard, ...]
     contexts: tuple[Context, ...]
@@ -66,7 +67,7 @@ class Expressions(Libraries):
     visits: dict[ast.AST, int]
     covered: set[ast.AST]
 
-    def _started(self, module: Module) -> dict[str, Value]:
+    def _started(self, module: Module) -> Names:
         raise NotImplementedError
 
     def _body(self, body: Sequence[ast.stmt], frame: Frame) -> None:
@@ -145,7 +146,7 @@ class Expressions(Libraries):
                     value = self.value(entry, frame)
                     name = self.value(key, frame).const if key is not None else None
                     if isinstance(name, str):
-                        result.attrs[name] = value
+                        result.hold(name, value)
                     elif key is None:
                         result.attrs.update(value.attrs)
                     result.tags |= value.tags
@@ -184,15 +185,15 @@ class Expressions(Libraries):
     def _name(self, name: str, frame: Frame) -> Value:
         if name in frame.names:
             return frame.names[name]
-        names = self.globals.get(frame.module.source, {})
+        names = self.globals.get(frame.module.source) or Names()
         if name in names:
             return names[name]
         if name in frame.module.imports:
             value = self._named(frame.module.imports[name], frame.module)
-            names[name] = value
+            names.learn(name, value)
             return value
         value = Value(tags=hint_of(name), name=name)
-        names[name] = value
+        names.learn(name, value)
         return value
 
     def _attribute(self, node: ast.Attribute, frame: Frame) -> Value:
@@ -287,21 +288,22 @@ class Expressions(Libraries):
         return Value(tags=tags, attrs={"sides": Value("tuple", tags, items=values)})
 
     def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp, frame: Frame) -> Value:
-        inner = Frame(frame.module, dict(frame.names), frame.returned, frame.yielded)
+        frame.names.begin()
         kept = self.loops
         overs = []
         for generator in node.generators:
-            over = self.value(generator.iter, inner)
+            over = self.value(generator.iter, frame)
             overs.append(over)
             self.loops = (*self.loops, Loop(node, over, text_of(generator.target)))
-            self._assign(generator.target, self._element(over), inner, node)
+            self._assign(generator.target, self._element(over), frame, node)
             for test in generator.ifs:
-                self.value(test, inner)
+                self.value(test, frame)
         if isinstance(node, ast.DictComp):
-            self.value(node.key, inner)
-            value = self.value(node.value, inner)
+            self.value(node.key, frame)
+            value = self.value(node.value, frame)
         else:
-            value = self.value(node.elt, inner)
+            value = self.value(node.elt, frame)
+        frame.names.back(frame.names.changes())
         self.loops = kept
         kind = "params" if value.kind == "params" and "grad" not in value.tags else "list"
         tags = value.tags | (union(overs) & {"rank", "world"})
@@ -439,7 +441,7 @@ class Expressions(Libraries):
         self.visits[function] = count + 1
         self.covered.add(function)
         self._started(module)
-        names: dict[str, Value] = dict(callee.attrs) if callee.kind == "function" and callee.attrs else {}
+        names = Names(callee.attrs) if callee.kind == "function" and callee.attrs else Names()
         frame = Frame(module, names, guards=len(self.guards))
         self._bind(function, args, keywords, frame)
         kept = self.loops, self.guards, self.contexts, self.stack

@@ -22,6 +22,7 @@ from paramedic.detect.values import (
     Context,
     Guard,
     Loop,
+    Names,
     Op,
     Value,
     by_rank,
@@ -54,7 +55,7 @@ class Flow(Expressions):
         self.program = program
         self.module = module
         self.ops: list[Op] = []
-        self.globals: dict[str, dict[str, Value]] = {}
+        self.globals: dict[str, Names] = {}
         self.loops: tuple[Loop, ...] = ()
         self.guards: tuple[Guard, ...] = ()
         self.contexts: tuple[Context, ...] = ()
@@ -116,10 +117,10 @@ class Flow(Expressions):
 
     # -- running ---------------------------------------------------------------------------------------------------
 
-    def _started(self, module: Module) -> dict[str, Value]:
+    def _started(self, module: Module) -> Names:
         if module.source in self.globals:
             return self.globals[module.source]
-        names: dict[str, Value] = {"__name__": Value(const="__main__")}
+        names = Names({"__name__": Value(const="__main__")})
         self.globals[module.source] = names
         self.nodes.add(module)
         for name, node in module.functions.items():
@@ -239,7 +240,7 @@ class Flow(Expressions):
     def _import(self, node: ast.Import | ast.ImportFrom, frame: Frame) -> None:
         for alias in node.names:
             name = alias.asname or (alias.name if isinstance(node, ast.ImportFrom) else alias.name.split(".")[0])
-            frame.names.pop(name, None)
+            frame.names.drop(name)
             if isinstance(node, ast.ImportFrom):
                 full = f"{node.module}.{alias.name}" if node.module else alias.name
             else:
@@ -271,30 +272,32 @@ class Flow(Expressions):
         asks = self._asked(node.test, frame)
         guard = Guard(node.test, label, test.equals, test, len(self.loops), asks)
         opposite = Guard(node.test, OPPOSITE.get(label, label), "", test, len(self.loops))
-        before = dict(frame.names)
-        kept = self.guards
+        names, kept = frame.names, self.guards
         self.guards = (*kept, guard)
+        names.begin()
         self._body(node.body, frame)
-        taken = frame.names
-        after = dict(frame.names)
+        before = names.changes()
+        after = {name: names.get(name) for name in before}
         if node.orelse:
-            taken.clear()
-            taken.update(before)
+            names.back(before)
             self.guards = (*kept, opposite)
+            names.begin()
             self._body(node.orelse, frame)
-            before = dict(taken)
+            unchanged = names.changes()
+            after = {**unchanged, **after}
+            before = {name: names.get(name) for name in after}
         self.guards = kept
         ends = bool(node.body) and leaves(node.body[-1])
         if not ends:
             for name, value in after.items():
-                other = before.get(name)
-                if other is None or other is value:
-                    frame.names[name] = value
-                else:
-                    frame.names[name] = by_rank(joined(value, other), test)
+                other = before[name]
+                if value is not None:
+                    same = other is None or other is value
+                    names[name] = value if same or other is None else by_rank(joined(value, other), test)
         elif not node.orelse:
-            for name, value in before.items():
-                frame.names[name] = value
+            for name, old in before.items():
+                if old is not None:
+                    names[name] = old
             if label:
                 self.guards = (*self.guards, opposite)
 
@@ -315,7 +318,7 @@ class Flow(Expressions):
             return "environment" if _VARIABLE.search(text) and not _PLACE.search(text) else ""
         if not isinstance(root, ast.Name):
             return ""
-        value = frame.names.get(root.id) or self.globals.get(frame.module.source, {}).get(root.id) or Value()
+        value = frame.names.get(root.id) or self.globals.get(frame.module.source, Names()).get(root.id) or Value()
         given = value.kind == "args" or (value.made is not None and value.made.last == "parse_args")
         if given and root is not side and self.loops:
             return "argument"
@@ -382,7 +385,7 @@ class Flow(Expressions):
                 op = self._op("setitem", "", node, frame, (key, value), {}, of)
                 op.target = text_of(target)
                 if isinstance(key.const, str) and of.kind in ("dict", ""):
-                    of.attrs[key.const] = value
+                    of.hold(key.const, value)
                 if not value.known:
                     of.tags |= value.tags
             case _:

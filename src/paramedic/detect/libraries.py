@@ -421,7 +421,7 @@ class Libraries:
                 if tag.startswith(("part:", "graph", "rank", "shard", "output", "unseeded", "random"))
             )
             if last == "append" and of.element is None and of.items is not None and len(of.items) < 8:
-                of.items.append(value)
+                of.append(value)
             if last == "update":
                 of.attrs.update(value.attrs)
             return Value()

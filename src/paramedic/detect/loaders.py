@@ -18,6 +18,8 @@ _NEAR, _FEW, _ROUND = 0.1, 3, 50
 _OF_SAMPLES = re.compile(r"\b(?:images?|imgs?|samples?|examples?|seqs?|sequences?)(?: ?/ ?s| per s)", re.I)
 _SHARES = ("share", "range_start", "reads")
 """Where ranks say which part is theirs, the samples that they count may be those of their part."""
+_MOST_ALONE = 8
+"""Logs of one rank that go through as many steps: more of them say the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +90,13 @@ class Loader:
 def each_reads_all(run: Run) -> Iterator[tuple[list[Event], str]]:
     """Each of several ranks goes through all samples in an epoch."""
     logs = [] if every(run, *_SHARES) else _by_log(run)
+    alone: dict[float, list[Loader]] = {}
+    for one in logs:
+        if one.world == 1 and one.once and len(same := alone.setdefault(one.steps, [])) < _MOST_ALONE:
+            same.append(one)
     for one in logs:
         if one.world >= 2 and one.once and one.steps >= 2:
-            yield from (*_by_batch(one), *_by_rate(one), *_beside_one_rank(one, logs))
+            yield from (*_by_batch(one), *_by_rate(one), *_beside_one_rank(one, alone.get(one.steps, ())))
 
 
 def _by_batch(one: Loader) -> Iterator[tuple[list[Event], str]]:
@@ -115,8 +121,7 @@ def _by_rate(one: Loader) -> Iterator[tuple[list[Event], str]]:
 def _beside_one_rank(one: Loader, logs: Sequence[Loader]) -> Iterator[tuple[list[Event], str]]:
     """An epoch of the same set has as many steps as with one rank, and each step has as many times the samples."""
     for alone in logs:
-        same = alone.world == 1 and alone.steps == one.steps and alone.once and one.steps % _ROUND
-        if not same or (one.samples and alone.samples and one.samples != alone.samples):
+        if not one.steps % _ROUND or (one.samples and alone.samples and one.samples != alone.samples):
             continue
         both = bool(one.batch and alone.batch)
         more = one.taken / alone.taken if alone.taken else 0.0
@@ -130,8 +135,11 @@ def _by_log(run: Run) -> list[Loader]:
     found = {name: [one for one in every(run, name) if one.name == name] for name in _STATED}
     worlds = {value for one in found["world"] for value in one.said}
     logs = []
-    for source in {one.event.source: None for name in _STATED for one in found[name]}:
-        own = {name: [one for one in series if one.event.source == source] for name, series in found.items()}
+    by_source: dict[str, dict[str, list[Series]]] = {}
+    for name in _STATED:
+        for one in found[name]:
+            by_source.setdefault(one.event.source, {stated: [] for stated in _STATED})[name].append(one)
+    for own in by_source.values():
         world = {value for one in own["world"] for value in one.said} or worlds
         logs.append(Loader(own, max(world) if len(world) == 1 else 0.0))
     return logs

@@ -17,8 +17,9 @@ _TRAINS = re.compile(
     r"|optim\b(?<!\woptim)|clip_grad_norm_|opt\w*\.step\(|schedule\.step\(|get_forward_backward_func|execute_pipeline"
 )
 """Every alternative begins with a letter of its own: so the search need not stop at every place."""
-_HANDS_OVER = re.compile(r"\b(?:transformers|trl)\b(?s:.*)Trainer[()]")
-"""The loop is in a library."""
+_LIBRARY = re.compile(r"\b(?:transformers|trl)\b")
+_HANDS_OVER = re.compile(r"Trainer[()]")
+"""Behind the name of the library: the loop is in it."""
 _MOST = 400_000
 """Characters: a longer file is no training program."""
 
@@ -128,7 +129,10 @@ class Program:
 
 
 def _trains(text: str) -> bool:
-    return bool(_TRAINS.search(text) or ("Trainer" in text and _HANDS_OVER.search(text)))
+    if _TRAINS.search(text):
+        return True
+    library = _LIBRARY.search(text) if "Trainer" in text else None
+    return library is not None and _HANDS_OVER.search(text, library.end()) is not None
 
 
 def _common(one: str, other: str) -> int:

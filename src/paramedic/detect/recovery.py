@@ -6,13 +6,14 @@ import math
 import re
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 
 from paramedic.detect.interrupted import TIME_LIMIT
 from paramedic.detect.match import on_events
+from paramedic.detect.once import once
 from paramedic.detect.series import Series, every, numbered
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
@@ -135,8 +136,13 @@ def begins_anew(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Find
     """Whoever gives the machines stops the job again and again, and each time it begins at its first step."""
     stops = [one for one in found if one.symptom == _LOST and one.severity == "error" and one.consequence == "never"]
     told = [one.evidence[0].event for one in stops] or _restarted(run)
+    by_source: dict[str, list[Event]] = defaultdict(list)
+    for event in told:
+        by_source[event.source].append(event)
     for source in run.sources:
-        ended = _each_end(run, [event for event in told if event.source == source.id])
+        if len(by_source[source.id]) < _AGAIN:
+            continue
+        ended = _each_end(run, by_source[source.id])
         anew = _starts_anew(run, source.id, ended)
         if len(anew) >= _AGAIN:
             yield _never_gets_on(rule, stops, anew)
@@ -148,10 +154,37 @@ def _each_end(run: Run, told: Sequence[Event]) -> list[Event]:
     """The first line about each of them: a step, a job and all nodes are told of one after the other, and nobody trains
     in between."""
     ordered = sorted((event for event in told if event.line), key=lambda event: event.seq)
-    steps = sorted({at for e in run.of_kind("progress") if ordered and e.source == ordered[0].source for at in _at(e)})
+    steps = sorted({at for e in _progress(run).get(ordered[0].source, ()) for at in _at(e)}) if ordered else []
     return [
         e for n, e in enumerate(ordered) if not n or bisect_left(steps, ordered[n - 1].seq) < bisect_left(steps, e.seq)
     ]
+
+
+@once
+def _progress(run: Run) -> dict[str, list[Event]]:
+    return _of_each(run.of_kind("progress"))
+
+
+@once
+def _lines(run: Run) -> dict[str, list[Event]]:
+    return _of_each(run.of_kind("line"))
+
+
+def _of_each(events: Iterable[Event]) -> dict[str, list[Event]]:
+    found: dict[str, list[Event]] = defaultdict(list)
+    for event in events:
+        found[event.source].append(event)
+    return dict(found)
+
+
+@once
+def _numbers(run: Run) -> dict[tuple[str, str], list[Series]]:
+    """By source and by what was asked for."""
+    found: dict[tuple[str, str], list[Series]] = defaultdict(list)
+    for name in ("resumed_step", "step", "loss"):
+        for one in every(run, name):
+            found[one.event.source, name].append(one)
+    return dict(found)
 
 
 def _at(progress: Event) -> Sequence[int]:
@@ -168,11 +201,11 @@ def _restarted(run: Run) -> list[Event]:
 
 def _starts_anew(run: Run, source: str, ended: Sequence[Event]) -> list[Event]:
     """Of the ends those behind which the job began at its first step: as it says, or as its steps and losses show."""
-    said = [e.seq for e in run.of_kind("line") if e.source == source and _FROM_NOUGHT.search(e.text)]
+    said = [e.seq for e in _lines(run).get(source, ()) if _FROM_NOUGHT.search(e.text)]
     bounds = [*(event.seq for event in ended), math.inf]
     by_words = [e for n, e in enumerate(ended) if any(bounds[n] <= seq < bounds[n + 1] for seq in said)]
-    resumed = any(v > 1 for s in every(run, "resumed_step") if s.event.source == source for v in s.said)
-    counted = [one for one in every(run, "step") if one.event.source == source]
+    resumed = any(v > 1 for s in _numbers(run).get((source, "resumed_step"), ()) for v in s.said)
+    counted = _numbers(run).get((source, "step"), [])
     falls = max(map(_falls, counted), default=0)
     if resumed or falls > len(ended):
         return []  # it has come further; or it counts anew in every epoch
@@ -192,8 +225,8 @@ def _falls(one: Series) -> int:
 
 def _forgets(run: Run, source: str) -> bool:
     """Wherever the steps fall back the loss is nearer to its very first value than to its last one."""
-    for one in every(run, "loss"):
-        points = numbered(one) if one.event.source == source else []
+    for one in _numbers(run).get((source, "loss"), ()):
+        points = numbered(one)
         around = [(old[1], new[1]) for old, new in pairwise(points) if new[0] < old[0]]
         if around and all(abs(new - points[0][1]) < abs(new - old) for old, new in around):
             return True

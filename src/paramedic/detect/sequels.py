@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
+from paramedic.detect.once import once
 from paramedic.detect.series import FIRST, LAST, Series, of_all_attempts
 from paramedic.model import Event, Run
 
@@ -20,6 +22,8 @@ _PLAN = (
 """What a run states of itself: where two logs differ in it, they are of two runs."""
 _RESUMED = re.compile(r"\bresum(?:ed|ing)\b|\bcontinu(?:ed|ing)\b", re.I)
 _FEW, _GAP, _FAR = 3, 2.5, 10
+_MOST_LOGS = 64
+"""Of runs from their first step on: among more nobody knows which of them another goes on from."""
 
 Place = tuple[float, ...]
 
@@ -78,33 +82,58 @@ def around(run: Run, one: Sequel, name: str) -> Iterator[Parts]:
 def begun_at_nought(run: Run) -> Iterator[tuple[Parts, tuple[Event, ...]]]:
     """Logs that say that they resume and count from nought, beside the one of the run that they resume."""
     logs = _of_each_log(run, "step")
+    far = [one for one in logs if _came_far(run, one)]
+    if len(far) > _MOST_LOGS:
+        return
     for after in logs:
         said = resumed_in(run, after)
         if not said or not _RESUMED.search(said[0].text) or points(after)[0].place not in ((0.0,), (1.0,)):
             continue
-        for before in logs:
+        for before in far:
             if _led_to(run, before, after):
                 old, new = ([point.value for point in points(one)] for one in (before, after))
                 yield Parts(old, new, before, after), said
 
 
 def _led_to(run: Run, before: Series, after: Series) -> bool:
-    """A log of the same plan and of the time before, which has counted on without falling back and has come far."""
-    old, (then, now) = points(before), (before.event.utc_ns, after.event.utc_ns)
+    """A log of the same plan and of the time before."""
+    then, now = before.event.utc_ns, after.event.utc_ns
     earlier = then is not None and now is not None and then < now and _log(before) != _log(after)
-    counted = len(old) >= max(2 * _FEW, len(before.values) - 1) and len(old[0].place) == 1
-    far = old[-1].place[-1] >= _FAR * max(_stride(old), 1.0) and not resumed_in(run, before)
-    return earlier and counted and far and before.rank == after.rank and _same_plan(run, before, after)
+    return earlier and before.rank == after.rank and _same_plan(run, before, after)
+
+
+def _came_far(run: Run, one: Series) -> bool:
+    """It has counted on without falling back, and not from where another had come to."""
+    old = points(one)
+    counted = len(old) >= max(2 * _FEW, len(one.values) - 1) and len(old[0].place) == 1
+    return counted and old[-1].place[-1] >= _FAR * max(_stride(old), 1.0) and not resumed_in(run, one)
 
 
 def resumed_in(run: Run, after: Series) -> tuple[Event, ...]:
     """The line in which a log says, before its first step, that it resumes."""
-    for one in of_all_attempts(run, "resumed", "resumed_step"):
-        if _log(one) == _log(after) and 0 < one.line(FIRST) <= after.line(FIRST):
+    for one in _resumes(run).get(_log(after), ()):
+        if 0 < one.line(FIRST) <= after.line(FIRST):
             shown = [event for event in one.shown(LAST, FIRST) if not _NOT_RESUMED.search(event.text)]
             if shown:
                 return tuple(shown[:1])
     return ()
+
+
+@once
+def _resumes(run: Run) -> dict[tuple[str, int], list[Series]]:
+    found: dict[tuple[str, int], list[Series]] = defaultdict(list)
+    for one in of_all_attempts(run, "resumed", "resumed_step"):
+        found[_log(one)].append(one)
+    return dict(found)
+
+
+@once
+def _plans(run: Run) -> dict[tuple[str, int], dict[str, float]]:
+    found: dict[tuple[str, int], dict[str, float]] = defaultdict(dict)
+    for one in of_all_attempts(run, *_PLAN):
+        if one.said:
+            found[_log(one)][one.name] = one.said[-1]
+    return dict(found)
 
 
 def points(one: Series) -> list[Point]:
@@ -166,8 +195,5 @@ def _stride(part: Sequence[Point]) -> float:
 
 
 def _same_plan(run: Run, before: Series, after: Series) -> bool:
-    stated = of_all_attempts(run, *_PLAN)
-    plans = [
-        {one.name: one.said[-1] for one in stated if _log(one) == _log(log) and one.said} for log in (before, after)
-    ]
+    plans = [_plans(run).get(_log(log), {}) for log in (before, after)]
     return all(plans[1].get(name, value) == value for name, value in plans[0].items())

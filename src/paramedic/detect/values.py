@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 from paramedic.detect.program import Module, text_of
+from paramedic.syntax import MOST_BITS
 
 NOTHING: Any = object()
 MOST = 8000
 DEEPEST = 12
+MOST_PARTS = 1_000
+"""Parts of a value, those of its parts counted: a table of more is not followed item by item, or `x = (x, x)` would be
+followed without end."""
+_MOST_CHOSEN = 64
+"""Parts that are put together one by one where branches meet: nobody chooses between larger tuples."""
 RANK = re.compile(
     r"(?i)(?:^|(?<!per)(?<!each)(?<!lora)(?<!low)_)rank(?:_id)?$|^(?:get_|world_|global_|local_)?rank$|process_index$|^local_rank$|^procid$"
 )
@@ -188,6 +194,27 @@ class Value:
     equals: str = ""
     bases: frozenset[str] = frozenset()
     element: Value | None = None
+    size: int = field(default=1, init=False)
+    """How many parts it has, itself counted."""
+
+    def __post_init__(self) -> None:
+        if self.items:
+            self.size += sum(item.size for item in self.items)
+            if self.size > MOST_PARTS:
+                self.items, self.size = None, 1
+
+    def append(self, value: Value) -> None:
+        """One more item, where that stays a list of few."""
+        if self.items is None or value.size > _MOST_CHOSEN:
+            return
+        self.items.append(value)
+        self.size += value.size
+
+    def hold(self, name: str, value: Value) -> None:
+        """One more entry of a dict, where it stays one that can be followed."""
+        if self.size + value.size <= MOST_PARTS or name in self.attrs:
+            self.attrs[name] = value
+            self.size += value.size
 
     @property
     def known(self) -> bool:
@@ -203,6 +230,50 @@ class Value:
 
     def number(self) -> float | None:
         return self.const if isinstance(self.const, int | float) and not isinstance(self.const, bool) else None
+
+
+class Names(dict[str, Value]):
+    """What names stand for. Of a part of the program what it changes is noted, so that nobody has to compare all."""
+
+    __slots__ = ("_notes",)
+
+    def __init__(self, known: Mapping[str, Value] | None = None) -> None:
+        super().__init__(known or {})
+        self._notes: list[dict[str, Value | None]] = []
+
+    def __setitem__(self, name: str, value: Value) -> None:
+        self._note(name)
+        super().__setitem__(name, value)
+
+    def drop(self, name: str) -> None:
+        self._note(name)
+        super().pop(name, None)
+
+    def learn(self, name: str, value: Value) -> None:
+        """Of a name that was never set: it is no change."""
+        super().__setitem__(name, value)
+
+    def begin(self) -> None:
+        self._notes.append({})
+
+    def changes(self) -> dict[str, Value | None]:
+        """Since it began: what each name stood for before; None where it stood for nothing."""
+        changed = self._notes.pop()
+        if self._notes:
+            for name, old in changed.items():
+                self._notes[-1].setdefault(name, old)
+        return changed
+
+    def back(self, changed: Mapping[str, Value | None]) -> None:
+        for name, old in changed.items():
+            if old is None:
+                super().pop(name, None)
+            else:
+                super().__setitem__(name, old)
+
+    def _note(self, name: str) -> None:
+        if self._notes:
+            self._notes[-1].setdefault(name, self.get(name))
 
 
 @dataclass(eq=False, frozen=True, slots=True)
@@ -416,9 +487,19 @@ def by_rank(value: Value, test: Value) -> Value:
         return value
     return Value(
         value.kind, value.tags | {"rank"}, value.name, attrs=value.attrs, root=value.root, wrap=value.wrap,
-        items=None if value.items is None else [by_rank(item, test) for item in value.items],
+        items=[by_rank(item, test) for item in value.items] if value.items is not None and _is_small(value) else None,
         made=value.made, node=value.node, module=value.module, bases=value.bases, element=value.element,
     )  # fmt: skip
+
+
+def _is_small(value: Value) -> bool:
+    """Also where a list holds itself."""
+    waiting = [value]
+    for one in waiting:
+        waiting += one.items or ()
+        if len(waiting) > _MOST_CHOSEN:
+            return False
+    return True
 
 
 def joined(one: Value, other: Value) -> Value:
@@ -435,7 +516,8 @@ def joined(one: Value, other: Value) -> Value:
         better, worse = other, one
     items = better.items
     if one.items is not None and other.items is not None and len(one.items) == len(other.items):
-        items = [joined(a, b) for a, b in zip(one.items, other.items, strict=True)]
+        small = _is_small(one) and _is_small(other)
+        items = [joined(a, b) for a, b in zip(one.items, other.items, strict=True)] if small else None
     result = Value(
         better.kind or worse.kind, one.tags | other.tags, better.name or worse.name, items=items,
         attrs={**worse.attrs, **better.attrs}, root=better.root or worse.root, wrap=better.wrap or worse.wrap,
@@ -526,6 +608,8 @@ def combined(op: ast.operator, left: Value, right: Value) -> Value:
                     pass
         except (OverflowError, ZeroDivisionError, TypeError):
             pass
+        if isinstance(result.const, int) and result.const.bit_length() > MOST_BITS:
+            result.const = NOTHING
     return result
 
 
