@@ -14,8 +14,9 @@ from paramedic.redact import redact
 
 MOST = 32 << 20
 """Bytes; as text they take up to four times as much."""
-_MOST_STREAMS = 512
-"""Each is read as a log of its own, which takes milliseconds: no job has more hosts that somebody exports at once."""
+_MOST_STREAMS, _ANYWAY, _EACH = 512, 64, 1 << 13
+"""Each is read as a log of its own, which takes milliseconds: no job has more hosts that somebody exports at once, and
+from some dozens on each must say so many bytes."""
 _OTHERS = "other streams"
 """What is told by more streams than that; no name of a stream has a space."""
 _MOST_ENTRY = 2 << 20
@@ -65,12 +66,12 @@ def streams(data: bytes, cut: list[str] | None = None) -> dict[str, bytes]:
     entries = _of_json(text) if text[:_HEAD].lstrip()[:1] in ("{", "[") else _of_table(text)
     found: dict[str, bytearray] = {}
     left: list[str] = cut if cut is not None else []
-    size = 0
+    size, most = 0, min(_MOST_STREAMS, _ANYWAY + len(data) // _EACH)
     for entry in entries:
         name = entry.stream
-        if name not in found and len(found) >= _MOST_STREAMS:
+        if name not in found and len(found) >= most:
             if _OTHERS not in found:
-                left.append(f"of this export {_MOST_STREAMS:,} streams were read by themselves, the others as one log")
+                left.append(f"of this export {most:,} streams were read by themselves, the others as one log")
             name = _OTHERS
         stamp = _stamp(entry.at)
         lines = found.setdefault(name, bytearray())

@@ -89,6 +89,8 @@ def unrecognised(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
             yield replace(one, consequence="possible") if name in _OF_PEERS else one
 
 
+_MOST_HEARD = 64
+"""Complaints that differ in more than their numbers; all ranks say the same few."""
 _KERNEL = re.compile(r"\[ {0,6}\d{1,8}\.\d{6}\] ")
 
 
@@ -100,11 +102,16 @@ def last_words(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findi
         return
     by_hand = interrupted.since(run)
     best: tuple[float, Event] | None = None
+    heard: set[str] = set()
     trained = sorted((event.source, line) for event in run.of_kind("progress") for line in event.fields.get("at", ()))
     for event in map(_as_raised, run.of_kind("complaint")):
         if event.seq >= by_hand.get(event.source, event.seq + 1):
             continue
-        if not _of_others(event) and not _goes_on(event, trained):
+        if not _of_others(event) and not _goes_on(event, trained) and len(heard) < _MOST_HEARD:
+            alike = re.sub(r"\d{1,20}", "#", event.text[:MAX_MESSAGE])
+            if alike in heard:
+                continue
+            heard.add(alike)
             odds, _ = weigh(event)
             most = max(odds.values(), default=0.0)
             enough = _ENOUGH_RAISED if event.fields.get("types") else _ENOUGH
