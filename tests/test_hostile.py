@@ -370,7 +370,7 @@ def test_a_program_of_a_megabyte_is_not_parsed(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(code, "parsed", lambda *about, **more: pytest.fail("was parsed"))
     (tmp_path / "train.py").write_text("import torch\nx.to(" + "0," * 300_000 + ")\n")
     (left,) = project.read_project(str(tmp_path)).skipped
-    assert "524,288 characters" in left.why
+    assert "400,000 characters" in left.why
 
 
 def test_a_line_is_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:

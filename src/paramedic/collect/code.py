@@ -103,13 +103,13 @@ _KEPT = (ast.Import, ast.ImportFrom, ast.Break, ast.Continue, ast.If)
 _LEAVES = (ast.Name, ast.Constant, ast.expr_context, ast.operator, ast.cmpop)
 _DEEPEST = 200
 _TEXT = 200
-_MOST_PARSED = 512 * 1024
+_MOST_PARSED = 400_000
 """Characters: a syntax tree takes up to half a kilobyte for each. No program that trains is as long; tables are."""
-_MOST_WRITTEN = 600
+_MOST_WRITTEN = 400
 """Characters of an expression that is written anew: of a longer one the beginning is shown as it stands, or each call
 around a large table would write the table once more."""
-_MOST_EVENTS = 10_000
-"""Of one file: five times what the longest training programs have."""
+_MOST_EVENTS = 4_000
+"""Of one file: many times what the longest training programs have."""
 _SHORTEST_SECRET = 8
 """Characters, with the name before it."""
 
