@@ -14,7 +14,7 @@ from paramedic.redact import redact
 
 MOST = 32 << 20
 """Bytes; as text they take up to four times as much."""
-_MOST_STREAMS, _ANYWAY, _EACH = 512, 64, 1 << 13
+_MOST_STREAMS, _ANYWAY, _EACH = 512, 64, 1 << 14
 """Each is read as a log of its own, which takes milliseconds: no job has more hosts that somebody exports at once, and
 from some dozens on each must say so many bytes."""
 _OTHERS = "other streams"

@@ -258,13 +258,20 @@ def joined_wrongly(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[F
 
 def _joined(run: Run) -> Iterator[tuple[list[Event], str]]:
     joint = [one for one in every(run, "joint") if one.name != "joint grad_norm"]
+    copies = {_as_written(one) for one in joint}
+    of_ranks: dict[str, dict[int, Series]] = {}
     for one in joint:
         base = one.name.removeprefix("joint ")
-        told = by_rank(s for s in joint if s.name == one.name)
-        if any(len(set(values)) > 1 for _, values in common_steps(list(told.values()))):
-            continue  # each rank's own mean, of its steps
-        found = [*every(run, f"own {base}"), *every(run, base)]
-        series = by_rank(s for s in found if s.name in (base, f"own {base}") and not any(_is_copy(s, t) for t in joint))
+        if base not in of_ranks:
+            told = by_rank(s for s in joint if s.name == one.name)
+            found = [*every(run, f"own {base}"), *every(run, base)]
+            own_means = any(len(set(values)) > 1 for _, values in common_steps(list(told.values())))
+            of_ranks[base] = (
+                {}
+                if own_means  # each rank's own mean, of its steps
+                else by_rank(s for s in found if s.name in (base, f"own {base}") and _as_written(s) not in copies)
+            )
+        series = of_ranks[base]
         ranks = sorted(series)
         if len(ranks) < 2 or len(ranks) < len(run.expected_ranks) or sharded(series.values()):
             continue
@@ -285,9 +292,9 @@ def _joined(run: Run) -> Iterator[tuple[list[Event], str]]:
 _MORE = 0.002
 
 
-def _is_copy(one: Series, other: Series) -> bool:
-    """The same numbers of the same lines, under two names."""
-    return one.values == other.values and one.event.fields.get("shown") == other.event.fields.get("shown")
+def _as_written(one: Series) -> tuple[tuple[float | None, ...], object]:
+    """The same numbers of the same lines may stand under two names."""
+    return one.values, one.event.fields.get("shown")
 
 
 def _plain(name: str) -> str:
