@@ -185,8 +185,13 @@ def test_a_job_that_a_later_log_takes_to_its_end_was_not_lost(judged: Judged) ->
 
 def test_a_later_log_that_does_not_tell_of_its_end_makes_up_for_nothing(judged: Judged) -> None:
     later = steps("2026-04-01", "06:50:00", "06:51:00")
-    found = judged(run0_log=steps("2026-04-01", "01:10:00") + PREEMPTED, run1_log=later)
+    found = judged(first_log=steps("2026-04-01", "01:10:00") + PREEMPTED, second_log=later)
     assert found is not None and found.symptom == "worker-or-node-loss"
+
+
+def test_the_next_attempt_that_trains_makes_up_for_the_one_before_it(judged: Judged) -> None:
+    later = steps("2026-04-01", "06:50:00", "06:51:00")
+    assert judged(run0_log=steps("2026-04-01", "01:10:00") + PREEMPTED, run1_log=later) is None
 
 
 MOUNT = '  Warning  FailedMount  9h  kubelet  MountVolume.SetUp failed for volume "corpus" : rpc error: code = DeadlineExceeded\n'
