@@ -145,6 +145,11 @@ class Run:
         return [event for event in self.of_kind(*kinds) if word in event.text]
 
     @cached_property
+    def stepping(self) -> tuple[Event, ...]:
+        """What shows that it trains: progress that names its steps, and is no table or bar of something else."""
+        return tuple(event for event in self.of_kind("progress") if not event.fields.get("stepless"))
+
+    @cached_property
     def _by_kinds(self) -> dict[tuple[str, ...], list[Event]]:
         found: dict[tuple[str, ...], list[Event]] = {}
         for event in self.events:

@@ -77,7 +77,7 @@ def _shares(run: Run, told: Sequence[Event]) -> dict[str, float]:
     shares = _by_words(told)
     if nothing_wrong(told) or sum(shares.values()) < _TALK:
         return {}
-    if any(not event.fields.get("stepless") for event in run.of_kind("progress", "bars")):
+    if run.stepping or run.of_kind("bars"):
         shares = {id: share * (1.0 if id in _WHILE_TRAINING else _SELDOM) for id, share in shares.items()}
     total = sum(shares.values()) or 1.0
     return {id: share / total for id, share in shares.items()}

@@ -158,7 +158,7 @@ class _StartedAgain:
     def __init__(self, run: Run, ends: Mapping[str, int], resumed: Mapping[str, Event]) -> None:
         self.resumed = resumed
         failed = {e.source for e in _failures(run)}
-        trains = {e.source for e in run.of_kind("progress") if not e.fields.get("stepless")} - failed
+        trains = {e.source for e in run.stepping} - failed
         self.trains = trains
         names = {source.id: _PREVIOUS.sub("", source.id) for source in run.sources}
         self.next = {name: later for name, later in names.items() if later != name and later in trains}
@@ -268,7 +268,7 @@ class _Elsewhere:
     or an older log has seen."""
 
     def __init__(self, run: Run) -> None:
-        progress = [e for e in run.of_kind("progress") if not e.fields.get("stepless")]
+        progress = run.stepping
         ends = [e.fields.get("exitcode") for e in run.of_kind("exit")]
         self.quiet = all(code in _NO_FAILURE for code in ends)
         self.training = _beside_no_better({e.source for e in progress})

@@ -169,6 +169,7 @@ class _Scan:
         self.prefixes.on_a_node = processes_on_a_node(lines)
         self.stated = ranks_stated(lines)
         self.began = first_time(lines)
+        self.ended: int | None = None
         self.meter = Meter(source.rank is not None, self.prefixes.peel)
 
     # -- reading ---------------------------------------------------------------------------------------------------
@@ -514,6 +515,7 @@ class _Scan:
     def _last_activity(self) -> None:
         """From the tail: each rank's last line, and its last line that shows training going on."""
         lines = self.tail.decode("utf-8", "replace").split("\n")
+        self.ended = first_time(reversed(lines))
         if lines and not lines[-1]:
             lines.pop()
         last: dict[int | None, tuple[int, str, Peeled]] = {}
@@ -635,10 +637,9 @@ class _Scan:
         sure = len(self.prefixes.torch_ranks) == 1
         facts += [Fact("member", member, self.source.id, None, member) for member in sorted(self.stated)[:MAX_EXITS]]
         stated = next(iter(self.stated)) if len(self.stated) == 1 and not self.prefixes.ranks else None
-        ended = first_time(reversed(self.tail.decode("utf-8", "replace").split("\n")))
         events.sort(key=lambda event: event.seq)
         return LogRead(
-            source, events, skipped, facts, sure, stated, self.prefixes.on_a_node, self.began, ended or self.began
+            source, events, skipped, facts, sure, stated, self.prefixes.on_a_node, self.began, self.ended or self.began
         )
 
 

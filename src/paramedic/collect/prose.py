@@ -112,11 +112,11 @@ def as_described(log: LogRead, text: str) -> LogRead:
     source = replace(log.source, kind="description")
     shown = clipped(text, MAX_TEXT)
     kept = [event for event in log.events if event.kind in ("line", "traceback", "exit")]
-    failing = failing_ranks(shown)
+    said = replace(_said(source.id, shown), host=source.host, attempt=source.attempt)
+    failing = said.fields.get(ACCUSED, ())
     if len(failing) == 1 and all(event.rank is None for event in kept):
         kept = [replace(event, rank=failing[0]) for event in kept]
-    event = replace(_said(source.id, shown), host=source.host, attempt=source.attempt)
-    return replace(log, source=source, events=[event, *kept], facts=[*log.facts, *facts(shown, source.id)])
+    return replace(log, source=source, events=[said, *kept], facts=[*log.facts, *facts(shown, source.id)])
 
 
 def _said(source: str, shown: str) -> Event:

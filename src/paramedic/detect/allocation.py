@@ -45,7 +45,7 @@ def not_admitted(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
 def unhealthy_device(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """A pod cannot be placed, nothing has trained, and a node has stopped offering one of its devices."""
     unplaced = [one for one in found if one.symptom == rule.symptom and one.severity == "error"]
-    if not unplaced or any(not event.fields.get("stepless") for event in run.of_kind("progress")):
+    if not unplaced or run.stepping:
         return
     lines = run.saying("healthy", "line")
     again = {said["device"] for event in lines if (said := _HEALTHY_AGAIN.search(event.text)) is not None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import accumulate
@@ -101,7 +102,7 @@ def _usual(one: Series, at: Set[str]) -> float | None:
 
 # -- where a run parts into two ------------------------------------------------------------------------------------
 
-_EACH_SIDE, _CLEARLY, _EVEN, _WARM, _RAMP = 10, 1.3, 1.15, 2, 4
+EACH_SIDE, _CLEARLY, _EVEN, _WARM, _RAMP = 10, 1.3, 1.15, 2, 4
 _CLOUD, _OF_ALL, _APART, _FAR = 20, 6, 0.9, 1.5
 
 Levels = tuple[int, int]
@@ -118,10 +119,10 @@ def clouds(values: Sequence[float]) -> Levels | None:
     """Two parts that are uneven in themselves, of which nearly every step of the second is slower than any of the
     first: enough only where something else says why."""
     at = _parted_at(values)
-    first, second = sorted(values[:at]), sorted(values[at:])
+    first, second = sorted(values[:at]), values[at:]
     if min(len(first), len(second)) < max(_CLOUD, len(values) // _OF_ALL):
         return None
-    slower = sum(late > early for early in first for late in second) / (len(first) * len(second))
+    slower = sum(bisect_left(first, late) for late in second) / (len(first) * len(second))
     lasts = median(values[-len(second) // 2 :]) >= _FAR * median(first)
     return (at, at) if slower >= _APART and lasts and median(second) >= _FAR * median(first) else None
 
@@ -146,7 +147,7 @@ def _way_up(values: Sequence[float]) -> Levels | None:
 
 
 def _are_levels(first: Sequence[float], second: Sequence[float]) -> bool:
-    if min(len(first), len(second)) < _EACH_SIDE - _WARM:
+    if min(len(first), len(second)) < EACH_SIDE - _WARM:
         return False
     low, high = _middle(sorted(first)), _middle(sorted(second))
     even = all(most <= _EVEN * least for least, most in (low, high))

@@ -9,7 +9,7 @@ from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
-from paramedic.detect.breakdown import Part, clouds, levels, longer_part
+from paramedic.detect.breakdown import EACH_SIDE, Part, clouds, levels, longer_part
 from paramedic.detect.match import on_events
 from paramedic.detect.memory import human
 from paramedic.detect.once import once
@@ -214,7 +214,7 @@ def _steadily(run: Run) -> _Slower | None:
         return None
     first, _, last = parts(series[0].finite[int(_WARM_UP * len(series[0].finite)) :], 3)
     sure = all(_rises_throughout(one.finite) for one in series) and not _more_work(run)
-    steps = _steps(series[0])[int(_WARM_UP * len(series[0].finite)) :]
+    steps = series[0].finite_steps[int(_WARM_UP * len(series[0].finite)) :]
     third = max(len(steps) // 3, 1)
     part = longer_part(run, series[0], {*steps[:third]}, {*steps[-third:]})
     told = {"first": f"{first:.3g} s", "last": f"{last:.3g} s"}
@@ -225,7 +225,7 @@ def _steadily(run: Run) -> _Slower | None:
 @once
 def _since(run: Run) -> _Slower | None:
     """Uneven steps count only where a part of them, and not their computing, takes most of what they take longer."""
-    series = [one for one in every(run, "step_time") if len(one.finite) >= 2 * _EACH_SIDE]
+    series = [one for one in every(run, "step_time") if len(one.finite) >= 2 * EACH_SIDE]
     batches = [one for one in every(run, "whole_batch", "device_batch", "accumulated") if len({*one.finite}) > 1]
     if not series or batches or _more_work(run):
         return None
@@ -233,22 +233,13 @@ def _since(run: Run) -> _Slower | None:
         at = look(series[0].finite)
         if at is None or any(look(other.finite) is None for other in series[1:]):
             continue
-        one, steps = series[0], _steps(series[0])
+        one, steps = series[0], series[0].finite_steps
         part = longer_part(run, one, {*steps[: at[0]]}, {*steps[at[1] :]})
         if look is levels or (part is not None and part.kind != "compute_time"):
             before, after = median(one.finite[: at[0]]), median(one.finite[at[1] :])
             fields = {"before": f"{before:.3g} s", "now": f"since {steps[at[0]]} it takes {after:.3g} s"}
             return _Slower(series, fields, True, part)
     return None
-
-
-def _steps(one: Series) -> list[str]:
-    """Those of `finite`."""
-    pairs = zip(one.steps, one.values, strict=True)
-    return [step for step, value in pairs if value is not None and not step.startswith("#")]
-
-
-_EACH_SIDE = 10
 
 
 def _rises_throughout(values: Sequence[float]) -> bool:

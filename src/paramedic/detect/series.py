@@ -46,6 +46,12 @@ class Series:
         return [value for step, value in pairs if value is not None and not step.startswith("#")]
 
     @property
+    def finite_steps(self) -> list[str]:
+        """Where those were."""
+        pairs = zip(self.steps, self.values, strict=True)
+        return [step for step, value in pairs if value is not None and not step.startswith("#")]
+
+    @property
     def split(self) -> bool:
         """Its log speaks of ranks that have parts of one replica."""
         return bool(self.event.fields.get("split"))

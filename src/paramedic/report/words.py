@@ -182,9 +182,8 @@ def _nothing_found(run: Run) -> str:
     found = "nothing that is known to fail was found"
     if (end := _end(run)) is not None:
         return f"{found}, and it ends normally" + (f": {end}" if end else "")
-    trains = any(not event.fields.get("stepless") for event in run.of_kind("progress"))
     last = any(event.fields.get("finished") for event in run.of_kind("progress"))
-    return f"{found}; it trains, and no line says that it ended" if trains and not last else found
+    return f"{found}; it trains, and no line says that it ended" if run.stepping and not last else found
 
 
 _NOT_UNDERSTOOD = frozenset({"last", "line", "complaint", "description"})
@@ -198,10 +197,9 @@ def _understood(run: Run) -> bool:
 
 def _end(run: Run) -> str | None:
     """The line with which all of it is done, where every file that trains has one; None where it is not known."""
-    progress = [event for event in run.of_kind("progress") if not event.fields.get("stepless")]
-    ends = [event for event in progress if event.fields.get("ended") or event.fields.get("closes")]
+    ends = [event for event in run.stepping if event.fields.get("ended") or event.fields.get("closes")]
     failed = any(event.fields.get("exitcode") for event in run.of_kind("exit"))
-    if not ends or failed or {event.source for event in progress} - {event.source for event in ends}:
+    if not ends or failed or {event.source for event in run.stepping} - {event.source for event in ends}:
         return None
     last = max(ends, key=lambda event: event.line or 0)
     return crop(one_line(last.text), 100) if last.fields.get("ended") in (None, True, last.line) else ""
