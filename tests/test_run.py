@@ -243,7 +243,13 @@ def test_the_verdict_of_a_hang_outlives_the_timeout_that_ends_it(tmp_path: Path,
 # -- never harm ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGKILL, id="killed"),
+        pytest.param(signal.SIGSTOP, marks=pytest.mark.slow, id="stopped"),
+    ],
+)
 def test_the_job_outlives_its_watcher(number: signal.Signals, tmp_path: Path, start: Callable[..., Job]) -> None:
     gate, end = tmp_path / "gate", tmp_path / "end"
     job = start([*PARAMEDIC, "run", "--dir", str(tmp_path / "d"), "--", *torchrun()], GATE=gate, END=end)

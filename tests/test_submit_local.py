@@ -106,6 +106,7 @@ def test_a_deterministic_bug_is_tried_once_and_raised_with_the_rank_s_own_words(
     assert alive(job) == set()
 
 
+@pytest.mark.slow
 def test_a_job_goes_on_without_its_controller_and_cancel_ends_it_all_the_same(submit: Any, tmp_path: Path) -> None:
     job = submit({"fault": "wait"})
     until((tmp_path / "once").exists)

@@ -118,10 +118,12 @@ def test_the_matrix_has_a_number_or_a_reason_in_every_cell() -> None:
 
 # -- running -------------------------------------------------------------------------------------------------------
 
-SMOKE = ["rank-killed", "ddp-sampler-forgotten"]
-"""A lost rank and a silent error: both in seconds."""
-MORE = [pytest.param(id, marks=pytest.mark.slow, id=id) for id in ("disk-full", "nan-check", "port-in-use")]
-"""A full disk, a crash, and a failed rendezvous."""
+SMOKE = ["ddp-sampler-forgotten"]
+"""A silent error, in seconds."""
+MORE = [
+    pytest.param(id, marks=pytest.mark.slow, id=id) for id in ("rank-killed", "disk-full", "nan-check", "port-in-use")
+]
+"""A lost rank, a full disk, a crash, and a failed rendezvous."""
 
 
 def _last_words(folder: Path) -> str:
