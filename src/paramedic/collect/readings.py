@@ -83,7 +83,7 @@ class Said(NamedTuple):
     """What one line says: at which step, and which values."""
 
     label: str
-    values: list[Value]
+    values: tuple[Value, ...]
     others: tuple[Value, ...] = ()
     """Numbers of names that are none of ours: ranks may still be compared by them."""
 
@@ -96,7 +96,9 @@ def _bar(text: str) -> re.Match[str] | None:
     return _BAR.search(text) if divides(text) else None
 
 
+@lru_cache(maxsize=2048)
 def said_in(text: str) -> Said:
+    """Of lines that many ranks print alike, once."""
     reading = _Reading(text)
     stamp = _STAMP.match(text)
     end = 0
@@ -258,7 +260,7 @@ class _Reading:
         found += restored(self.text, present)
         if self.in_epoch and "loss" in values and not _OF_EVALUATION.match(self.text):
             found.append(Value("epoch_place", float(self.in_epoch)))
-        return Said(label, found, tuple(self.others.values()))
+        return Said(label, tuple(found), tuple(self.others.values()))
 
     def _settle_times(self) -> None:
         loose, values = self.loose, self.values

@@ -129,6 +129,15 @@ _FROM_NOUGHT = re.compile(
     re.I,
 )
 """How programs say that they begin at the beginning."""
+
+
+def _may_be_from_nought(text: str) -> bool:
+    """Looking for a word costs far less than the pattern, and most lines have none of them."""
+    low = text.casefold()
+    counts = "step" in low or "iter" in low or "epoch" in low
+    return counts or "checkpoint" in low or "from scratch" in low or "from random" in low
+
+
 _AGAIN = 2
 
 
@@ -201,14 +210,14 @@ def _restarted(run: Run) -> list[Event]:
 
 def _starts_anew(run: Run, source: str, ended: Sequence[Event]) -> list[Event]:
     """Of the ends those behind which the job began at its first step: as it says, or as its steps and losses show."""
-    said = [e.seq for e in _lines(run).get(source, ()) if _FROM_NOUGHT.search(e.text)]
-    bounds = [*(event.seq for event in ended), math.inf]
-    by_words = [e for n, e in enumerate(ended) if any(bounds[n] <= seq < bounds[n + 1] for seq in said)]
     resumed = any(v > 1 for s in _numbers(run).get((source, "resumed_step"), ()) for v in s.said)
     counted = _numbers(run).get((source, "step"), [])
     falls = max(map(_falls, counted), default=0)
     if resumed or falls > len(ended):
         return []  # it has come further; or it counts anew in every epoch
+    said = [e.seq for e in _lines(run).get(source, ()) if _may_be_from_nought(e.text) and _FROM_NOUGHT.search(e.text)]
+    bounds = [*(event.seq for event in ended), math.inf]
+    by_words = [e for n, e in enumerate(ended) if any(bounds[n] <= seq < bounds[n + 1] for seq in said)]
     if len(by_words) >= max(falls, _AGAIN):
         seen = falls >= len(by_words) - 1 or any(len(one.values) < one.count for one in counted)
         return by_words if seen else []  # of a large log only parts are read as numbers

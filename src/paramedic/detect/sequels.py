@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
@@ -147,6 +148,7 @@ def points(one: Series) -> list[Point]:
     return found[start:]
 
 
+@lru_cache(maxsize=8192)
 def place_of(step: str) -> Place:
     """The numbers of `epoch 2 step 40`; none where it names no place of its own."""
     words = step.split()[1::2]

@@ -205,8 +205,11 @@ def slow_port(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
 
 def _ports(run: Run) -> Iterator[_Port]:
     """As `ibstatus`, `ibstat` and lists of sysfs show them; the host stands above, where the line does not name it."""
+    telling = {event.source for words in ("b/sec", "ate:") for event in run.saying(words, "line")}
     host = name = source = ""
-    for event in run.of_kind("line"):
+    for event in run.of_kind("line") if telling else ():
+        if event.source not in telling:
+            continue
         if event.source != source:
             host, name, source = "", "", event.source
         if (above := _HOST_ABOVE.match(event.text)) is not None:
