@@ -635,3 +635,28 @@ def test_a_ray_node_that_is_gone_is_its_ranks_and_not_the_node_whose_disk_fills_
 def test_deepspeeds_agents_tell_which_ranks_a_node_has() -> None:
     lines = [f"dl{n}: [INFO] [launch.py:151:main] nnodes=2, num_local_procs=4, node_rank={n - 1}" for n in (1, 2)]
     assert [fact.value for fact in roster(lines, Source("run.log", "log"))] == ["dl1 0 4", "dl2 1 4"]
+
+
+def test_the_host_that_gives_out_its_loopback_is_at_fault_and_not_who_was_refused(said: Said) -> None:
+    pair = "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:"
+    refused = trace(f"{pair}799] connect [127.0.1.1]:41020: Connection refused")
+    closed = trace(f"{pair}598] Connection closed by peer [10.2.0.11]:39114")
+    first = refused * 2 + table((0, 1, 11), (1, 1, 12)).replace("node-01", "n11")
+    second = closed * 2 + table((2, 1, 21), (3, 1, 22)).replace("node-01", "n12")
+    assert said(**{"a.out": first, "b.out": second}).ranks == (2, 3)
+
+
+def test_the_pods_of_a_machine_that_is_taken_back_are_those_that_were_ended_then(said: Said) -> None:
+    """Each has eight ranks, as those that speak tell, though not all of them do."""
+    events = (
+        "14m  Normal  SpotInterruption  node/ip-10-0-3-19.ec2.internal  Spot ITN received. Instance will be interrupted at 2\n"
+        "14m  Normal  Killing           pod/lm-worker-2                 Stopping container main\n"
+    )
+    lost = {
+        f"lm-worker-{n}.log": "".join(
+            of(8 * n + k, trace("RuntimeError: NCCL error: remote process exited")) for k in (1, 6)
+        )
+        for n in (0, 1, 3)
+    }
+    verdict = said(**lost, **{"lm-worker-2.log": steps(0), "events.txt": events})
+    assert (verdict.symptom, verdict.ranks) == ("worker-or-node-loss", tuple(range(16, 24)))

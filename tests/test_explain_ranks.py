@@ -473,3 +473,9 @@ def test_a_rank_that_is_missed_and_has_fewer_steps_than_the_others_has_run_out(
     (tmp_path / "hvd.log").write_text("\n".join(lines))
     verdict = diagnose(tmp_path / "hvd.log").verdict
     assert verdict is not None and (verdict.ranks, verdict.causes[0].id) == ((2,), cause)
+
+
+def test_a_traceback_is_of_the_one_rank_that_aborted_behind_it(said: Said) -> None:
+    full = "RuntimeError: [enforce fail at inline_container.cc:337] . unexpected pos 733481472 vs 733481360"
+    raised = trace(full, (9, "save", "torch.save(state, path)")) + f"terminate called\n  what():  {full[14:]}\n"
+    assert said(raised + closing(19) + table((0, -6, 18))).ranks == (0,)

@@ -146,6 +146,15 @@ def shown(event: Event) -> list[int]:
         ("Test set: Average loss: 0.3, Accuracy: 9210/10000 (92%)", "", {"eval_loss": 0.3, "score accuracy": 0.921}),
         ("rank 0 step 2 local_loss 2.5 loss_global 2.25", "step 2", {"own loss": 2.5, "joint loss": 2.25}),
         ("step 3 dataloader wait 240 ms sync 5 ms", "step 3", {"data_time": 0.24, "wait_time": 0.005}),
+        ("weight checksum at step 40: 8123.25", "step 40", {"state weight checksum": 8123.25}),
+        ("grad norm @ iter 12 = 0.5", "step 12", {"grad_norm": 0.5}),
+        ("train loss at step 9: 2.25", "step 9", {"loss": 2.25}),
+        ("restored ckpt step_800 (32 shards) of the model", "", {}),
+        (
+            "rank 5 data 0.001 fwd+bwd 0.39 sync 0.02 opt 0.01",
+            "",
+            {"data_time": 0.001, "compute_time fwd+bwd": 0.39, "wait_time": 0.02, "optimizer_time": 0.01},
+        ),
         ("+ torchrun --nnodes=2 --nproc-per-node=4 train.py", "", {"launched": 8}),
         ("process 0 of 4, DistributedType.MULTI_CPU", "", {"world": 4}),
         ("Initializing distributed: GLOBAL_RANK: 0, MEMBER: 1/2", "", {"world": 2}),
@@ -168,6 +177,7 @@ def test_a_line_of_progress_is_understood(line: str, label: str, values: dict[st
         "aux loss 0.1, kl loss 0.2",
         "total memory 12 GB",
         "total tokens 4096",
+        "sync 0.5 opt 0.25 data 0.125",
     ],
 )
 def test_other_numbers_are_left_alone(line: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from paramedic import diagnose
 from paramedic.collect.files import collect
 from paramedic.collect.prose import facts, failing_ranks, is_prose
 from paramedic.commands import main
@@ -296,3 +297,12 @@ def test_recognised_share_of_what_strangers_write() -> None:
     assert first >= 0.9
     assert among_three >= 0.96
     assert quiet >= 0.95
+
+
+def test_figures_that_a_message_quotes_are_read_as_those_of_a_log(tmp_path: Path) -> None:
+    rows = "".join(f"step {n} loss 2.5 alloc {6 + n / 200:.2f} GiB\n" for n in range(0, 6000, 250))
+    words = "Hi, the memory of my job goes up a little with every step and I have to restart it. What can I do?\n"
+    (tmp_path / "mail.txt").write_text(f"{words}\n```\n{rows}```\nIs it the buckets of DDP?\n", "utf-8")
+    verdict = diagnose(tmp_path).verdict
+    assert verdict is not None
+    assert (verdict.symptom, verdict.evidence[0].event.kind) == ("memory-growth", "metric")

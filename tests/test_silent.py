@@ -487,3 +487,25 @@ def test_data_that_comes_unevenly_is_no_slowdown(tmp_path: Path, seed: int) -> N
             f"\tLoss {6.9 - n / 50:.4e} ({6.9 - n / 90:.4e})\tAcc@1 {n / 6:6.2f} ({n / 12:6.2f})\n"
         )
     assert verdict(tmp_path, "".join(lines)) is None
+
+
+def test_a_checksum_that_is_told_behind_its_step_is_compared(tmp_path: Path) -> None:
+    for rank in range(4):
+        lines = [
+            f"[r{rank}] weight checksum step {n}: {900 + n + (1.37 * rank if n else 0)}\n" for n in range(0, 800, 100)
+        ]
+        (tmp_path / f"rank{rank}.log").write_text("".join(lines), "utf-8")
+    verdict = diagnose([str(tmp_path)]).verdict
+    assert verdict is not None
+    assert verdict.symptom == "replica-divergence"
+
+
+@pytest.mark.parametrize("printing", [(0,), (0, 1, 2, 3)])
+def test_a_loss_that_one_rank_prints_for_all_is_nobodys_own(tmp_path: Path, printing: tuple[int, ...]) -> None:
+    for rank in printing:
+        losses = [*(f"{5 - n / 10:.2f}" for n in range(10)), *["nan" if rank == 0 else "4.0"] * 10]
+        text = "".join(f"step {n} loss {loss}\n" for n, loss in enumerate(losses))
+        (tmp_path / f"rank{rank}.log").write_text(f"world_size: 4\n{text}", "utf-8")
+    verdict = diagnose([str(tmp_path)]).verdict
+    assert verdict is not None
+    assert (verdict.symptom, verdict.ranks) == ("numerical-instability", () if len(printing) == 1 else (0,))

@@ -281,3 +281,16 @@ def test_of_slurm_jobs_one_after_another_the_last_one_that_failed_is_judged(judg
         **{"slurm-7712_out": steps("2026-04-01", "01:38:00") + PREEMPTED, "slurm-7790_out": resumed + refused}
     )
     assert verdict is not None and verdict.symptom == "checkpoint-resume-failure"
+
+
+def test_a_job_that_a_later_log_goes_on_with_was_stopped_and_not_lost(judged: Judged) -> None:
+    requeued = "slurmstepd: error: *** JOB 61 ON n1 CANCELLED AT 2026-08-01T12:00:14 DUE TO JOB REQUEUE ***\n"
+    first = "".join(f"step {n} loss {9 - n / 1000:.3f}\n" for n in range(0, 5000, 100))
+    second = "".join(f"step {n} loss {9 - n / 1000:.3f}\n" for n in range(4900, 8000, 100))
+    assert judged(**{"a_r0.log": first + requeued}) is not None
+    assert judged(**{"a_r0.log": first + requeued, "a_r1.log": "resuming from ckpt step_4900\n" + second}) is None
+
+
+def test_steps_that_are_counted_out_of_all_show_that_it_trains() -> None:
+    assert shows_progress("[p0] 1200/4000 bce 0.3898 peak 28.2/39.4 GiB")
+    assert not shows_progress("3/8 nodes ready")

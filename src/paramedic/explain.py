@@ -277,6 +277,7 @@ def _named(run: Run, first: Finding, errors: Sequence[Finding], knowledge: Knowl
         return replace(first, ranks=ranks, scope="rank", fields=fields)
     echo = first.consequence != "never" and rule.consequence == "never"
     shared = len(first.ranks) > 1 and _QUOTA.search(first.evidence[0].event.text) is not None
+    shared = shared or _one_speaks_for_all(run, first)
     if everywhere or shared or (echo and not accused) or not (rule.blames_reporter or accused):
         who = "Every rank" if everywhere and first.ranks else first.fields.get("who") or subject(first.ranks)
         return replace(first, ranks=(), scope="job", fields={**first.fields, "who": who})
@@ -286,6 +287,15 @@ def _named(run: Run, first: Finding, errors: Sequence[Finding], knowledge: Knowl
 _WAITED, _FEWER = ("collective-hang", "collective-desync"), 20.0
 _QUOTA = re.compile(r"Disk quota exceeded|\[Errno 122\]")
 """Of a project on shared storage: whoever writes next meets it."""
+
+
+def _one_speaks_for_all(run: Run, first: Finding) -> bool:
+    """A number went wrong that one rank of several prints, and nobody else prints any: it may be all ranks'."""
+    if first.symptom != "numerical-instability" or first.evidence[0].event.kind not in ("progress", "metric"):
+        return False
+    speak = {e.rank for e in run.of_kind("progress", "metric")} - {None}
+    several = len(run.expected_ranks) > 1 or any(f.name == "world_size" and f.value not in (0, 1) for f in run.facts)
+    return len(first.ranks) == 1 and speak == {*first.ranks} and several
 
 
 def _together(run: Run, own: Sequence[Finding], errors: Sequence[Finding]) -> str:

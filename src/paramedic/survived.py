@@ -14,6 +14,7 @@ from pathlib import PurePath
 from paramedic.detect.interrupted import TIME_LIMIT, since
 from paramedic.detect.once import once
 from paramedic.detect.recovery import MEETING
+from paramedic.detect.sequels import sequels
 from paramedic.detect.where import places
 from paramedic.knowledge import Knowledge
 from paramedic.model import Event, Finding, Run, Suppressed
@@ -170,11 +171,14 @@ class _StartedAgain:
         self.last = max(first.values(), key=lambda e: e.utc_ns or 0, default=None)
         self.logs = {PurePath(s).name for s in {e.source for e in run.of_kind("progress", "traceback", "exit")}}
         self.pods = {(e.source, _pod(e)): e.seq for e in run.saying(_STARTED, "line")}
+        self.sequel = {one.before[0]: one.after[0] for one in sequels(run) if one.said and one.after[0] in trains}
 
     def __call__(self, one: Finding) -> str:
         event = one.evidence[0].event
         if event.source in self.next:
             return f"started again: {self.next[event.source]} trains"
+        if event.source in self.sequel and one.symptom not in SILENT:
+            return f"the job went on in {self.sequel[event.source]}"
         refused = self.resumed.get(event.source)
         ended = one.rule == TIME_LIMIT if refused and refused.source in self.trains else one.symptom == _LOSS
         if refused and ended and (event.utc_ns or 0) <= (refused.utc_ns or math.inf):

@@ -11,6 +11,7 @@ _STEP = Guarded(
     re.compile(
         r"(?:\b|_)(?:step|iter|iteration|epoch|batch)s?\b[^\w\n]{0,12}\d"
         r"|(?:\b|_)(?:loss|nll|ppl|ce(?==))\b[^\w\n]{0,6}(?:-?\d|nan\b|inf\b)"
+        r"|(?:^|[\])>] |\d\d:\d\d )\d{1,9}/\d{2,9}[ ,:|]{1,3}[a-z_]\w{0,30}[ =:]{1,3}-?\d{1,9}\.\d"
         r"|(?<!\d\] )\[ {0,6}\d+/\d+\]"  # not the number that torch's compiler gives to a frame
         r"|\b(?:images?|imgs?|samples?|seqs?|sequences|tok(?:en)?s?|frames|examples|sents?|words)/s(?:ec)?\b[^\w\n]{0,6}\d"
         r"|\d ?(?:images?|imgs?|samples?|seqs?|sequences|tok(?:en)?s?|frames|examples)/s(?:ec)?\b",
@@ -29,12 +30,12 @@ _FINISHED = Guarded(
 _WARNS = re.compile(r"\[?[WE]\d{3,4} \d\d:")
 """A warning or error of torch's own, as `[W402 09:33:12.211457341 ProcessGroupNCCL.cpp:1250]`."""
 _ENDED = Guarded(
-    ("training ", "train_runtime", "stopped", "job completed", "reached", "succe"),
+    ("training ", "train_runtime", "stopped", "completed ", "reached", "succe"),
     re.compile(
         r"\btraining (?:is |has |was )?(?:completed?|done|finished)\b(?! (?:epoch|step|iter))|'train_runtime': \d"
         r"|^`Trainer\.fit` stopped: \S{1,60} reached|\bjob completed successfully\b"
         r"|\bmax_(?:steps|epochs|iters)(?:[= ]\d{1,12})? reached\b|\bworker group SUCCEEDED\b|\bis a success\b"
-        r"|\b(?:job|task(?: \d{1,6})?) succeeded\b",
+        r"|\b(?:job|task(?: \d{1,6})?) succeeded\b|\bCOMPLETED {1,9}0:0\b",
         re.I,
     ),
 )

@@ -224,14 +224,25 @@ def _with_named_ranks(reads: Sequence[Read]) -> list[Read]:
 
 
 def _ranks_in_a_pod(reads: Sequence[Read], named: Sequence[int | None]) -> int:
-    """As many as speak in one of them, where all that speak are in the pod that counting by so many gives them."""
+    """By so many all who speak are in the pod that counting gives them: as many as speak in one of them, or the one
+    number for which it comes out."""
     heard = [
-        (pod, {event.rank for event in read.log.events if event.rank is not None})
+        (pod, _ranks_in(read.log))
         for read, pod in zip(reads, named, strict=True)
         if read.place.pod is not None and pod is not None and read.log.source.rank is None
     ]
+    spoke = {(rank, pod) for pod, ranks in heard for rank in ranks}
+    fits = [n for n in range(1, _MOST_IN_A_POD + 1) if all(rank // n == pod for rank, pod in spoke)] if spoke else []
     each = max((len(ranks) for _, ranks in heard), default=1)
-    return each if all(rank // each == pod for pod, ranks in heard for rank in ranks) else 1
+    return each if each in fits else fits[0] if len(fits) == 1 else 1
+
+
+_MOST_IN_A_POD = 16
+
+
+def _ranks_in(log: LogRead) -> set[int]:
+    speaking = {event.rank for event in log.events if event.rank is not None}
+    return speaking | {fact.rank for fact in log.facts if fact.rank is not None}
 
 
 def _as_named(read: Read, rank: int | None, each: int) -> Read:

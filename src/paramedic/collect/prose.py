@@ -108,15 +108,22 @@ def _is_printed(line: str) -> bool:
 
 def as_described(log: LogRead, text: str) -> LogRead:
     """What was read from it, with the text itself; its last words are not a rank's last activity. An error that it
-    quotes is that of the one rank which is said to fail."""
+    quotes is that of the one rank which is said to fail. Many values of one kind are of a log that it quotes."""
     source = replace(log.source, kind="description")
     shown = clipped(text, MAX_TEXT)
-    kept = [event for event in log.events if event.kind in ("line", "traceback", "exit")]
+    kept = [event for event in log.events if event.kind in ("line", "traceback", "exit") or _is_quoted(event)]
     said = replace(_said(source.id, shown), host=source.host, attempt=source.attempt)
     failing = said.fields.get(ACCUSED, ())
     if len(failing) == 1 and all(event.rank is None for event in kept):
         kept = [replace(event, rank=failing[0]) for event in kept]
     return replace(log, source=source, events=[said, *kept], facts=[*log.facts, *facts(shown, source.id)])
+
+
+_VALUES = 6
+
+
+def _is_quoted(event: Event) -> bool:
+    return event.kind == "metric" and len(str(event.fields.get("values", "")).split()) >= _VALUES
 
 
 def _said(source: str, shown: str) -> Event:

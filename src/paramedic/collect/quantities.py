@@ -29,6 +29,7 @@ _QUALIFIED = re.compile(
     r"|(?:(?:of|over|across) )?all ranks|ema|averaged model|swa)"
 )
 _LABEL = re.compile(r"(?:^| )(step|iteration|iter|it|updates?|epoch|batch|tick|round)$")
+_AT = re.compile(r" (?:at|in|of|after|for)$")
 _IN_SHORT = ("e s", "ep s", "epoch s")
 """As in `e1 s 400`."""
 _NOT_LABEL = re.compile(
@@ -246,10 +247,16 @@ def _used_memory(words: str) -> str:
 def _label(words: str) -> str:
     if words in _IN_SHORT:
         return "label step"
-    found = None if "loss" in words or _NOT_LABEL.search(words) else _LABEL.search(words)
+    of_loss = "loss" in words and " at " not in words
+    found = None if of_loss or _NOT_LABEL.search(words) else _LABEL.search(words)
     if found is None:
         return ""
     return f"label {found[1]}" if found[1] in ("epoch", "batch") else "label step"
+
+
+def before_label(words: str) -> str:
+    """What is told of a step, where its name stands before: `param checksum` of `param checksum at step`."""
+    return _AT.sub("", _LABEL.sub("", words))
 
 
 def time_of(words: str, per: str) -> str:

@@ -11,6 +11,7 @@ from paramedic.collect.guarded import Words, divides
 from paramedic.collect.quantities import (
     Value,
     bare_hashes_in,
+    before_label,
     factor_of,
     hashes_in,
     parsed,
@@ -144,6 +145,10 @@ def _whose(words: str) -> str:
     return "own " if _LOCAL.search(words) else "joint " if _JOINT.search(words) else ""
 
 
+_NUMBERED = re.compile(r"\w\d[\s(\[{]{1,4}$")
+_EQUALS = re.compile(r"[\s:=\])>-]{1,8}")
+
+
 class _Reading:
     """One line while its numbers are read, from left to right; of one quantity the first counts."""
 
@@ -159,6 +164,8 @@ class _Reading:
         self.evaluating = False
         self.total = ""
         self.in_epoch = ""
+        self.asked = ""
+        """What a value behind the step is of: `param checksum at step 40: 1.25`."""
         unit = _UNIT_OF_LINE.search(text) if "time" in self.low else None
         self.unit = unit[1].lower() if unit else ""
         self.slashed = "/" in text
@@ -173,6 +180,9 @@ class _Reading:
 
     def number(self, found: re.Match[str], before: str) -> None:
         words, unit = words_before(before, (found["unit"] or "").lower())
+        if self.asked and not words and _EQUALS.fullmatch(before):
+            words = self.asked
+        self.asked = ""
         if not unit and self.slashed and (whole := _OUT_OF.match(self.text, found.end())) is not None:
             unit = whole[1].lower()
         what = quantity_of(words, unit)
@@ -185,7 +195,10 @@ class _Reading:
             what = "eval_loss"
         if not what and not unit and ("." in found["value"] or _BY_DDP.search(words)):
             what, unit = self._time_without_unit(words, number)
+        if what.startswith("label ") and _NUMBERED.search(before) is not None:
+            return  # `checkpoint step_5200 (16 ranks)`
         if what.startswith("label "):
+            self.asked = before_label(words)
             if what == "label epoch" or found["value"].replace(",", "").isdecimal():
                 self.labels.setdefault(what[6:], found["value"].replace(",", ""))
         elif what == "bare time":
@@ -276,8 +289,21 @@ class _Reading:
         if "took" in loose and "step" in self.labels and "step_time" not in values:
             number, unit = loose["took"]
             values["step_time"] = Value("step_time", (number or 0.0) * factor_of(unit), "s")
+        parts = [one for one in self.numbers if one.exact and one.value is not None and _PART.fullmatch(one.words)]
+        if len({one.words for one in parts}) >= _ALL_PARTS and any(_COMPUTING.search(one.words) for one in parts):
+            for one in parts:
+                name = time_of(one.words, "") or f"compute_time {one.words}"
+                values.setdefault(name, Value(name, one.value, "s"))
+                self.others.pop(one.words, None)
 
 
+_PART = re.compile(
+    r"data(?: load)?|load(?:er)?|h2d|fwd|forward|bwd|backward|(?:fwd|forward)[ +/]{1,3}(?:bwd|backward)|comp(?:ute)?"
+    r"|sync|wait|comm|all ?reduce|opt(?:im(?:izer)?)?|optimizer step"
+)
+"""Where several of these stand in one line, each with a number, it tells what a step's time goes into."""
+_COMPUTING = re.compile(r"fwd|forward|bwd|backward|comp")
+_ALL_PARTS = 3
 _LONGEST, _A_YEAR = 1e5, 3e7
 _IN_MS = re.compile(r"\d ?ms\b|_ms\b|\(ms\)")
 _OF_RANKS = ("loss", "eval_loss", "grad_norm")

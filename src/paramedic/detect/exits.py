@@ -134,8 +134,8 @@ def _crashed_there(run: Run, one: Finding) -> Finding:
 
 
 def as_the_table_counts(run: Run, first: Finding) -> Finding:
-    """Nobody's tracebacks, all of one kind and as many as torchrun's table has ranks that raised, are those ranks';
-    where others are known to have been ended."""
+    """Nobody's tracebacks, all of one kind and as many as torchrun's table has ranks that raised, or that aborted since
+    C++ then raised in them, too, are those ranks'; where others are known to have been ended."""
     event = first.evidence[0].event
     if first.ranks or event.kind != "traceback":
         return first
@@ -143,7 +143,8 @@ def as_the_table_counts(run: Run, first: Finding) -> Finding:
     types = [(e.rank, tuple(e.fields.get("types") or ())) for e in mine if e.kind == "traceback"]
     raised = [(rank, names) for rank, names in types if not (names and names[-1].endswith("ChildFailedError"))]
     ends = [e for e in mine if e.kind == "exit"]
-    ended = {e.rank: str(e.fields.get("host")) for e in ends if e.rank is not None and e.fields["exitcode"] == 1}
+    code = 1 if any(e.fields["exitcode"] > 0 for e in ends) else -signal.SIGABRT
+    ended = {e.rank: str(e.fields.get("host")) for e in ends if e.rank is not None and e.fields["exitcode"] == code}
     spared = {str(e.fields.get("host") or "") for e in ends if e.fields["exitcode"] < 0} - {"", *ended.values()}
     as_many = len(set(raised)) == 1 and len(raised) == len(ended)
     others = spared or set(run.ranks_seen) > ended.keys() or closed_by_launcher(run, first.attempt)

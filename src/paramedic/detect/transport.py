@@ -52,7 +52,7 @@ def sockets_beside_rdma(run: Run, rule: Rule, found: Sequence[Finding]) -> Itera
     between = [event for event in lines if _BETWEEN.search(event.text)]
     if not between and len({host for _, host in sockets}) < 2:
         return
-    reasons = [(event, cause) for event in lines for pattern, cause in _WHY if pattern.search(event.text)]
+    reasons = [*_none_of_that_name(run), *((e, cause) for e in lines for why, cause in _WHY if why.search(e.text))]
     fabric = next((event for event in lines if _FABRIC.search(event.text)), None) or _said_to_be_slow(run)
     slow = next((one.evidence[0].event for one in found if one.severity == "error"), None)
     fabric = fabric or (slow if reasons else None)
@@ -64,6 +64,16 @@ def sockets_beside_rdma(run: Run, rule: Rule, found: Sequence[Finding]) -> Itera
     one = on_events(rule, [over, fabric, *why] if fabric else [over, *why], (), {"though": though})
     one = replace(one, weights={cause: _NAMED for _, cause in reasons[:1]})
     yield one if fabric else replace(one, severity="info", confidence=_MAY_BE_MEANT)
+
+
+def _none_of_that_name(run: Run) -> list[tuple[Event, str]]:
+    """NCCL has the library and was told by name which adapters to take, and finds none of them."""
+    named = [event for event in run.saying("NCCL_IB_HCA", "line") if _ADAPTERS.search(event.text)]
+    none = run.saying("NET/IB : No device found", "line")
+    return [(named[0], "communication-backend-misconfiguration")] if named and none else []
+
+
+_ADAPTERS = re.compile(r"\bNCCL_IB_HCA (?:is )?set (?:by environment )?to ")
 
 
 def _failed(found: Sequence[Finding]) -> bool:

@@ -283,7 +283,7 @@ def located(run: Run, found: Sequence[Finding]) -> list[Finding]:
     if not bridged and all(one.ranks and not _speaks_of_pods(one) for one in found if one.severity == "error"):
         return list(found)
     known = places(run)
-    found = [_behind_a_bridge(one, bridged, known, run.expected_ranks) for one in found]
+    found = [_behind_a_bridge(_by_loopback(run, one, known), bridged, known, run.expected_ranks) for one in found]
     blocks = _blocks(run, found, known)
     pods = {source.name: source.rank for source in run.sources}
     everybody = run.expected_ranks
@@ -315,6 +315,22 @@ def _behind_a_bridge(
         weights={**one.weights, _INTERFACE: _GIVEN_OUT},
         fields={**accused.fields, "who": f"The others, to whom {_few(hosts)} gave an address inside its own host,"},
     )
+
+
+def _by_loopback(run: Run, one: Finding, known: Places) -> Finding:
+    """Of two hosts the one is refused at an address that every host has for itself: the other has given it out."""
+    blocks = set(known.ranks_on.values())  # a host may have two names
+    if not one.fields.get("remote", "").startswith("127.") or one.ranks or len(blocks) != 2:
+        return one
+    source = one.evidence[0].event.source
+    here = {e.rank for e in run.of_kind("exit") if e.source == source} - {None}
+    others = [ranks for ranks in blocks if not ranks & here]
+    if not here or len(others) != 1:
+        return one
+    hosts = [host for host, ranks in known.ranks_on.items() if ranks == others[0]]
+    accused = at_ranks(one, others[0])
+    who = f"Who was to connect to {_few(hosts[:1])}, which gave out its own loopback,"
+    return replace(accused, hosts=tuple(hosts[:1]), fields={**accused.fields, "who": who})
 
 
 def _few(hosts: Collection[str]) -> str:
@@ -514,11 +530,26 @@ _OF_MACHINE = re.compile(r"\bip: (\d{1,3}(?:\.\d{1,3}){3})\b|\bip-(\d{1,3}(?:-\d
 
 def on_the_lost_node(run: Run, first: Finding, errors: Sequence[Finding]) -> Finding:
     """A whole node is gone, and some message tells which: all its ranks are."""
+    known = places(run).ranks_on
+    if not first.ranks and (taken := _pods_taken(run, first.evidence[0].event) & known.keys()) and len(taken) == 1:
+        return at_ranks(first, known[taken.pop()])
     texts = [one.evidence[0].event.text for one in errors if one.symptom == first.symptom]
     gone = [text for text in texts if _NODE_GONE.search(text)]
     if not gone:
         return first
-    known = places(run).ranks_on
     said = {(found[1] or found[2]).replace("-", ".") for text in gone for found in _OF_MACHINE.finditer(text)}
     there = [ranks for host in said if (ranks := known.get(host)) and set(ranks) >= set(first.ranks)]
     return at_ranks(first, there[0]) if len(there) == 1 else first
+
+
+_TAKEN = re.compile(
+    r"\b(?:Killing|Evicted|TaintManagerEviction|Preempted|NodeNotReady|NodeLost) {1,40}pod/([a-z0-9][a-z0-9.-]{0,252})"
+)
+
+
+def _pods_taken(run: Run, event: Event) -> set[str]:
+    """Beside what a list of Kubernetes' events tells of a node: the pods that were ended."""
+    if " node/" not in event.text:
+        return set()
+    lines = (one for one in run.saying("pod/", "line") if one.source == event.source)
+    return {short(found[1]) for one in lines if (found := _TAKEN.search(one.text)) is not None}
