@@ -479,3 +479,9 @@ def test_a_traceback_is_of_the_one_rank_that_aborted_behind_it(said: Said) -> No
     full = "RuntimeError: [enforce fail at inline_container.cc:337] . unexpected pos 733481472 vs 733481360"
     raised = trace(full, (9, "save", "torch.save(state, path)")) + f"terminate called\n  what():  {full[14:]}\n"
     assert said(raised + closing(19) + table((0, -6, 18))).ranks == (0,)
+
+
+def test_who_said_last_that_it_had_no_more_data_had_less_work(said: Said) -> None:
+    logs = {f"rank{n}.log": steps(n) + WATCHDOG.format(r=n) for n in (0, 1, 3)}
+    verdict = said(**logs, **{"rank2.log": steps(2) + "reached the end of the loader\nprobe 0.41, waiting\n"})
+    assert (verdict.ranks, verdict.causes[0].id) == ((2,), "uneven-work-across-ranks")

@@ -381,7 +381,24 @@ def _by_last_words(run: Run, ranks: Set[int]) -> Mapping[str, float]:
     words = max(lasts, key=lambda e: e.seq).text if lasts else ""
     if _TRIES.search(words):
         return {"storage-or-external-service-fault": 40.0}
-    return {"storage-or-external-service-fault": 12.0} if _SAVING.search(words) else {}
+    if _SAVING.search(words):
+        return {"storage-or-external-service-fault": 12.0}
+    return {"uneven-work-across-ranks": 6.0} if _out_of_data(run, ranks) else {}
+
+
+def _out_of_data(run: Run, ranks: Set[int]) -> bool:
+    """Each of these has said, among its last words, that it has no more of it; nobody else has."""
+    saying = {e.rank for e in run.of_kind("last") if _NO_MORE.search(str(e.fields.get("words", "")))}
+    return bool(ranks) and saying == ranks
+
+
+_NO_MORE = re.compile(
+    r"\bend of (?:the |my |its )?(?:data ?)?(?:loader|set|iterator|shards?|stream|split)\b"
+    r"|\bno more (?:batches|data|samples|shards)\b"
+    r"|\b(?:loader|iterator|sampler|shards?|stream|dataset)\b[^\n]{0,40}\b(?:exhausted|ran out|depleted|drained)\b"
+    r"|\b(?:out of|exhausted) (?:(?:the|all|its) )?(?:data|batches|samples|shards)\b",
+    re.I,
+)
 
 
 def has_less(run: Run, ranks: Collection[int]) -> bool:
