@@ -65,8 +65,9 @@ class Places:
 
     def rank_of(self, pid: int, host: str | None = None) -> int | None:
         ranks = self.ranks_of_pid.get(pid, frozenset())
-        if len(ranks) > 1 and host:
-            ranks = ranks & self.ranks_on.get(short(host), frozenset())
+        there: Set[int] = self.ranks_on.get(short(host), frozenset()) if host else frozenset()
+        if host and (there or len(ranks) > 1):
+            ranks = ranks & there  # each container counts its processes from 1 on
         return next(iter(ranks)) if len(ranks) == 1 else None
 
 
