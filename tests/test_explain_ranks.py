@@ -485,3 +485,14 @@ def test_who_said_last_that_it_had_no_more_data_had_less_work(said: Said) -> Non
     logs = {f"rank{n}.log": steps(n) + WATCHDOG.format(r=n) for n in (0, 1, 3)}
     verdict = said(**logs, **{"rank2.log": steps(2) + "reached the end of the loader\nprobe 0.41, waiting\n"})
     assert (verdict.ranks, verdict.causes[0].id) == ((2,), "uneven-work-across-ranks")
+
+
+def test_memory_that_the_attempt_before_has_left_taken_keeps_a_job_from_coming_back(said: Said) -> None:
+    held = (
+        OOM
+        + " Process 51377 has 44.86 GiB memory in use. Including non-PyTorch memory, this process has 33.1 GiB memory in use."
+    )
+    first = of(3, steps(3) + trace("ValueError: a sample of no length"))
+    verdict = said(first + RESTART + of(3, trace(held)) + table((3, 1, 31)))
+    assert (verdict.symptom, verdict.ranks) == ("failed-recovery", (3,))
+    assert verdict.causes[0].id == "resource-leak-or-retained-reference"

@@ -567,7 +567,8 @@ class _Scan:
             named = rank_named(peeled.text) if rank is None and self.source.rank is None else None
             self._event(
                 "last", peeled, number, raw, again=again[rank], **({} if named is None else {"said_by": named}),
-                words="\n".join(clipped_lines(words[rank][::-1], _WORDS)), **({"well": True} if left_well(peeled.text) else {}),
+                words="\n".join(clipped_lines(words[rank][::-1], _WORDS)),
+                **({"well": True} if left_well(peeled.text) else {}),
             )  # fmt: skip
         for number, raw, peeled in complaints:
             self._event("complaint", peeled, number, raw)

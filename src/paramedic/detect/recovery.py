@@ -19,13 +19,16 @@ from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 
 MEETING = ("rendezvous-setup-failure", "rendezvous-setup-hang")
+_LEFT_BEHIND = "resource-leak-or-retained-reference"
 _STOPPED_BY = {
     **dict.fromkeys(MEETING, "rendezvous-endpoint-conflict"),
     "checkpoint-resume-failure": "checkpoint-layout-mismatch",
-    "path-or-permission-error": "resource-leak-or-retained-reference",
-    "resource-allocation-failure": "resource-leak-or-retained-reference",
+    "path-or-permission-error": _LEFT_BEHIND,
+    "resource-allocation-failure": _LEFT_BEHIND,
 }
 """What goes wrong on the way back, and the cause that it speaks for."""
+_HELD_BY_ANOTHER = "MEM003"
+"""So does memory of a GPU that another process holds: one of the attempt before, for the first one had it."""
 
 _SURE = 0.5
 _DOES_NOT_FIT = re.compile(
@@ -44,15 +47,16 @@ def failed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     if len(by_attempt) < 2 or len({source.job for source in run.sources} - {""}) > 1:
         return  # nothing was started again, or somebody has submitted another job
     first, last = by_attempt[min(by_attempt)], _roots(by_attempt[max(by_attempt)])
-    stopped = [one for one in last if one.symptom in _STOPPED_BY]
-    began = [one for one in first if one.symptom not in _STOPPED_BY]
+    stopped = [one for one in last if one.symptom in _STOPPED_BY or one.rule == _HELD_BY_ANOTHER]
+    began = [one for one in first if one.symptom not in _STOPPED_BY and one.rule != _HELD_BY_ANOTHER]
     if not stopped or not began:
         return
     sure = sorted(began, key=lambda one: (one.consequence != "never", not one.ranks))[0]
     if any(one.symptom in (sure.symptom, began[0].symptom) for one in last):
         return
     its_own = sure.consequence == "never" and not all(_DOES_NOT_FIT.search(_said(one)) for one in stopped)
-    ranks = (sure.ranks or _on_one_node(run, sure)) if its_own else ()
+    left = [one for one in stopped if one.rule == _HELD_BY_ANOTHER]
+    ranks = left[0].ranks if left else (sure.ranks or _on_one_node(run, sure)) if its_own else ()
     said = [one.evidence[0].event for one in (sure, *began, *stopped)]
     words = next(event for event in said if event.kind != "exit")
     events = [words, *(event for event in (said[0], stopped[0].evidence[0].event) if event is not words)]
@@ -61,7 +65,7 @@ def failed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
         fields["accused"] = ", ".join(map(str, ranks))
     one = on_events(rule, events, ranks, fields)
     surer = max(one.confidence, min(stopped[0].confidence + 0.005, 0.97))
-    yield replace(one, confidence=surer, weights={_STOPPED_BY[stopped[0].symptom]: 8.0})
+    yield replace(one, confidence=surer, weights={_STOPPED_BY.get(stopped[0].symptom, _LEFT_BEHIND): 8.0})
 
 
 def _said(one: Finding) -> str:
