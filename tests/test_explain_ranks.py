@@ -496,3 +496,40 @@ def test_memory_that_the_attempt_before_has_left_taken_keeps_a_job_from_coming_b
     verdict = said(first + RESTART + of(3, trace(held)) + table((3, 1, 31)))
     assert (verdict.symptom, verdict.ranks) == ("failed-recovery", (3,))
     assert verdict.causes[0].id == "resource-leak-or-retained-reference"
+
+
+def met(first: int) -> str:
+    there = ", ".join(map(str, range(first, first + 4)))
+    return f"INFO:torch.distributed.elastic.agent.server.api:[default] Rendezvous complete for workers. Result:\n  global_ranks=[{there}]\n"
+
+
+def test_restarts_onto_one_bad_gpu_are_of_the_rank_that_the_agent_names_by_its_place_on_the_node(said: Said) -> None:
+    broken = "RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
+    agent = "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: 1) local_rank: 2 (pid: {}) of binary: python\n"
+    attempts = [met(4) + broken + agent.format(pid) for pid in (31, 41, 51)]
+    verdict = said(RESTART.join(attempts))
+    assert (verdict.symptom, verdict.ranks) == ("failed-recovery", (6,))
+
+
+def test_gpus_that_a_node_does_not_have_are_those_of_all_ranks_from_a_number_on(said: Said) -> None:
+    ordinal = trace(
+        "RuntimeError: CUDA error: invalid device ordinal", (41, "main", "torch.cuda.set_device(local_rank)")
+    )
+    rows = table(*((rank, 1, 10 + rank) for rank in (4, 5, 6, 7)))
+    assert said(ordinal + closing(10, 11, 12, 13) + rows).ranks == (4, 5, 6, 7)
+
+
+@pytest.mark.parametrize(("index", "ranks"), [(2, (2,)), (0, ()), (5, ())])
+def test_the_number_of_a_gpu_is_the_ranks_where_one_node_has_all(
+    said: Said, index: int, ranks: tuple[int, ...]
+) -> None:
+    full = f"RuntimeError: CUDA out of memory. Tried to allocate 1.32 GiB (GPU {index}; 15.78 GiB total capacity; 12.87 GiB already allocated)"
+    assert said(trace(full) + "".join(f"Killing subprocess {pid}\n" for pid in range(3811, 3815))).ranks == ranks
+
+
+def test_a_file_that_the_first_rank_opens_for_all_is_missing_for_all(said: Said) -> None:
+    frame = (198, "__init__", "with open(idx_path, 'rb') as stream:")
+    missing = trace("FileNotFoundError: [Errno 2] No such file or directory: '/lustre/tok/web_03.idx'", frame)
+    text = missing.replace("/srv/job/run.py", "/ws/Megatron-LM/megatron/core/datasets/indexed_dataset.py")
+    verdict = said("> building train, validation, and test datasets for GPT ...\n" + of(0, text))
+    assert (verdict.symptom, verdict.ranks) == ("data-pipeline-failure", ())

@@ -430,7 +430,7 @@ def _with_rank_of_exit(run: Run, first: Finding, errors: Sequence[Finding]) -> F
     """A crash line without a rank, and exactly one rank that ended by a signal of its own, or that the launcher saw
     fail at all: they belong together."""
     ends = {r for f in errors if f.evidence[0].event.kind == "exit" and f.consequence == "never" for r in f.ranks}
-    if not ends and first.symptom == "host-out-of-memory":
+    if not ends and first.symptom in ("host-out-of-memory", "accelerator-fault"):
         failed = [e for e in run.of_kind("exit") if e.attempt == first.attempt and e.fields["exitcode"] > 0]
         ends = {e.rank for e in failed if e.rank is not None and e.source == first.evidence[0].event.source}
     nobodys = first.symptom == "accelerator-fault" and not first.ranks
@@ -446,7 +446,7 @@ def _everywhere(run: Run, first: Finding, errors: Sequence[Finding]) -> bool:
         return False
     others = expected - set(first.ranks) - _saying_the_same(first, errors)
     if not others:
-        return len(expected) > 1 or _alone(run, first)
+        return len(expected) > 1 or _alone(run, first) or _is_missing_data(first)
     said_more = {r for f in errors if f.rule != first.rule and not _only_ended(f) for r in f.ranks}
     if others & said_more or "accused" in first.fields or _on_hosts_of_their_own(run, first.ranks):
         return False
@@ -459,10 +459,17 @@ def _everywhere(run: Run, first: Finding, errors: Sequence[Finding]) -> bool:
     heard = {s.rank for s in run.sources if s.lines} | {e.rank for e in run.events if e.kind != "exit"}
     if len(first.ranks) > 1 and not others & heard and first.symptom not in _OWN and not _told_elsewhere(run, first):
         return True  # several say the same, and of the rest nobody kept a word
-    if not trained and (first.symptom in _ALIKE or (stopped and before_meeting and first.symptom not in _OWN)):
+    alike = first.symptom in _ALIKE or _is_missing_data(first)
+    if not trained and (alike or (stopped and before_meeting and first.symptom not in _OWN)):
         return stopped or not others & heard
     more = 2 * len(first.ranks) - len(expected)  # in step with each other, all would have had the time to say it
     return stopped and (more > 0 or (more == 0 and not trained and first.symptom not in _OWN))
+
+
+def _is_missing_data(first: Finding) -> bool:
+    """The first rank opens it for all others, as Megatron's does, and finds nothing there."""
+    missing = "No such file or directory" in first.evidence[0].event.text
+    return first.symptom == "data-pipeline-failure" and missing and first.ranks == (0,)
 
 
 def _told_elsewhere(run: Run, first: Finding) -> bool:

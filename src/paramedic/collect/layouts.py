@@ -164,7 +164,10 @@ _RAY_GROUP = re.compile(r"WorkerDict_(\d{1,4}):(\d{1,4})\b[^\s,]{0,80}, pid=(\d{
 _PER_NODE = re.compile(r"n_gpus_per_node\W{1,4}(\d{1,3})\b")
 _RAY_SELF = re.compile(r"Setting up process group for: \S{1,200} \[rank=(\d{1,6}), world_size=")
 _SNIPPET = re.compile(r"\[Rank ([\d, ]{1,2000}) Error Snippet\]:")
-_NCCL = re.compile(r"(?:\[[^\]\n]{1,60}\] ?)?([\w.-]{1,100}):(\d{1,10}):\d{1,10} \[(-?\d{1,3})\] ")
+_MET = re.compile(r"\bglobal_ranks=\[(\d{1,6}(?:, ?\d{1,6}){0,1023})\]")
+_NCCL = re.compile(
+    r"(?:\[[^\]\n]{1,60}\] ?|\d{4}-\d\d-\d\d[ T][\d:.,]{8,15}Z? )?([\w.-]{1,100}):(\d{1,10}):\d{1,10} \[(-?\d{1,3})\] "
+)
 _NCCL_SENDS = re.compile(
     r"Channel \d{1,3}(?:/\d{1,3})? : (\d{1,6})\[\w{1,12}\] -> \d{1,6}\[\w{1,12}\](?: \[send\])? via "
 )
@@ -276,6 +279,10 @@ class Prefixes:
             rank, by, stream, line = self._in_brackets(rank, by, stream, line)
         if "nnodes=" in line and len(self._first_on) < _MANY and (found := _DEEPSPEED.search(line[:400])):
             self._first_on[stream] = int(found[1]) * int(found[2])
+        if "global_ranks=[" in line and len(self._first_on) < _MANY and (found := _MET.search(line[:20_000])):
+            there = [int(number) for number in found[1].split(",")]
+            if there == [*range(there[0], there[0] + len(there))]:
+                self._first_on[stream] = there[0]
         if "spawned with command" in line and (found := _SPAWNED.search(line[:2_000])):
             first = self._first_on.get(stream, None if stream or self._speaks_of(_SEVERAL_NODES) else 0)
             if first is not None:
@@ -491,7 +498,7 @@ class Prefixes:
         return next(iter(found)) if len(found) == 1 else None
 
     def rank_on_node(self, local: int, stream: str) -> int | None:
-        """As DeepSpeed's launcher has numbered the nodes."""
+        """As DeepSpeed's launcher has numbered the nodes, or torchrun's agents when they met."""
         first = self._first_on.get(stream)
         return None if first is None else _believed(first + local)
 

@@ -251,6 +251,8 @@ class _Scan:
             table = self.tables.setdefault(peeled.who, elastic.FailureTable())
             table.feed(peeled.text, self.line)
         elif (agent := elastic.agent_line(peeled.text, self.line)) is not None:
+            if agent.rank is None and agent.local_rank is not None:
+                agent.rank = self.prefixes.rank_on_node(agent.local_rank, peeled.stream)
             self._exit(agent)
         elif wanted := [n for n in line.numbers if n not in self.own]:
             self._keep(line, wanted, text, peeled)

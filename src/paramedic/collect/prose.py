@@ -119,7 +119,7 @@ def as_described(log: LogRead, text: str) -> LogRead:
     return replace(log, source=source, events=[said, *kept], facts=[*log.facts, *facts(shown, source.id)])
 
 
-_VALUES = 6
+_VALUES = 4
 
 
 def _is_quoted(event: Event) -> bool:

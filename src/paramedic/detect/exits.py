@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -146,9 +146,20 @@ def as_the_table_counts(run: Run, first: Finding) -> Finding:
     code = 1 if any(e.fields["exitcode"] > 0 for e in ends) else -signal.SIGABRT
     ended = {e.rank: str(e.fields.get("host")) for e in ends if e.rank is not None and e.fields["exitcode"] == code}
     spared = {str(e.fields.get("host") or "") for e in ends if e.fields["exitcode"] < 0} - {"", *ended.values()}
-    as_many = len(set(raised)) == 1 and len(raised) == len(ended)
+    as_many = len(set(raised)) == 1 and (len(raised) == len(ended) or _beyond_the_last_device(first, ended))
     others = spared or set(run.ranks_seen) > ended.keys() or closed_by_launcher(run, first.attempt)
     return at_ranks(first, ended) if as_many and others else first
+
+
+def _beyond_the_last_device(first: Finding, ended: Collection[int]) -> bool:
+    """Whose number is too high for the devices of a host: all of those from some number on, though one may have said
+    it for all."""
+    return (
+        first.symptom == "device-placement-error"
+        and "ordinal" in first.evidence[0].event.text
+        and min(ended, default=0) > 0
+        and max(ended) - min(ended) == len(ended) - 1
+    )
 
 
 def killed_while_full(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

@@ -94,9 +94,10 @@ _SO_OFTEN = 3
 def on_the_same_part(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Every attempt, and there were several, ended with an error of one device: restarts put the job back on it."""
     by_attempt: dict[int | str, list[Finding]] = defaultdict(list)
-    for one in found:
+    told = [one for one in found if one.severity == "error" and one.consequence == "never"]
+    for one in (_of_the_only_end(run, one) for one in told):
         event = one.evidence[0].event
-        if one.severity == "error" and one.consequence == "never" and one.ranks and event.rank is not None:
+        if one.ranks and (event.rank is not None or event.kind == "line"):
             by_attempt[one.attempt].append(one)
     if len(by_attempt) == 1:
         by_attempt = _by_log(next(iter(by_attempt.values())))
@@ -109,6 +110,15 @@ def on_the_same_part(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator
     if len(broken[0].ranks) == 1:
         fields = {"attempts": str(len(broken)), "accused": str(broken[0].ranks[0])}
         yield on_events(rule, [one.evidence[0].event for one in broken], broken[0].ranks, fields)
+
+
+def _of_the_only_end(run: Run, one: Finding) -> Finding:
+    """What nobody in particular said is of the one rank that the launcher of the same log saw end then."""
+    if one.ranks or one.symptom not in _BROKEN:
+        return one
+    log = one.evidence[0].event.source
+    ends = {e.rank for e in run.of_kind("exit") if e.source == log and e.attempt == one.attempt} - {None}
+    return replace(one, ranks=tuple(sorted(e for e in ends if e is not None))) if len(ends) == 1 else one
 
 
 def _by_log(found: Sequence[Finding]) -> dict[int | str, list[Finding]]:

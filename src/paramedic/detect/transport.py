@@ -24,6 +24,7 @@ _WHY = (
     ),
     (re.compile(r"Could not find: ?libnccl-net|No plugin found \(libnccl-net"), "missing-or-misresolved-dependency"),
 )
+"""The surest first: that there is no plugin NCCL says on nearly every machine."""
 _FABRIC = re.compile(
     r"Link layer: InfiniBand|\bmlx5\w*\b[^\n]{0,40}\b(?:Active|[HNEX]DR\d{0,3})\b"
     r"|NET/IB : Using \[|NET/OFI Selected|[Pp]rovider is efa|FI_PROVIDER\W{1,3}efa|\bFI_EFA_\w|\b(?:\d{1,3} )?EFA\b"
@@ -52,7 +53,7 @@ def sockets_beside_rdma(run: Run, rule: Rule, found: Sequence[Finding]) -> Itera
     between = [event for event in lines if _BETWEEN.search(event.text)]
     if not between and len({host for _, host in sockets}) < 2:
         return
-    reasons = [*_none_of_that_name(run), *((e, cause) for e in lines for why, cause in _WHY if why.search(e.text))]
+    reasons = [*_none_of_that_name(run), *((e, cause) for why, cause in _WHY for e in lines if why.search(e.text))]
     fabric = next((event for event in lines if _FABRIC.search(event.text)), None) or _said_to_be_slow(run)
     slow = next((one.evidence[0].event for one in found if one.severity == "error"), None)
     fabric = fabric or (slow if reasons else None)

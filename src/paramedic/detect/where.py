@@ -10,7 +10,9 @@ from dataclasses import dataclass, field, replace
 from paramedic.detect.once import once
 from paramedic.model import Event, Finding, Run
 
-NCCL_PROCESS = re.compile(r"(?:\[[^\]\n]{1,60}\] ?)?([\w.-]{1,120}):(\d{1,10}):\d{1,10} \[(-?\d{1,3})\] ")
+NCCL_PROCESS = re.compile(
+    r"(?:\[[^\]\n]{1,60}\] ?|\d{4}-\d\d-\d\d[ T][\d:.,]{8,15}Z? )?([\w.-]{1,120}):(\d{1,10}):\d{1,10} \[(-?\d{1,3})\] "
+)
 _ADDRESS = re.compile(r"[\d.]+|[0-9a-fA-F:]*:[0-9a-fA-F:]*")
 _WORD = re.compile(r"[A-Za-z0-9][\w.-]{0,120}")
 _NUMBERED_POD = re.compile(r"\bpod/([a-z0-9][a-z0-9.-]{0,252})-(\d{1,5})\b")
@@ -98,6 +100,8 @@ def places(run: Run) -> Places:
             note(rank, found[1], int(found[2]))
         elif event.kind == "traceback" and (found := _LOADER_WORKER.search(event.text)):
             note(event.rank, pid=int(found[1]))  # the kernel speaks of it by this number
+    for rank, host, pid in _whose_output(run):
+        note(rank, host, pid)
     _by_their_own_words(run, hosts)
     _in_slurms_order(run, hosts)
     _as_launched(run, hosts)
@@ -106,6 +110,21 @@ def places(run: Run) -> Places:
     _numbered(run, hosts)
     _in_racks(run, hosts)
     return Places({host: frozenset(ranks) for host, ranks in hosts.items()}, pids, gpus, _pods(run), _each(hosts))
+
+
+def _whose_output(run: Run) -> Iterator[tuple[int, str, int]]:
+    """A file in which one process of NCCL's speaks, and one rank: they are the same."""
+    spoken: dict[str, tuple[set[tuple[str, int]], set[int]]] = defaultdict(lambda: (set(), set()))
+    for event in run.of_kind("line"):
+        processes, ranks = spoken[event.source]
+        if event.rank is not None:
+            ranks.add(event.rank)
+        elif len(processes) < 2 and (found := NCCL_PROCESS.match(event.text)):
+            processes.add((found[1], int(found[2])))
+    for processes, ranks in spoken.values():
+        if len(processes) == len(ranks) == 1:
+            ((host, pid),) = processes
+            yield next(iter(ranks)), host, pid
 
 
 def _each(hosts: Mapping[str, Set[int]]) -> int:
@@ -288,7 +307,23 @@ def located(run: Run, found: Sequence[Finding]) -> list[Finding]:
     blocks = _blocks(run, found, known)
     pods = {source.name: source.rank for source in run.sources}
     everybody = run.expected_ranks
+    found = [_by_index(run, one, known) for one in found]
     return [_located(one, known, blocks, pods, everybody) if one.severity == "error" else one for one in found]
+
+
+_OF_GPU = re.compile(r"[( ]GPU (\d{1,2})[; ]")
+_ON_ONE_NODE = 8
+
+
+def _by_index(run: Run, one: Finding, known: Places) -> Finding:
+    """`GPU 2` of a job on one node, each rank of which has a GPU, is rank 2's. A process that is shown one GPU alone
+    calls it 0, so that one says nothing."""
+    event = one.evidence[0].event
+    if one.symptom != "device-out-of-memory" or one.ranks or event.rank is not None or len(known.ranks_on) > 1:
+        return one
+    size = run.world_size or len(run.saying("Killing subprocess ", "line"))
+    index = int(found[1]) if (found := _OF_GPU.search(event.text)) else 0
+    return at_ranks(one, (index,)) if 0 < index < size <= _ON_ONE_NODE else one
 
 
 def _bridged(run: Run) -> Mapping[str, set[str]]:
