@@ -7,7 +7,7 @@ import re
 from paramedic.collect.guarded import Guarded, Words
 
 _BUILD = (
-    r" (?:RUN|FROM|COPY|ADD|WORKDIR|[Bb]uilding \w{1,8} object|[Ll]inking|[Gg]enerating|Performing|Re-?running)\b"
+    r" (?-i:RUN|FROM|COPY|ADD|WORKDIR|Building \w{1,8} object|Linking|Re-running)\b"
     r"| (?:s?ccache )?(?:\S{0,200}[/-])?(?:nvcc|hipcc|cmake|[cg]\+\+|g?cc|clang(?:\+\+)?)(?:-\d{1,2})? "
 )
 """Behind `[2/9]`: a step of docker's, or of a compiler's as ninja counts them, and none of training."""
