@@ -239,7 +239,7 @@ def _first_failure(run: Run, errors: Sequence[Finding], knowledge: Knowledge) ->
     """([the first failure, then rivals that cannot be told from it], the echoes)."""
     if not errors:
         return [], []
-    errors = _not_by_time(run, errors)
+    errors = _not_by_time(run, _not_unexpectedly(errors))
     merged = sorted(_merged(_roots(_telling(errors))), key=_preference)
     first = _of_the_job(_earliest(merged), merged, knowledge)
     named = set(first.ranks)
@@ -252,6 +252,16 @@ def _first_failure(run: Run, errors: Sequence[Finding], knowledge: Knowledge) ->
         first = replace(first, confidence=first.confidence * 0.9)
     echoes = [f for f in rest if not any(f.rule == r.rule for r in rivals)]
     return [first, *rivals], echoes
+
+
+def _not_unexpectedly(errors: Sequence[Finding]) -> Sequence[Finding]:
+    """Ray sees an actor gone and knows no reason; where the actor itself said before that it shuts down because of
+    an error above, that is an echo."""
+    gave_up = [f.evidence[0].event for f in errors if f.rule == _GAVE_UP]
+    return [replace(f, consequence="always") if f.rule == _DIED and _told_before(gave_up, f) else f for f in errors]
+
+
+_GAVE_UP, _DIED = "JOB760", "JOB047"
 
 
 def _not_by_time(run: Run, errors: Sequence[Finding]) -> Sequence[Finding]:
