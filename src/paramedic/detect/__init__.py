@@ -140,6 +140,7 @@ RUN_DETECTORS: dict[str, Detector] = {
     "transport.same_address_on_hosts": transport.same_address_on_hosts,
     "speeds.than_the_run_beside": speeds.than_the_run_beside,
     "persistent.never_divided": persistent.never_divided,
+    "persistent.asked_in_vain": persistent.asked_in_vain,
     "idle.bubble": idle.bubble,
     "idle.one_gpu_at_a_time": idle.one_gpu_at_a_time,
     "meeting.name_unresolved": meeting.name_unresolved,
