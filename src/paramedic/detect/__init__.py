@@ -88,6 +88,7 @@ EVENT_DETECTORS: dict[str, Detector] = {
     "keys.state_of_another_shape": keys.state_of_another_shape,
     "exits.killed": exits.killed,
     "exits.crashed": exits.crashed,
+    "exits.loader_aborted": exits.loader_aborted,
     "exits.loader_killed": exits.loader_killed,
     "exits.deepspeed_killed": exits.deepspeed_killed,
     "exits.killed_while_full": exits.killed_while_full,
