@@ -143,6 +143,7 @@ RUN_DETECTORS: dict[str, Detector] = {
     "persistent.never_divided": persistent.never_divided,
     "persistent.asked_in_vain": persistent.asked_in_vain,
     "idle.bubble": idle.bubble,
+    "idle.behind_another_layout": idle.behind_another_layout,
     "idle.one_gpu_at_a_time": idle.one_gpu_at_a_time,
     "meeting.name_unresolved": meeting.name_unresolved,
     "transport.slow_port": transport.slow_port,
