@@ -176,6 +176,21 @@ def test_cause_probabilities_are_sorted_and_leave_room_for_the_unknown(of) -> No
             assert 0 < sum(shares) <= 0.901
 
 
+ACTOR_DIED = (
+    "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n\tclass_name: Engine\n"
+    "The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR Worker exit detail: Worker "
+    "unexpectedly exits with a connection error code 2. End of file."
+)
+
+
+def test_an_actor_that_shut_down_for_its_own_error_did_not_die_unexpectedly(of) -> None:  # type: ignore[no-untyped-def]
+    error = trace("ValueError: There is no module or parameter named 'model.visual.merger' in Qwen2ForCausalLM")
+    gave_up = "(Engine pid=71) CRITICAL Got fatal signal from worker processes, shutting down. See stack trace above\n"
+    verdict = of(f"{error}\n{gave_up}{trace(ACTOR_DIED)}\n").verdict
+    assert verdict is not None and verdict.symptom != "worker-or-node-loss"
+    assert of(f"starting\n{trace(ACTOR_DIED)}\n").verdict.symptom == "worker-or-node-loss"
+
+
 def test_what_moved_a_cause_away_from_its_base_rate_is_said(of) -> None:  # type: ignore[no-untyped-def]
     hanging = of(merged((0, trace(TIMEOUT)))).findings[0]
     for cause in hanging.causes:

@@ -520,6 +520,16 @@ def test_colossalais_launcher_says_which_node_failed() -> None:
     assert (fact.name, fact.value) == ("node", "gn12 1 4")
 
 
+def test_a_pod_whose_log_shows_its_first_rank_alone_has_all_its_ranks(said: Said) -> None:
+    mesh = "[titan] INFO - Building 2-D device mesh with ['dp_shard', 'tp'], [6, 2]\n"
+    lost = "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.cpp:133, remote process exited or there was a network error"
+    pods = {f"pre-worker-{n}.log": of(4 * n, mesh) + of(4 * n + 1, trace(lost)) for n in (0, 1)}
+    told = of(8, mesh + "step 4 loss 2.1") + "W0101 Received Signals.SIGTERM death signal, shutting down workers\n"
+    events = "2m1s  Normal  TaintManagerEviction  pod/pre-worker-2   Marking for deletion Pod ml/pre-worker-2\n"
+    found = said(**pods, **{"pre-worker-2.log": told, "events.txt": events})
+    assert found.ranks == (8, 9, 10, 11)
+
+
 def test_a_pod_of_which_nothing_is_left_has_its_place_among_its_fellows(said: Said) -> None:
     """Its number is not its rank where its fellows have several each."""
     pods = {

@@ -258,6 +258,41 @@ def test_a_job_that_trains_after_a_refusal_may_still_be_ended(judged: Judged) ->
     assert verdict is None or verdict.symptom == "worker-or-node-loss"
 
 
+RETRIES = "n2:31:40 [1] NCCL INFO Call to connect returned Connection timed out, retrying\n"
+
+
+def test_who_waits_in_vain_until_the_time_is_over_was_not_ended_by_it(judged: Judged) -> None:
+    verdict = judged(console_log="Loading the tokenizer\n" + 6 * RETRIES + LIMIT)
+    assert verdict is not None and verdict.symptom == "rendezvous-setup-hang"
+
+
+def test_who_met_the_others_at_last_is_ended_by_the_time_limit(judged: Judged) -> None:
+    verdict = judged(console_log=2 * RETRIES + steps("2026-04-01", "01:20:00", "01:25:00") + LIMIT)
+    assert verdict is not None and verdict.symptom == "worker-or-node-loss"
+
+
+def test_what_is_told_after_the_time_was_over_did_not_lead_to_it(judged: Judged) -> None:
+    verdict = judged(console_log="Loading the tokenizer\n" + LIMIT + RETRIES)
+    assert verdict is not None and verdict.symptom == "worker-or-node-loss"
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [
+        "[5/12] c++ -MMD -MF b.o.d -c b.cpp -o b.o",
+        "[5/12] /usr/local/cuda/bin/nvcc --generate-dependencies-with-compile -c b.cu -o b.o",
+        "[5/12] Building CUDA object CMakeFiles/ops.dir/b.cu.o",
+        "#12 81.2   [5/12] Building CXX object b.cpp.o",
+        "#9 [5/12] RUN pip install flash-attn",
+    ],
+)
+def test_what_a_compiler_goes_on_with_is_no_training_behind_its_error(judged: Judged, behind: str) -> None:
+    missing = "src/a.cpp:3:10: fatal error: nccl.h: No such file or directory\n"
+    failed = "ninja: build stopped: subcommand failed.\n"
+    verdict = judged(build_log="[1/12] ok\n" + missing + 8 * f"{behind}\n" + failed)
+    assert verdict is not None and verdict.rule == "ENV019"
+
+
 def test_what_torch_warns_of_at_the_end_is_no_progress_behind_an_error(judged: Judged) -> None:
     raised = (
         "RuntimeError: It looks like your LightningModule has parameters that were not used in producing the loss\n"

@@ -14,6 +14,7 @@ from dataclasses import replace
 from paramedic.causes import Place, explained, listed, subject
 from paramedic.detect.exits import as_the_table_counts, closed_by_launcher, killed_ranks, with_the_crashed
 from paramedic.detect.hang import absent, has_less, missed, odd_among_accused, odd_ones
+from paramedic.detect.interrupted import TIME_LIMIT
 from paramedic.detect.where import located, on_the_lost_node, places
 from paramedic.knowledge import Knowledge, Rule
 from paramedic.knowledge.clues import OUTRIGHT
@@ -238,6 +239,7 @@ def _first_failure(run: Run, errors: Sequence[Finding], knowledge: Knowledge) ->
     """([the first failure, then rivals that cannot be told from it], the echoes)."""
     if not errors:
         return [], []
+    errors = _not_by_time(run, _not_unexpectedly(errors))
     merged = sorted(_merged(_roots(_telling(errors))), key=_preference)
     first = _of_the_job(_earliest(merged), merged, knowledge)
     named = set(first.ranks)
@@ -250,6 +252,44 @@ def _first_failure(run: Run, errors: Sequence[Finding], knowledge: Knowledge) ->
         first = replace(first, confidence=first.confidence * 0.9)
     echoes = [f for f in rest if not any(f.rule == r.rule for r in rivals)]
     return [first, *rivals], echoes
+
+
+def _not_unexpectedly(errors: Sequence[Finding]) -> Sequence[Finding]:
+    """Ray sees an actor gone and knows no reason; where the actor itself said before that it shuts down because of
+    an error above, that is an echo."""
+    gave_up = [f.evidence[0].event for f in errors if f.rule == _GAVE_UP]
+    return [replace(f, consequence="always") if f.rule == _DIED and _told_before(gave_up, f) else f for f in errors]
+
+
+_GAVE_UP, _DIED = "JOB760", "JOB047"
+
+
+def _not_by_time(run: Run, errors: Sequence[Finding]) -> Sequence[Finding]:
+    """Who waits in vain waits until the scheduler's time is over: that is the echo, where the wait was told before it,
+    and nobody made a step in between."""
+    waits = [f.evidence[0].event for f in errors if f.symptom in _IN_VAIN]
+    steps = [(event.source, line) for event in run.stepping for line in event.fields.get("at", ())]
+    since = [e for e in waits if not any(source == e.source and line > e.seq for source, line in steps)]
+    return [replace(f, consequence="always") if _ran_out(f) and _told_before(since, f) else f for f in errors]
+
+
+_IN_VAIN = ("collective-hang", "rendezvous-setup-hang")
+_OF_TIME = frozenset(["TIME LIMIT", "TIMEOUT", "wall clock limit"])
+
+
+def _ran_out(one: Finding) -> bool:
+    return one.rule == TIME_LIMIT and one.fields.get("reason") in _OF_TIME
+
+
+def _told_before(waits: Sequence[Event], ended: Finding) -> bool:
+    """By their place in one file, else by clocks."""
+    end = ended.evidence[0].event
+    return any(e.seq < end.seq if e.source == end.source else _earlier(e, end) for e in waits)
+
+
+def _earlier(one: Event, other: Event) -> bool:
+    known = one.utc_ns is not None and other.utc_ns is not None and one.uncertainty_ns == other.uncertainty_ns
+    return known and 0 < (other.utc_ns or 0) - (one.utc_ns or 0) < _DAY_NS
 
 
 def _named(run: Run, first: Finding, errors: Sequence[Finding], knowledge: Knowledge) -> Finding:

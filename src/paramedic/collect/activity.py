@@ -6,13 +6,18 @@ import re
 
 from paramedic.collect.guarded import Guarded, Words
 
+_BUILD = (
+    r" (?-i:RUN|FROM|COPY|ADD|WORKDIR|Building \w{1,8} object|Linking|Re-running)\b"
+    r"| (?:s?ccache )?(?:\S{0,200}[/-])?(?:nvcc|hipcc|cmake|[cg]\+\+|g?cc|clang(?:\+\+)?)(?:-\d{1,2})? "
+)
+"""Behind `[2/9]`: a step of docker's, or of a compiler's as ninja counts them, and none of training."""
 _STEP = Guarded(
     ("step", "iter", "epoch", "batch", "loss", "/", "nll", "ppl", "ce="),
     re.compile(
         r"(?:\b|_)(?:step|iter|iteration|epoch|batch)s?\b[^\w\n]{0,12}\d"
         r"|(?:\b|_)(?:loss|nll|ppl|ce(?==))\b[^\w\n]{0,6}(?:-?\d|nan\b|inf\b)"
         r"|(?:^|[\])>] |\d\d:\d\d )\d{1,9}/\d{2,9}[ ,:|]{1,3}[a-z_]\w{0,30}[ =:]{1,3}-?\d{1,9}\.\d"
-        r"|(?<!\d\] )\[ {0,6}\d+/\d+\]"  # not the number that torch's compiler gives to a frame
+        rf"|(?<!\d\] )\[ {{0,6}}\d+/\d+\](?!{_BUILD})"  # not the number that torch's compiler gives to a frame
         r"|\b(?:images?|imgs?|samples?|seqs?|sequences|tok(?:en)?s?|frames|examples|sents?|words)/s(?:ec)?\b[^\w\n]{0,6}\d"
         r"|\d ?(?:images?|imgs?|samples?|seqs?|sequences|tok(?:en)?s?|frames|examples)/s(?:ec)?\b",
         re.I,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
@@ -47,6 +48,16 @@ _PART = re.compile(r"[0-9](?: of |/)[1-9]")
 _PART_OF_WORLD = re.compile(
     r"(?<!local )(?<!node )(?<!lora )\b(?:rank|process|worker) [0-9]{1,6}(?: of |/)([1-9][0-9]{0,6})\b(?![.%/])", re.I
 )
+_MESH = Guarded(
+    ("device mesh with ",),
+    re.compile(
+        r"\bBuilding [0-9]{1,2}-D device mesh with \[[^\]\n]{1,200}\], \[([0-9]{1,6}(?:, [0-9]{1,6}){0,9})\]"
+        r"|\bBuilding device mesh with parallelism: "
+        r"(pp=[0-9]{1,6}, dp_replicate=[0-9]{1,6}, dp_shard=[0-9]{1,6}, cp=[0-9]{1,6}, tp=[0-9]{1,6})\b"
+    ),
+)
+"""As torchtitan says it; experts share the ranks of the other dimensions."""
+_NUMBER = re.compile(r"[0-9]{1,6}")
 _CHIEF = re.compile(r"['\"](?:chief|master)['\"]: ?\[")
 _RANK_STATED = Guarded(
     (
@@ -82,7 +93,7 @@ _VERSION = Guarded(
     ),
 )
 _BEFORE_WHOLE = (" of ", "/")
-_WORDS = Words((*_WORLD.words, *_VERSION.words, *_BEFORE_WHOLE))
+_WORDS = Words((*_WORLD.words, *_MESH.words, *_VERSION.words, *_BEFORE_WHOLE))
 _SAME = {"pytorch": "torch", "megatron-core": "megatron", "pytorch-lightning": "lightning"}
 
 
@@ -101,10 +112,11 @@ def _stated(line: str) -> Iterator[tuple[str, int | str]]:
     found = None if present.isdisjoint(_WORLD.words) else _WORLD.pattern.search(line)
     if found is None and not present.isdisjoint(_BEFORE_WHOLE) and _PART.search(line):
         found = _PART_OF_WORLD.search(line)
-    if found is not None:
-        size = int(next(part for part in found.groups() if part))
-        if 0 < size <= MAX_WORLD_SIZE:
-            yield "world_size", size
+    size = int(next(part for part in found.groups() if part)) if found is not None else 0
+    if not present.isdisjoint(_MESH.words) and (mesh := _MESH.pattern.search(line)) is not None:
+        size = math.prod(map(int, _NUMBER.findall(mesh[1] or mesh[2])))
+    if 0 < size <= MAX_WORLD_SIZE:
+        yield "world_size", size
     for version in () if present.isdisjoint(_VERSION.words) else _VERSION.pattern.finditer(line):
         name = version["name"].lower()
         yield f"version {_SAME.get(name, name)}", version["value"].rstrip(".-")

@@ -147,6 +147,21 @@ def auto(setup: Setup) -> Iterator[Hit]:
             yield Hit((autos[0],), {"count": len(autos)})
 
 
+def zero_inside(setup: Setup) -> Iterator[Hit]:
+    """DeepSpeed reads `zero_optimization` at the top of its file, and nowhere else."""
+    for part in setup.of("deepspeed"):
+        stage = part.number_of("zero_optimization.stage")
+        for block in _BLOCKS if not stage else ():
+            asked = part.number_of(f"{block}.zero_optimization.stage")
+            if asked:
+                quoted = part.quoted(f"{block}.zero_optimization.stage", "zero_optimization.stage")
+                yield Hit(quoted, {"block": block, "stage": asked})
+                break
+
+
+_BLOCKS = ("bf16", "bfloat16", "fp16", "optimizer", "optimizer.params", "scheduler", "activation_checkpointing")
+
+
 def keys_of_stage_three(setup: Setup) -> Iterator[Hit]:
     for part in setup.of("deepspeed"):
         stage = part.number_of("zero_optimization.stage")

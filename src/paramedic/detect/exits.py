@@ -120,6 +120,27 @@ def crashed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]
         yield replace(one, weights=_ENDINGS.get(one.fields["ending"], {}))
 
 
+def loader_aborted(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """cuDNN met a part of another release and aborted the process: no error of Python's came of it. A part that is not
+    there is another matter."""
+    aborted = {one.attempt for one in found if one.symptom == "native-crash" and _is_abort(one.evidence[0].event)}
+    for one in found:
+        event = one.evidence[0].event
+        if one.attempt in aborted and event.kind == "line" and (part := _CUDNN_PART.search(event.text)) is not None:
+            yield on_event(rule, event, {"library": part[1]})
+
+
+_CUDNN_PART = re.compile(
+    r"Could not load library (libcudnn[\w.]{1,40}?)\. Error: (?!.{0,300}cannot open shared object)"
+)
+"""As cuDNN 8 says it itself, before it aborts."""
+
+
+def _is_abort(event: Event) -> bool:
+    ended = event.kind == "exit" and _signal(event) == signal.SIGABRT
+    return ended or "Fatal Python error: Aborted" in event.text or "SIGABRT" in event.text
+
+
 def with_the_crashed(run: Run, found: Sequence[Finding]) -> list[Finding]:
     """Of a log in which only one rank ended by a signal of its own making, a crash that names nobody is that one's."""
     return [_crashed_there(run, one) if one.symptom == "native-crash" and not one.ranks else one for one in found]

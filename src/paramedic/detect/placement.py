@@ -89,17 +89,22 @@ def _shares_of_batch(run: Run) -> set[int]:
 
 
 def each_node_alone(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
-    """Processes of several hosts are numbered alike, and train: as many jobs as there are hosts."""
+    """Processes of several hosts are numbered alike, and train: as many jobs as there are hosts. Where srun labels the
+    lines of its tasks, and each of them is a launcher of several processes, a task stands for its host."""
     if any(one.severity == "error" for one in found):
         return
-    told: dict[str, dict[int, Event]] = {}
+    told: dict[str, dict[str, dict[int, Event]]] = {}
     for event in run.of_kind("line"):
-        if event.host and (own := _NUMBERED.search(event.text)):
-            told.setdefault(event.host, {}).setdefault(int(next(filter(None, own.groups()))), event)
-    alike = {frozenset(by) for by in told.values()}
-    if len(told) > 1 and len(alike) == 1 and len(*alike) > 1 and 0 in next(iter(alike)):
-        fields = {"hosts": str(len(told)), "ranks": str(len(*alike))}
-        yield on_events(rule, [by[0] for by in told.values()][:4], (), fields)
+        if (event.host or event.rank is not None) and (own := _NUMBERED.search(event.text)):
+            among = told.setdefault("" if event.host else event.source, {})
+            by = among.setdefault(event.host or f"task {event.rank}", {})
+            by.setdefault(int(next(filter(None, own.groups()))), event)
+    for among in told.values():
+        alike = {frozenset(by) for by in among.values()}
+        if len(among) > 1 and len(alike) == 1 and len(*alike) > 1 and 0 in next(iter(alike)):
+            fields = {"hosts": str(len(among)), "ranks": str(len(*alike))}
+            yield on_events(rule, [by[0] for by in among.values()][:4], (), fields)
+            return
 
 
 def alone_side_by_side(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

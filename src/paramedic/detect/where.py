@@ -403,10 +403,16 @@ def _located(
 
 
 def _ranks_of_pod(name: str, known: Places, pods: Mapping[str, int | None], size: int) -> Collection[int]:
-    if pods.get(name) is None and (ranks := _in_pod(name, known) or _block_of_pod(name, known, size)):
+    ranks = _in_pod(name, known) or _block_of_pod(name, known, size)
+    if ranks and (pods.get(name) is None or _is_its_first(pods[name], ranks)):
         return ranks
     rank = _rank_of_pod(name, pods)
     return () if rank is None else (rank,)
+
+
+def _is_its_first(rank: int | None, ranks: Collection[int]) -> bool:
+    """The only one in the pod's log: of several, launchers are often told to show the first alone."""
+    return len(ranks) > 1 and rank == min(ranks)
 
 
 def _in_pod(name: str, known: Places) -> frozenset[int]:
