@@ -189,10 +189,26 @@ def test_processes_in_one_file_without_names_are_told_apart(read: ReadLog) -> No
     assert [event.fields["waits"] for event in mains(read(text).events)] == ["barrier", "barrier", ""]
 
 
-@pytest.mark.parametrize("title", ["### rank {} (10.0.0.8)", "--- rank{} ---", "= Rank {}\n$ py-spy dump"])
+@pytest.mark.parametrize(
+    "title",
+    ["### rank {} (10.0.0.8)", "--- rank{} ---", "= Rank {}\n$ py-spy dump", "# RANK={}", "[n-04 rank {}]", "[n4: Rank {}]:"],
+)
 def test_titles_above_dumps_name_their_ranks(read: ReadLog, title: str) -> None:
     text = "\n\n".join(f"{title.format(rank)}\n{spied(40 + rank, BARRIER)}" for rank in (3, 5))
     assert [event.rank for event in mains(read(text).events)] == [3, 5]
+
+
+def test_titles_below_dumps_name_their_ranks(read: ReadLog) -> None:
+    text = "\n".join(f"{spied(40 + rank, BARRIER)}# ^ rank {rank}\n" for rank in (3, 5))
+    assert [event.rank for event in mains(read(text).events)] == [3, 5]
+
+
+def test_a_dump_of_which_only_the_beginning_was_kept_has_not_moved(read: ReadLog) -> None:
+    whole = spied(7, REDUCE)
+    cut = "\n".join(whole.split("\n")[:5]) + "\n"
+    (event,) = mains(read(f"# rank 3\n{whole}\n$ py-spy dump --pid 7 | head -5\n{cut}").events)
+    assert (event.rank, event.fields["dumps"], event.fields["unchanged"]) == (3, 2, 2)
+    assert event.fields["own"]
 
 
 def below(pid: int, parent: int, frames: Frames) -> str:
