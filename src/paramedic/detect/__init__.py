@@ -81,6 +81,7 @@ EVENT_DETECTORS: dict[str, Detector] = {
     "collectives.unlike_models": collectives.unlike_models,
     "collectives.stalled": collectives.stalled,
     "collectives.shared_gpus": collectives.shared_gpus,
+    "collectives.launched_fewer": collectives.launched_fewer,
     "keys.prefixed": keys.prefixed,
     "keys.only_missing": keys.only_missing,
     "keys.nothing_loaded": keys.nothing_loaded,

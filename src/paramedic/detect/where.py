@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
+from paramedic.detect import ras
 from paramedic.detect.once import once
 from paramedic.model import Event, Finding, Run
 
@@ -97,6 +98,8 @@ def places(run: Run) -> Places:
             note(rank, found[1], int(found[2]))
         elif event.kind == "traceback" and (found := _LOADER_WORKER.search(event.text)):
             note(event.rank, pid=int(found[1]))  # the kernel speaks of it by this number
+    for process, rank in ras.rank_of_process(run).items():
+        note(rank, pid=process)
     _by_their_own_words(run, hosts)
     _in_slurms_order(run, hosts)
     _as_launched(run, hosts)
