@@ -29,6 +29,8 @@ _MAX_FRAME = 750
 _MAX_NAME = 120
 
 _PROCESS = re.compile(r"^Process (\d{1,10}): ")
+_LOCAL_RANK = re.compile(r" --local[_-]rank[= ](\d{1,4})(?= |$)")
+"""As DeepSpeed and old launchers tell each process."""
 _PARENT = re.compile(r"^Parent Process (\d{1,10}): ")
 _PYTHON = re.compile(r"^Python v\d")
 _SPIED = re.compile(r'^Thread (0x[0-9A-Fa-f]{1,16}|\d{1,20}) \((idle|active|active\+gil)\)(?:: "(.{0,200})")?\s*$')
@@ -88,6 +90,7 @@ class Dump:
 
     pid: int | None = None
     rank: int | None = None
+    local_rank: int | None = None
     fatal: bool = False
     parent: int | None = None
     process: str = ""
@@ -161,6 +164,8 @@ class StackReader:
         elif found := _PROCESS.match(text):
             self._end()
             self._dump.pid = int(found[1])
+            local = _LOCAL_RANK.search(text[:4_000])
+            self._dump.local_rank = int(local[1]) if local else None
             rank, at = self._title
             self._rank = rank if line - at <= _UNDER_A_TITLE else self._rank
         elif found := _RANK.match(text):
@@ -307,7 +312,7 @@ def _described(one: Stood, thread: Thread, main: bool) -> tuple[str, dict[str, A
     fields = {
         "frames": frames, "own": own, "native": native, "thread": name, "main": main, "state": thread.state,
         "pid": one.last.pid, "waits": waits, "dumps": one.dumps, "unchanged": one.unchanged if main else 1,
-        "fatal": one.last.fatal, "process": one.last.process,
+        "fatal": one.last.fatal, "process": one.last.process, "local_rank": one.last.local_rank,
     }  # fmt: skip
     return text, {name: value for name, value in fields.items() if value is not None}
 

@@ -476,9 +476,11 @@ def in_order(name: str) -> list[tuple[bool, int, str]]:
 
 
 def parts_of_name(source: str) -> set[str]:
-    """`kernel-node-02.log`: every end of it may be a host's name."""
+    """`kernel-node-02.log`, `node-02_dmesg.txt`: every end of it may be a host's name, and a beginning with a number."""
     stem = re.sub(r"\.(?:log|txt|out|err|gz|zst)\b.*$", "", source.rsplit("/", 1)[-1])[:200]
-    return {stem, *(stem[found.end() :] for found in re.finditer(r"[-_.]", stem))}
+    cuts = list(re.finditer(r"[-_.]", stem))
+    heads = (stem[: cut.start()] for cut in cuts if stem[cut.start() - 1 : cut.start()].isdigit())
+    return {stem, *(stem[cut.end() :] for cut in cuts), *heads}
 
 
 def within_one_host(run: Run, found: Sequence[Finding]) -> list[Finding]:
