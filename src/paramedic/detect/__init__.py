@@ -144,6 +144,7 @@ RUN_DETECTORS: dict[str, Detector] = {
     "idle.bubble": idle.bubble,
     "idle.one_gpu_at_a_time": idle.one_gpu_at_a_time,
     "meeting.name_unresolved": meeting.name_unresolved,
+    "meeting.never_answered": meeting.never_answered,
     "transport.slow_port": transport.slow_port,
     "transport.other_version": transport.other_version,
     "endpoints.one_adapter": endpoints.one_adapter,
