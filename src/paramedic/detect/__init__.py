@@ -127,6 +127,7 @@ RUN_DETECTORS: dict[str, Detector] = {
     "recovery.refused_again": recovery.refused_again,
     "allocation.not_admitted": allocation.not_admitted,
     "allocation.unhealthy_device": allocation.unhealthy_device,
+    "allocation.held_by_ended_job": allocation.held_by_ended_job,
     "stragglers.more_work": stragglers.more_work,
     "stragglers.same_work": stragglers.same_work,
     "stragglers.slow_input": stragglers.slow_input,
