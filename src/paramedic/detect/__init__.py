@@ -54,6 +54,7 @@ from paramedic.detect import (
     speeds,
     stacks,
     stragglers,
+    streams,
     training,
     transport,
     versions,
@@ -96,6 +97,7 @@ EVENT_DETECTORS: dict[str, Detector] = {
     "exits.wordless": exits.wordless,
     "exceptions.unrecognised": exceptions.unrecognised,
     "numerics.ended_non_finite": numerics.ended_non_finite,
+    "streams.shards_not_read": streams.shards_not_read,
 }
 """They judge single events, in this order: each sees what was found before it."""
 
