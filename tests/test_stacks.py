@@ -191,7 +191,14 @@ def test_processes_in_one_file_without_names_are_told_apart(read: ReadLog) -> No
 
 @pytest.mark.parametrize(
     "title",
-    ["### rank {} (10.0.0.8)", "--- rank{} ---", "= Rank {}\n$ py-spy dump", "# RANK={}", "[n-04 rank {}]", "[n4: Rank {}]:"],
+    [
+        "### rank {} (10.0.0.8)",
+        "--- rank{} ---",
+        "= Rank {}\n$ py-spy dump",
+        "# RANK={}",
+        "[n-04 rank {}]",
+        "[n4: Rank {}]:",
+    ],
 )
 def test_titles_above_dumps_name_their_ranks(read: ReadLog, title: str) -> None:
     text = "\n\n".join(f"{title.format(rank)}\n{spied(40 + rank, BARRIER)}" for rank in (3, 5))

@@ -50,7 +50,8 @@ _SPAN = re.compile(
     re.I,
 )
 _SPANNED = re.compile(
-    rf"{_HOST}[\s:,=(|>-]{{1,20}}(?:global[ _-]?)?ranks[ =:]{{1,4}}(?P<first>\d{{1,6}}) ?(?:-|\.\.|to) ?(?P<last>\d{{1,6}})\b",
+    rf"(?<![\w.-]){_HOST}[\s:,=(|>-]{{1,20}}(?:global[ _-]?)?ranks[ =:]{{1,4}}"
+    r"(?P<first>\d{1,6}) ?(?:-|\.\.|to) ?(?P<last>\d{1,6})\b",
     re.I,
 )
 _LISTED = re.compile(rf"\s{{0,8}}(?P<first>\d{{1,6}})(?:-(?P<last>\d{{1,6}}))?[\s:,]{{1,8}}{_HOST}\s*$")

@@ -171,6 +171,7 @@ RUN_DETECTORS: dict[str, Detector] = {
     "placement.slow_backend": placement.slow_backend,
     "resumes.elsewhere": resumes.elsewhere,
     "resumes.some_shards_missing": resumes.some_shards_missing,
+    "resumes.on_some_hosts_only": resumes.on_some_hosts_only,
     "training.blow_up": training.blow_up,
     "rates.scale_collapsed": rates.scale_collapsed,
     "rates.schedule_ended": rates.schedule_ended,

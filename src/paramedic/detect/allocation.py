@@ -28,7 +28,9 @@ _RAY_ACTOR = re.compile(r"^\s{0,8}\d{1,5} {1,8}[0-9a-f]{32} {1,8}\S.{0,120}? {2}
 _RAY_GROUP = re.compile(
     r"^\s{0,8}\d{1,5} {1,8}[0-9a-f]{36} .{0,120}? (?P<job>[0-9a-f]{8}) {1,12}(?P<state>CREATED|PENDING)\b"
 )
-_RAY_WAITS = re.compile(r"pending (?:placement groups|tasks/actors)|^Trial status: (?:\d{1,5} \w{1,12} \| )?\d{1,5} PENDING")
+_RAY_WAITS = re.compile(
+    r"pending (?:placement groups|tasks/actors)|^Trial status: (?:\d{1,5} \w{1,12} \| )?\d{1,5} PENDING"
+)
 """Rows of `ray list jobs`, `actors` and `placement-groups`, and what `ray status` and Tune say of what waits."""
 _ENDED = ("FAILED", "STOPPED", "SUCCEEDED")
 

@@ -60,7 +60,8 @@ def _transfers(run: Run, word: str, ends: re.Pattern[str]) -> Iterator[_Transfer
 
 _LINK = re.compile(
     r"(?:(?P<host>[\w.-]{1,120}) kernel: (?:\[ {0,8}[\d.]{1,20}\] )?|^\[[^\]\n]{1,40}\] )?"
-    r"\w{2,20} [0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.\d (?P<port>[\w.@-]{1,40}): (?:NIC )?Link (?:is )?(?P<state>[Uu]p|[Dd]own)\b"
+    r"\w{2,20} [0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.\d (?P<port>[\w.@-]{1,40}): "
+    r"(?:NIC )?Link (?:is )?(?P<state>[Uu]p|[Dd]own)\b"
 )
 """As the drivers of adapters say it: driver, address, interface."""
 
@@ -72,6 +73,6 @@ def link_lost(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
         if (said := _LINK.search(event.text)) is not None:
             key = event.source, said["host"] or event.host or "", said["port"]
             told[key].append((event, said["state"].casefold() == "up"))
-    for (_, host, port), said in told.items():
-        if not said[-1][1] and any(up for _, up in said):
-            yield on_events(rule, [said[-1][0], said[0][0]], (), {"port": port, "host": host or "its host"})
+    for (_, host, port), words in told.items():
+        if not words[-1][1] and any(up for _, up in words):
+            yield on_events(rule, [words[-1][0], words[0][0]], (), {"port": port, "host": host or "its host"})

@@ -22,7 +22,9 @@ _RANK = re.compile(
     r"^\s{0,8}Rank (\d{1,6})(?: has (?:launched up to operation (\d{1,18})|(not) launched any operations))? -- "
     r"GPU \S{1,60} managed by process (\d{1,10}) on node \S"
 )
-_GROUP = re.compile(r"^\s{0,8}\d{1,6}\s{1,10}\d{1,6}\s{1,10}\d{1,6}\s{1,10}\d{1,6}\s{1,10}(\d{1,6})\s{1,10}\d{1,7}\s{1,4}")
+_GROUP = re.compile(
+    r"^\s{0,8}\d{1,6}\s{1,10}\d{1,6}\s{1,10}\d{1,6}\s{1,10}\d{1,6}\s{1,10}(\d{1,6})\s{1,10}\d{1,7}\s{1,4}"
+)
 
 
 @dataclass(slots=True)

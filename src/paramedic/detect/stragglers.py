@@ -58,7 +58,9 @@ def more_work(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
     if (work := _work(run, slow.ranks)) is not None:
         yield _finding(rule, slow, {"more": f"{work:.1f} times their work"})
     elif (share := _holds_more(run, slow)) is not None:
-        yield _finding(rule, slow, {"more": f"{share:.1f} times their memory: they hold more of the model"}, of_one=False)
+        yield _finding(
+            rule, slow, {"more": f"{share:.1f} times their memory: they hold more of the model"}, of_one=False
+        )
 
 
 def same_work(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

@@ -476,7 +476,7 @@ def in_order(name: str) -> list[tuple[bool, int, str]]:
 
 
 def parts_of_name(source: str) -> set[str]:
-    """`kernel-node-02.log`, `node-02_dmesg.txt`: every end of it may be a host's name, and a beginning with a number."""
+    """`kernel-node-02.log`, `node-02_dmesg.txt`: every end of it may be a host's name, and what ends with a number."""
     stem = re.sub(r"\.(?:log|txt|out|err|gz|zst)\b.*$", "", source.rsplit("/", 1)[-1])[:200]
     cuts = list(re.finditer(r"[-_.]", stem))
     heads = (stem[: cut.start()] for cut in cuts if stem[cut.start() - 1 : cut.start()].isdigit())
