@@ -9,6 +9,7 @@ import pytest
 from consoles import CLOSED, MISSING, OOM, WATCHDOG, Said, nccl, of, steps, table, trace
 from paramedic import diagnose
 from paramedic.collect.rosters import roster
+from paramedic.detect.where import parts_of_name
 from paramedic.model import Source
 
 # -- which file, host or process is which rank ---------------------------------------------------------------------
@@ -635,3 +636,21 @@ def test_a_ray_node_that_is_gone_is_its_ranks_and_not_the_node_whose_disk_fills_
 def test_deepspeeds_agents_tell_which_ranks_a_node_has() -> None:
     lines = [f"dl{n}: [INFO] [launch.py:151:main] nnodes=2, num_local_procs=4, node_rank={n - 1}" for n in (1, 2)]
     assert [fact.value for fact in roster(lines, Source("run.log", "log"))] == ["dl1 0 4", "dl2 1 4"]
+
+
+@pytest.mark.parametrize(
+    "line", ["group_rank 2: gx-203  ranks 16-23", "== gx-203 (ranks 16-23) ==", "gx-203: global ranks 16 to 23"]
+)
+def test_a_host_before_its_ranks_is_where_they_are(line: str) -> None:
+    told = {(fact.value, fact.rank) for fact in roster([line], Source("map.txt", "log")) if fact.name == "host"}
+    assert told == {("gx-203", rank) for rank in range(16, 24)}
+
+
+@pytest.mark.parametrize("line", ["step1 done, waiting ranks 3-5 next", "stage2: ranks 8-15", "pp0 ranks 0-7"])
+def test_a_sentence_about_ranks_is_no_map(line: str) -> None:
+    assert not [fact for fact in roster([line], Source("train.log", "log")) if fact.name == "host"]
+
+
+def test_a_file_may_begin_with_its_hosts_name() -> None:
+    assert "node-02" in parts_of_name("logs/node-02_dmesg.txt")
+    assert "node" not in parts_of_name("logs/node-kernel.txt") - {"node-kernel"}

@@ -218,6 +218,17 @@ def test_a_dump_of_which_only_the_beginning_was_kept_has_not_moved(read: ReadLog
     assert event.fields["own"]
 
 
+@pytest.mark.parametrize(("size", "named"), [(3, (0,)), (6, ())])
+def test_local_ranks_of_a_jobs_only_node_are_its_ranks(tmp_path: Path, size: int, named: tuple[int, ...]) -> None:
+    dumps = [spied(40 + rank, SAVE_BARRIER if rank == 0 else REDUCE) for rank in range(3)]
+    text = "\n".join(dump.replace("train.py\n", f"train.py --local_rank={n}\n", 1) for n, dump in enumerate(dumps))
+    (tmp_path / "stacks.txt").write_text(f"seen at noon\n{text}")
+    (tmp_path / "train.log").write_text(f"world_size={size}\n2025-06-02 22:01:10 step 4 loss 3.1\n")
+    report = diagnose([str(tmp_path)])
+    assert verdict(report) == ("COL042", named)
+    assert report.verdict is not None and report.verdict.symptom == "collective-hang"
+
+
 def below(pid: int, parent: int, frames: Frames) -> str:
     """As `py-spy dump --subprocesses` prints it."""
     return (

@@ -50,7 +50,9 @@ _SPAN = re.compile(
     re.I,
 )
 _SPANNED = re.compile(
-    rf"(?<![\w.-]){_HOST}[\s:,=(|>-]{{1,20}}(?:global[ _-]?)?ranks[ =:]{{1,4}}"
+    r"(?<![\w.-])(?!(?:step|epoch|iter\w{0,6}|stage|pipeline|gpu|cuda|device|[tpdce]p|v?pp|group|layer|attempt|phase"
+    r"|round|shard|replica|rank|world)[-_]?\d)"
+    rf"{_HOST}[\s:,=(|>-]{{1,20}}(?:global[ _-]?)?ranks[ =:]{{1,4}}"
     r"(?P<first>\d{1,6}) ?(?:-|\.\.|to) ?(?P<last>\d{1,6})\b",
     re.I,
 )
