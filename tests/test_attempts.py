@@ -97,3 +97,37 @@ def test_messages_of_an_earlier_attempt_do_not_follow_from_the_last_ones_failure
     report = diagnosed(tmp_path, {"attempt1/train.log": ended, "attempt2/train.log": SECOND})
     told = [event.source for cascade in report.cascades for event in cascade.events]
     assert not [source for source in told if "attempt1" in source]
+
+
+def restarted() -> str:
+    """A log of two attempts, the second of which ends in a timeout, too."""
+    again = "I0602 22:10:01.000000 9 torch/distributed/elastic/agent/server/api.py:987] [default] Worker group FAILED. "
+    stall = (
+        "[rank0]:[E602 22:{}.1 ProcessGroupNCCL.cpp:632] [Rank 0] Watchdog caught collective operation timeout: "
+        "WorkNCCL(SeqNum=7, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=60000) ran for 60001 milliseconds "
+        "before timing out.\n"
+    )
+    return (
+        "2025-06-02 22:01:10 world_size=4\n"
+        + stall.format("10:00")
+        + again
+        + "1/1 attempts left; will restart worker group\n"
+        + "2025-06-02 22:12:10 step 4 loss 3.1\n"
+        + stall.format("30:00")
+    )
+
+
+@pytest.mark.parametrize(
+    ("when", "symptom"),
+    [("Mon Jun  2 22:28:50 2025", "accelerator-fault"), ("Mon Jun  2 22:08:50 2025", "collective-hang")],
+)
+def test_what_a_kernel_says_belongs_to_the_attempt_that_ran_then(tmp_path: Path, when: str, symptom: str) -> None:
+    kernel = f"[{when}] NVRM: Xid (PCI:0000:5e:00): 79, pid=4410, name=python, GPU has fallen off the bus.\n"
+    report = diagnosed(tmp_path, {"job.log": restarted(), "n7_dmesg.txt": kernel})
+    assert report.verdict is not None and report.verdict.symptom == symptom
+
+
+def test_a_kernel_by_another_clock_is_of_no_attempt_in_particular(tmp_path: Path) -> None:
+    kernel = "2025-06-02T22:28:50+00:00 n7 kernel: NVRM: Xid (PCI:0000:5e:00): 79, pid=4410, name=python, GPU lost\n"
+    report = diagnosed(tmp_path, {"job.log": restarted(), "n7_dmesg.txt": kernel})
+    assert {event.attempt for event in report.run.events if "NVRM" in event.text} == {0}

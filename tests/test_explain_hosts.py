@@ -9,6 +9,7 @@ import pytest
 from consoles import CLOSED, MISSING, OOM, WATCHDOG, Said, nccl, of, steps, table, trace
 from paramedic import diagnose
 from paramedic.collect.rosters import roster
+from paramedic.detect.where import parts_of_name
 from paramedic.model import Source
 
 # -- which file, host or process is which rank ---------------------------------------------------------------------
@@ -670,3 +671,21 @@ def test_the_pods_of_a_machine_that_is_taken_back_are_those_that_were_ended_then
     }
     verdict = said(**lost, **{"lm-worker-2.log": steps(0), "events.txt": events})
     assert (verdict.symptom, verdict.ranks) == ("worker-or-node-loss", tuple(range(16, 24)))
+
+
+@pytest.mark.parametrize(
+    "line", ["group_rank 2: gx-203  ranks 16-23", "== gx-203 (ranks 16-23) ==", "gx-203: global ranks 16 to 23"]
+)
+def test_a_host_before_its_ranks_is_where_they_are(line: str) -> None:
+    told = {(fact.value, fact.rank) for fact in roster([line], Source("map.txt", "log")) if fact.name == "host"}
+    assert told == {("gx-203", rank) for rank in range(16, 24)}
+
+
+@pytest.mark.parametrize("line", ["step1 done, waiting ranks 3-5 next", "stage2: ranks 8-15", "pp0 ranks 0-7"])
+def test_a_sentence_about_ranks_is_no_map(line: str) -> None:
+    assert not [fact for fact in roster([line], Source("train.log", "log")) if fact.name == "host"]
+
+
+def test_a_file_may_begin_with_its_hosts_name() -> None:
+    assert "node-02" in parts_of_name("logs/node-02_dmesg.txt")
+    assert "node" not in parts_of_name("logs/node-kernel.txt") - {"node-kernel"}

@@ -189,10 +189,44 @@ def test_processes_in_one_file_without_names_are_told_apart(read: ReadLog) -> No
     assert [event.fields["waits"] for event in mains(read(text).events)] == ["barrier", "barrier", ""]
 
 
-@pytest.mark.parametrize("title", ["### rank {} (10.0.0.8)", "--- rank{} ---", "= Rank {}\n$ py-spy dump"])
+@pytest.mark.parametrize(
+    "title",
+    [
+        "### rank {} (10.0.0.8)",
+        "--- rank{} ---",
+        "= Rank {}\n$ py-spy dump",
+        "# RANK={}",
+        "[n-04 rank {}]",
+        "[n4: Rank {}]:",
+    ],
+)
 def test_titles_above_dumps_name_their_ranks(read: ReadLog, title: str) -> None:
     text = "\n\n".join(f"{title.format(rank)}\n{spied(40 + rank, BARRIER)}" for rank in (3, 5))
     assert [event.rank for event in mains(read(text).events)] == [3, 5]
+
+
+def test_titles_below_dumps_name_their_ranks(read: ReadLog) -> None:
+    text = "\n".join(f"{spied(40 + rank, BARRIER)}# ^ rank {rank}\n" for rank in (3, 5))
+    assert [event.rank for event in mains(read(text).events)] == [3, 5]
+
+
+def test_a_dump_of_which_only_the_beginning_was_kept_has_not_moved(read: ReadLog) -> None:
+    whole = spied(7, REDUCE)
+    cut = "\n".join(whole.split("\n")[:5]) + "\n"
+    (event,) = mains(read(f"# rank 3\n{whole}\n$ py-spy dump --pid 7 | head -5\n{cut}").events)
+    assert (event.rank, event.fields["dumps"], event.fields["unchanged"]) == (3, 2, 2)
+    assert event.fields["own"]
+
+
+@pytest.mark.parametrize(("size", "named"), [(3, (0,)), (6, ())])
+def test_local_ranks_of_a_jobs_only_node_are_its_ranks(tmp_path: Path, size: int, named: tuple[int, ...]) -> None:
+    dumps = [spied(40 + rank, SAVE_BARRIER if rank == 0 else REDUCE) for rank in range(3)]
+    text = "\n".join(dump.replace("train.py\n", f"train.py --local_rank={n}\n", 1) for n, dump in enumerate(dumps))
+    (tmp_path / "stacks.txt").write_text(f"seen at noon\n{text}")
+    (tmp_path / "train.log").write_text(f"world_size={size}\n2025-06-02 22:01:10 step 4 loss 3.1\n")
+    report = diagnose([str(tmp_path)])
+    assert verdict(report) == ("COL042", named)
+    assert report.verdict is not None and report.verdict.symptom == "collective-hang"
 
 
 def below(pid: int, parent: int, frames: Frames) -> str:

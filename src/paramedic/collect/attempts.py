@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 from paramedic.collect.logs import LogRead
+from paramedic.model import Event
 
 _WHOLE_OUTPUT = re.compile(r"(?:^|/)slurm-\d{2,12}(?:\.batch)?\.(?:out|err|log)$")
 _NUMBER = re.compile(r"\d{1,20}")
@@ -20,6 +21,8 @@ _OF_A_PLACE = re.compile(
 )
 """Numbers that say where something ran, or which of several that ran side by side."""
 _APART_NS = 60_000_000_000
+_KERNEL = (" kernel: ", "NVRM: ")
+_OF_THE_JOB = ("progress", "exit", "traceback", "stack")
 
 
 def in_order(reads: Sequence[LogRead]) -> Sequence[LogRead]:
@@ -33,6 +36,38 @@ def in_order(reads: Sequence[LogRead]) -> Sequence[LogRead]:
         by |= dict.fromkeys(map(id, logs), first)
         first += 1 + max((event.attempt for log in logs for event in log.events), default=0)
     return [_later(read, by[id(read)]) for read in reads]
+
+
+def beside_attempts(events: Sequence[Event]) -> Sequence[Event]:
+    """A kernel's log knows of no attempts: what it says belongs to the one that ran then, by clocks of one kind."""
+    if not any(event.attempt for event in events):
+        return events
+    of_the_job = {event.source for event in events if event.attempt or event.kind in _OF_THE_JOB}
+    logs = {e.source for e in events if e.source not in of_the_job and any(word in e.text for word in _KERNEL)}
+    heard = _heard(events, of_the_job) if logs else []
+    clocks = {event.zoned for event in events if event.utc_ns is not None}
+    if len(heard) < 2 or len(clocks) != 1:
+        return events
+    return [
+        replace(event, attempt=_nearest(event.utc_ns, heard))
+        if event.source in logs and event.utc_ns is not None
+        else event
+        for event in events
+    ]
+
+
+def _heard(events: Sequence[Event], sources: Collection[str]) -> list[tuple[int, int, int]]:
+    """Each attempt's number, and when it was heard of first and last; nothing where they do not follow each other."""
+    times: dict[int, list[int]] = defaultdict(list)
+    for event in events:
+        if event.utc_ns is not None and event.source in sources and event.kind != "metric":
+            times[event.attempt].append(event.utc_ns)
+    heard = [(number, min(said), max(said)) for number, said in sorted(times.items())]
+    return heard if all(one[2] < two[1] for one, two in pairwise(heard)) else []
+
+
+def _nearest(time: int, heard: Sequence[tuple[int, int, int]]) -> int:
+    return min(heard, key=lambda one: max(one[1] - time, time - one[2], 0))[0]
 
 
 def _later(read: LogRead, by: int) -> LogRead:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from paramedic.clocks import with_years
 from paramedic.collect import processes, stacks
 from paramedic.collect.archives import unpack
-from paramedic.collect.attempts import in_order
+from paramedic.collect.attempts import beside_attempts, in_order
 from paramedic.collect.elastic import read_error_file
 from paramedic.collect.flight import head_of, is_dump, read_dump
 from paramedic.collect.identity import MAX_WORLD_SIZE, frameworks_in, world_size
@@ -112,7 +112,7 @@ def _run(reads: Sequence[LogRead], skipped: list[Skipped]) -> Run:
         skipped += [Skipped(read.source.id, "empty") for read in reads]
         reads = ()
     sources = tuple(read.source for read in reads)
-    events = _ends(_heard(with_years([event for read in reads for event in read.events])))
+    events = _ends(_heard(beside_attempts(with_years([event for read in reads for event in read.events]))))
     facts = tuple(fact for read in reads for fact in read.facts)
     return Run(
         id=_run_id(sources, events),

@@ -356,9 +356,11 @@ class _Scan:
             if who not in self.stacks and len(self.stacks) >= _MAX_OPEN:
                 return
             self.stacks.setdefault(who, StackReader())
-            before = line_before(line.block, line.start)
-            if before is not None and before.startswith(b"Process "):  # py-spy's first line, in which nothing was found
-                self.stacks[who].feed(self.prefixes.peel(plain(_decoded(before))).text, self.line - 1)
+            before, _ = context(line.block, line.start, line.start)
+            if before and before[-1].startswith(b"Process "):  # py-spy's first line, in which nothing was found
+                for ago, said in zip(range(len(before), 0, -1), before, strict=True):
+                    if ago == 1 or said.startswith(b"["):
+                        self.stacks[who].feed(self.prefixes.peel(plain(_decoded(said))).text, self.line - ago)
         reader = self.stacks[who]
         reader.feed(peeled.text, self.line)
         (self.in_stack.add if reader.open else self.in_stack.discard)(who)

@@ -17,6 +17,8 @@ _UNIT_IN_NAME = re.compile(
     r"|_(s)['\"]?\W{0,3}$| in (ms|s|seconds)['\"]?\W{0,3}$",
     re.I,
 )
+_PER_MICROBATCH = re.compile(r"[_ ]per[_ -]?(?:micro(?:[_ -]?(?:batch|step))?|mb)(?=['\"]?\W{0,3}$)", re.I)
+"""Behind the unit in a name, as in `fwd_ms_per_micro`."""
 BYTES = {"bytes": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12}
 BYTES |= {"m": float(1 << 20), "g": float(1 << 30)}
 BYTES |= {"kib": float(1 << 10), "mib": float(1 << 20), "gib": float(1 << 30), "tib": float(1 << 40)}
@@ -86,7 +88,7 @@ _NOT_USED = re.compile(r"\b(?:free|total|available|limit|shared|saved|estimated|
 _WAITING = re.compile(
     r"(?:^| )(?:all ?reduce|all ?gather|all ?to ?all|a a|reduce scatter"
     r"|sync\w*|wait\w*|comm\w*|barrier|collectives?|idle|blocked)"
-    r"(?: time| for(?: \w{1,12})?)?(?: took)?$"
+    r"(?: time| for(?: \w{1,12})?| (?:recv|send|p2p))?(?: took)?$"
 )
 _READING = re.compile(
     r"(?:^| )(?:data|input|loader|reader cost|sampl\w{0,4}\+ ?data copy|data ?load\w*|batch load\w*|load\w* batch"
@@ -204,6 +206,7 @@ def _base(unit: str) -> str:
 @lru_cache(maxsize=8192)
 def words_before(before: str, unit: str) -> tuple[str, str]:
     """The words right before a number, and its unit, which may stand in their brackets: `mem (GB): 12`."""
+    before = _PER_MICROBATCH.sub("", before) if "per" in before else before
     bracketed = _UNIT_IN_NAME.search(before)
     if bracketed is not None and not before[: bracketed.start()].lower().endswith("per"):
         before, unit = before[: bracketed.start()], unit or next(filter(None, bracketed.groups())).lower()

@@ -49,6 +49,13 @@ _SPAN = re.compile(
     r"\branks? {1,4}(?P<first>\d{1,6}) ?- {0,4}(?P<last>\d{1,6})[ :]{1,4}(?:on )?(?:host|node)[=: ]{1,2}" + _HOST,
     re.I,
 )
+_SPANNED = re.compile(
+    r"(?<![\w.-])(?!(?:step|epoch|iter\w{0,6}|stage|pipeline|gpu|cuda|device|[tpdce]p|v?pp|group|layer|attempt|phase"
+    r"|round|shard|replica|rank|world)[-_]?\d)"
+    rf"{_HOST}[\s:,=(|>-]{{1,20}}(?:global[ _-]?)?ranks[ =:]{{1,4}}"
+    r"(?P<first>\d{1,6}) ?(?:-|\.\.|to) ?(?P<last>\d{1,6})\b",
+    re.I,
+)
 _LISTED = re.compile(rf"\s{{0,8}}(?P<first>\d{{1,6}})(?:-(?P<last>\d{{1,6}}))?[\s:,]{{1,8}}{_HOST}\s*$")
 _HEADING = re.compile(r"\brank\b.{0,20}(?:->|:|=|to).{0,12}\b(?:host|node)", re.I)
 _SLURM = re.compile(r"(?:^|[\s='\"])([A-Za-z][\w-]{0,60})\[(\d{1,6}(?:[-,]\d{1,6}){1,200})\](?=$|[\s,'\"])")
@@ -172,7 +179,9 @@ def _said(line: str) -> Iterator[tuple[str, str, int | None]]:
         slots = [host for host, count in dealt.items() for _ in range(min(count, _MOST))]
         yield from (("host", host, rank) for rank, host in enumerate(slots[:_MOST]))
         return
-    if "rank" in line and "-" in line and (span := _SPAN.search(line[:500])) is not None:
+    span = _SPAN.search(line[:500]) if "rank" in line and "-" in line else None
+    span = _SPANNED.search(line[:500]) if span is None and "ranks" in line else span
+    if span is not None:
         yield from _spanned(span)
         return
     if "busId " in line and (gpu := _NCCL_GPU.search(line)) is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paramedic.collect.tracebacks import MAX_FRAMES
@@ -19,7 +19,7 @@ from paramedic.redact import clipped, clipped_lines
 HEADER = "(most recent call first)"
 LITERALS = (
     HEADER, "(idle)", "(active)", "(active+gil)", "Python v3", "=== Rank ",
-    "# rank", "# Rank", "= rank", "= Rank", "- rank", "- Rank",
+    "# rank", "# Rank", "= rank", "= Rank", "- rank", "- Rank", "# RANK", "= RANK", "- RANK", "# ^", "= ^", "- ^",
 )  # fmt: skip
 MAX_PROCESSES = 4_096
 MAX_THREADS = 64
@@ -29,6 +29,8 @@ _MAX_FRAME = 750
 _MAX_NAME = 120
 
 _PROCESS = re.compile(r"^Process (\d{1,10}): ")
+_LOCAL_RANK = re.compile(r" --local[_-]rank[= ](\d{1,4})(?= |$)")
+"""As DeepSpeed and old launchers tell each process."""
 _PARENT = re.compile(r"^Parent Process (\d{1,10}): ")
 _PYTHON = re.compile(r"^Python v\d")
 _SPIED = re.compile(r'^Thread (0x[0-9A-Fa-f]{1,16}|\d{1,20}) \((idle|active|active\+gil)\)(?:: "(.{0,200})")?\s*$')
@@ -43,8 +45,11 @@ _NO_FRAME = re.compile(r"^\s{1,8}(?:<no Python frame>|\.\.\.)\s*$")
 _STATE = re.compile(r"^State:\s{1,8}([RSDTtZXI]) \([\w ]{1,40}\)\s*$")
 """A line of /proc/PID/status, which people put beside a dump: of a stopped process there may be no stack."""
 _RANK = re.compile(r"^=== Rank (\d{1,6}): (\S{1,300}) ===\s*$")
-_TITLE = re.compile(r"^([#=-])\1{0,9} (?:global )?[Rr]ank[ _:=]{0,2}(\d{1,6})\b")
-"""What people write above each of the dumps that they put into one file."""
+_TITLE = re.compile(
+    r"^([#=-])\1{0,9} (?P<below>\^ ?)?(?:global )?(?:[Rr]ank|RANK)[ _:=]{0,2}(?P<rank>\d{1,6})\b"
+    r"|^\[[\w.-]{1,100}[ :/,]{1,2}(?:global )?(?:[Rr]ank|RANK)[ _:=]{0,2}(?P<of_host>\d{1,6})\]:?\s*$"
+)
+"""What people write above each of the dumps that they put into one file, or below it with an arrow up."""
 _UNDER_A_TITLE = 3
 _FATAL = re.compile(r"^Fatal Python error: ")
 _BEGINNINGS = (_PROCESS, _PYTHON, _SPIED, _DUMPED, _RANK, _TITLE, _FATAL)
@@ -85,6 +90,7 @@ class Dump:
 
     pid: int | None = None
     rank: int | None = None
+    local_rank: int | None = None
     fatal: bool = False
     parent: int | None = None
     process: str = ""
@@ -158,14 +164,19 @@ class StackReader:
         elif found := _PROCESS.match(text):
             self._end()
             self._dump.pid = int(found[1])
+            local = _LOCAL_RANK.search(text[:4_000])
+            self._dump.local_rank = int(local[1]) if local else None
             rank, at = self._title
             self._rank = rank if line - at <= _UNDER_A_TITLE else self._rank
         elif found := _RANK.match(text):
             self._end()
             self._rank = int(found[1])
         elif found := _TITLE.match(text):
+            rank = int(found["rank"] or found["of_host"])
+            if found["below"]:
+                self._rank = rank
             self._end()
-            self._title = int(found[2]), line
+            self._title, self._rank = (self._title, None) if found["below"] else ((rank, line), self._rank)
         elif _FATAL.match(text):
             self._end()
             self._dump.fatal = True
@@ -211,9 +222,18 @@ def note(processes: dict[str, Stood], dump: Dump) -> None:
     stood = Stood(dump)
     if before is not None:
         then, now = before.last.main, dump.main
-        same = then is not None and now is not None and then.frames == now.frames
+        cut = then is not None and now is not None and _beginning_of(now, then)
+        same = then is not None and now is not None and (cut or then.frames == now.frames)
+        rank = before.last.rank if dump.rank is None else dump.rank
+        dump = replace(before.last if cut else dump, rank=rank)
         stood = Stood(dump, before.dumps + 1, before.unchanged + 1 if same else 1)
     processes[dump.key] = stood
+
+
+def _beginning_of(now: Thread, then: Thread) -> bool:
+    """`py-spy dump | head`: the innermost frames alone, and where the others were seen before."""
+    count = len(now.frames)
+    return 0 < count < len(then.frames) and not now.starts_program and then.frames[:count] == now.frames
 
 
 def of_json(data: bytes) -> dict[str, Stood] | None:
@@ -292,7 +312,7 @@ def _described(one: Stood, thread: Thread, main: bool) -> tuple[str, dict[str, A
     fields = {
         "frames": frames, "own": own, "native": native, "thread": name, "main": main, "state": thread.state,
         "pid": one.last.pid, "waits": waits, "dumps": one.dumps, "unchanged": one.unchanged if main else 1,
-        "fatal": one.last.fatal, "process": one.last.process,
+        "fatal": one.last.fatal, "process": one.last.process, "local_rank": one.last.local_rank,
     }  # fmt: skip
     return text, {name: value for name, value in fields.items() if value is not None}
 

@@ -21,6 +21,18 @@ _UNHEALTHY = re.compile(r"device marked unhealthy: (?P<device>\S{1,80})|marking 
 _HEALTHY_AGAIN = re.compile(r"device marked healthy: (?P<device>\S{1,80})")
 _SCHEDULER, _LAUNCH, _HARDWARE = "preemption-or-scheduler-action", "launcher-or-rank-misconfiguration", "hardware-fault"
 _CLEAR = 8.0
+_RAY_JOB = re.compile(
+    r"^\s{0,8}\d{1,5} {1,8}(?P<job>[0-9a-f]{8}) .{0,300}? {2}(?:SUBMISSION|DRIVER) {1,12}(?P<status>[A-Z]{4,12})\b"
+)
+_RAY_ACTOR = re.compile(r"^\s{0,8}\d{1,5} {1,8}[0-9a-f]{32} {1,8}\S.{0,120}? {2}ALIVE {1,12}(?P<job>[0-9a-f]{8})\b")
+_RAY_GROUP = re.compile(
+    r"^\s{0,8}\d{1,5} {1,8}[0-9a-f]{36} .{0,120}? (?P<job>[0-9a-f]{8}) {1,12}(?P<state>CREATED|PENDING)\b"
+)
+_RAY_WAITS = re.compile(
+    r"pending (?:placement groups|tasks/actors)|^Trial status: (?:\d{1,5} \w{1,12} \| )?\d{1,5} PENDING"
+)
+"""Rows of `ray list jobs`, `actors` and `placement-groups`, and what `ray status` and Tune say of what waits."""
+_ENDED = ("FAILED", "STOPPED", "SUCCEEDED")
 
 
 def not_admitted(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -55,3 +67,28 @@ def unhealthy_device(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator
     broken = [one.evidence[0].event for one in found if one.symptom == "accelerator-fault" and one.severity == "error"]
     events = [*broken[:1], gone[-1], unplaced[0].evidence[0].event]
     yield replace(on_events(rule, events, ()), weights={_HARDWARE: _CLEAR})
+
+
+def held_by_ended_job(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Something waits for room in a Ray cluster, while actors or placement groups live whose job has ended."""
+    ended: dict[str, Event] = {}
+    held: dict[str, list[Event]] = defaultdict(list)
+    groups: dict[str, list[Event]] = defaultdict(list)
+    waits: list[Event] = []
+    for event in run.of_kind("line"):
+        if (job := _RAY_JOB.match(event.text)) is not None:
+            if job["status"] in _ENDED:
+                ended[job["job"]] = event
+        elif (actor := _RAY_ACTOR.match(event.text)) is not None:
+            held[actor["job"]].append(event)
+        elif (group := _RAY_GROUP.match(event.text)) is not None:
+            (groups[group["job"]] if group["state"] == "CREATED" else waits).append(event)
+        elif ("pending " in event.text or "PENDING" in event.text) and _RAY_WAITS.search(event.text):
+            waits.append(event)
+    keeper = next((job for job in ended if held[job] or groups[job]), None)
+    if keeper is None or not waits:
+        return
+    counted = ((held[keeper], "actor"), (groups[keeper], "placement group"))
+    what = " and ".join(f"{len(said)} {noun}{'s' * (len(said) > 1)}" for said, noun in counted if said)
+    events = [waits[-1], ended[keeper], *held[keeper][:1], *groups[keeper][:1]]
+    yield on_events(rule, events, (), {"job": keeper, "what": what})

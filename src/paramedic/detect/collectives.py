@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from paramedic.detect import ras
 from paramedic.detect.hang import few, listed
 from paramedic.detect.match import on_events
 from paramedic.detect.where import placed
@@ -84,6 +85,18 @@ def stalled(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]
         if few({*odd}, {*ready}):
             fields = {"accused": ", ".join(map(str, odd)), "waiting": listed(ready.keys() - {*odd})}
             yield on_events(rule, events[:4], odd, fields)
+
+
+def launched_fewer(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """RAS names who has not launched what the others have; within a part of the job it numbers ranks otherwise."""
+    size, known = ras.size_of_all(run), ras.rank_of_process(run)
+    for report, behind in ras.stuck(run):
+        of_all = size is None or report.size >= size
+        ranks = {rank if of_all else known.get(report.processes[rank], -1) for rank in behind}
+        named = () if -1 in ranks else sorted(ranks)
+        fields = {"count": str(min(behind.values()))} | ({"accused": ", ".join(map(str, named))} if named else {})
+        own = [event for event in report.events if "managed by process" in event.text]
+        yield on_events(rule, [*own[:4], report.event], named, fields)
 
 
 def shared_gpus(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

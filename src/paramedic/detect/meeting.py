@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from paramedic.detect.match import on_event
+from paramedic.detect.match import on_event, on_events
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 
@@ -15,6 +15,14 @@ _UNRESOLVED = re.compile(
     r"\(gai error: -[2-5] - (?P<why>[^)]{1,255})\)"
 )
 _AGAIN = 3
+_UNANSWERED = re.compile(
+    r"^(?:tcp6? .{0,80}?|SYN-SENT .{0,80}?)\s(?P<own>[\[\]\w.:%]{2,80}):\d{1,5}\s{1,40}(?P<address>[\[\]\w.:%]{2,80}):"
+    r"(?P<port>\d{4,5})\s{1,40}(?:SYN_SENT\s{1,20})?(?:users:\(\(\"|(?P<before>\d{1,10})/)(?P<name>[\w.:-]{1,40})"
+    r"(?:\",pid=(?P<pid>\d{1,10}))?"
+)
+"""As `ss -tnp` and `netstat -tnp` write it, with the process."""
+_OF_TRAINING = re.compile(r"python|torchrun|pt_main|mpi|orted|hydra|ray|horovod|deepspeed|accelerate")
+_TOGETHER = 2
 
 
 def name_unresolved(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -28,3 +36,18 @@ def name_unresolved(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[
         event, said = attempts[0]
         if len(attempts) >= _AGAIN or any(one["kind"] != "IPv6 " for _, one in attempts):
             yield on_event(rule, event, {name: said[name] for name in ("host", "port", "why")})
+
+
+def never_answered(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Several processes that have not begun to train wait for one address to answer; one may just be connecting."""
+    if run.stepping:
+        return
+    waiting: dict[tuple[str, str], dict[str, Event]] = defaultdict(dict)
+    for event in (*run.saying("SYN-SENT", "line"), *run.saying("SYN_SENT", "line")):
+        said = _UNANSWERED.match(event.text)
+        if said is not None and _OF_TRAINING.search(said["name"]):
+            waiting[said["address"], said["port"]][said["pid"] or said["before"] or ""] = event
+    (address, port), most = max(waiting.items(), key=lambda one: len(one[1]), default=(("", ""), {}))
+    if len(most) >= _TOGETHER:
+        fields = {"count": str(len(most)), "address": address, "port": port}
+        yield on_events(rule, list(most.values())[:4], (), fields)

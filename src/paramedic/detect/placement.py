@@ -45,6 +45,9 @@ def each_alone(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findi
     if len(lonely) >= 2:
         yield on_events(rule, [one.evidence[0].event for one in [*lonely.values()][:4]], ())
         return
+    if (alone := _trainers_alone(run)) and max(_numbers(every(run, "launched")), default=1) == len(alone):
+        yield on_events(rule, alone[:4], ())
+        return
     said = every(run, "world")
     shown = said or every(run, "whole_batch")
     if (_numbers(said) or _shares_of_batch(run)) != {1}:
@@ -55,6 +58,17 @@ def each_alone(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findi
     several = several or any(_one_after_the_other(one) for one in said) or _tasks_of_one_job(run)
     if several or every(run, "several") or max(_numbers(launched), default=1) > 1:
         yield on_events(rule, [event for one in (*shown[:4], *launched[:1]) for event in one.shown(LAST)], ())
+
+
+def _trainers_alone(run: Run) -> list[Event]:
+    """Processes of one log of which each says that it is the first, and that training is not distributed. It may have
+    several GPUs to itself, which divide its batch."""
+    said = [event for event in run.saying(", distributed training: ", "line") if _FIRST_OF_ALL.search(event.text)]
+    every_one = len(said) == len(run.saying(", distributed training: ", "line"))
+    return said if len(said) > 1 and every_one and len({event.source for event in said}) == 1 else []
+
+
+_FIRST_OF_ALL = re.compile(r"\bProcess rank: (?:0|-1), device: \S{1,20}, n_gpu: \d{1,4},? ?distributed training: False")
 
 
 def _tasks_of_one_job(run: Run) -> bool:

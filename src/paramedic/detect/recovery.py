@@ -15,6 +15,7 @@ from paramedic.detect.interrupted import TIME_LIMIT
 from paramedic.detect.match import on_events
 from paramedic.detect.once import once
 from paramedic.detect.series import Series, every, numbered
+from paramedic.detect.where import located
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 
@@ -95,9 +96,11 @@ def on_the_same_part(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator
     """Every attempt, and there were several, ended with an error of one device: restarts put the job back on it."""
     by_attempt: dict[int | str, list[Finding]] = defaultdict(list)
     told = [one for one in found if one.severity == "error" and one.consequence == "never"]
-    for one in (_of_the_only_end(run, one) for one in told):
-        event = one.evidence[0].event
-        if one.ranks and (event.rank is not None or event.kind == "line"):
+    of_kernel = [one for one in told if one.symptom in _BROKEN and "NVRM: Xid (PCI:" in _said(one)]
+    others = [_of_the_only_end(run, one) for one in told if one not in of_kernel]
+    heard = [one for one in others if (event := one.evidence[0].event).rank is not None or event.kind == "line"]
+    for one in [*heard, *located(run, of_kernel)]:
+        if one.ranks:
             by_attempt[one.attempt].append(one)
     if len(by_attempt) == 1:
         by_attempt = _by_log(next(iter(by_attempt.values())))

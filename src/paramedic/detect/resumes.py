@@ -11,6 +11,7 @@ from typing import NamedTuple
 from paramedic.detect.match import on_events
 from paramedic.detect.sequels import Parts, Sequel, around, begun_at_nought, sequels
 from paramedic.detect.series import FIRST, LAST, Series, every, kendall, numbered
+from paramedic.detect.where import places, short
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 
@@ -284,3 +285,37 @@ _BETWEEN_LOGS = (
 )
 _UNDER_THE_SAME_RATE = (("loss", "loss", _leapt), ("grad_norm", "gradient norm", _leapt_far))
 """The same between two logs, and what tells something only where the learning rate goes on."""
+
+
+_LACKS = re.compile(
+    r"^(?P<host>[A-Za-z][\w.-]{0,100}): (?:\S{0,40}/)?(?:ls|cat|stat|du|head|tail|find|readlink): "
+    r"(?:cannot (?:access|open|stat) )?"
+    r"['\u2018]?(?P<path>/[^'\u2019\n:]{1,300})['\u2019]?(?: for reading)?: No such file or directory"
+)
+_OF_STATE = re.compile(r"ckpt|checkpoint|\biter_\d|global_step|\blatest\b", re.I)
+_LISTED = re.compile(r"^(?P<host>[A-Za-z][\w.-]{0,100}): (?P<said>.{1,400})")
+
+
+def on_some_hosts_only(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Of hosts that were asked for the checkpoint, one after the other, some do not have it, and nothing trains."""
+    if run.stepping:
+        return
+    lacking: dict[str, tuple[Event, str]] = {}
+    having: set[str] = set()
+    for event in run.saying(": No such file or directory", "line"):
+        if (said := _LACKS.match(event.text)) is not None and _OF_STATE.search(said["path"]):
+            lacking.setdefault(said["host"], (event, said["path"]))
+            lines = (*event.fields.get("before", ()), *event.fields.get("after", ()))
+            listed = [hit for line in lines if (hit := _LISTED.match(line)) and "No such file" not in hit["said"]]
+            having |= {hit["host"] for hit in listed if _stem(hit["host"]) == _stem(said["host"])}
+    if lacking and having - lacking.keys():
+        ranks = {rank for host in lacking for rank in places(run).ranks_on.get(short(host), ())}
+        event, path = next(iter(lacking.values()))
+        fields = {"host": ", ".join(sorted(lacking)[:8]), "path": path}
+        fields |= {"accused": ", ".join(map(str, sorted(ranks)))} if ranks else {}
+        yield on_events(rule, [event], sorted(ranks), fields)
+
+
+def _stem(host: str) -> str:
+    """What hosts of one job have in common."""
+    return re.sub(r"\d{1,9}", "#", host)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from paramedic.detect import hang, interrupted
-from paramedic.detect.hang import PLACES, few, listed, saving_is_a_hang
+from paramedic.detect.hang import PLACES, few, is_saving, listed
 from paramedic.detect.match import on_events
 from paramedic.detect.once import once
 from paramedic.detect.where import places
@@ -107,6 +107,7 @@ def standing(run: Run) -> dict[int, Standing]:
     stood: dict[int, Standing] = {}
     attempt = max(event.attempt for event in run.events)
     nameless = 0
+    local = _on_one_node(run, stacks)
     for event in stacks:
         fields = event.fields
         if not fields.get("main") or fields.get("fatal") or event.attempt != attempt:
@@ -115,10 +116,20 @@ def standing(run: Run) -> dict[int, Standing]:
             continue
         pid = fields.get("pid")
         rank = known.rank_of(pid, event.host) if event.rank is None and isinstance(pid, int) else event.rank
+        rank = local.get(event.seq) if rank is None else rank
         nameless += rank is None
         rank = -nameless if rank is None else rank
         stood[rank] = Standing(rank, event, states.get(rank))
     return stood
+
+
+def _on_one_node(run: Run, stacks: Sequence[Event]) -> dict[int, int]:
+    """Local ranks are the job's where the dumps of one file are of as many processes as the job has."""
+    told = {e.seq: e.fields.get("local_rank") for e in stacks if e.fields.get("main") and e.rank is None}
+    ranks = [rank for rank in told.values() if isinstance(rank, int)]
+    whole = run.world_size is not None and sorted(ranks) == list(range(len(told))) and len(told) == run.world_size
+    one_file = len({event.source for event in stacks}) == 1
+    return {seq: rank for seq, rank in told.items() if isinstance(rank, int)} if whole and one_file else {}
 
 
 def _last_progress(run: Run) -> dict[tuple[str, int | None], int]:
@@ -155,7 +166,10 @@ def different_collectives(run: Run, rule: Rule, found: Sequence[Finding]) -> Ite
     fields = {**_told(scene, odd[0], rest), **_accused(scene.culprits)}
     one = on_events(rule, _evidence(scene, [*odd, *rest]), _known(scene.culprits), fields)
     certain = rule.confidence if sure else rule.confidence - 0.15
-    yield saving_is_a_hang(run, replace(one, confidence=certain if scene.culprits else certain - 0.1))
+    one = replace(one, confidence=certain if scene.culprits else certain - 0.1)
+    frames = [frame for rank in scene.culprits for frame in scene.stood[rank].event.fields.get("frames", ())]
+    saving = any(map(is_saving, frames))  # by some ranks only: a hang first, by the symptom's own boundary
+    yield replace(one, symptom=load_taxonomy().symptom("collective-hang")) if saving else one
 
 
 def lock_file(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

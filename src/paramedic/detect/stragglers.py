@@ -52,8 +52,15 @@ class _Slow:
 
 def more_work(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Slower, and with more words, tokens or documents to work through than the others."""
-    if (slow := _slow(run)) is not None and not _throttled(run) and (work := _work(run, slow.ranks)) is not None:
-        yield _finding(rule, slow, {"more": f"{work:.1f}"})
+    slow = _slow(run)
+    if slow is None or _throttled(run):
+        return
+    if (work := _work(run, slow.ranks)) is not None:
+        yield _finding(rule, slow, {"more": f"{work:.1f} times their work"})
+    elif (share := _holds_more(run, slow)) is not None:
+        yield _finding(
+            rule, slow, {"more": f"{share:.1f} times their memory: they hold more of the model"}, of_one=False
+        )
 
 
 def same_work(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -61,7 +68,7 @@ def same_work(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
     slow = _slow(run)
     if slow is None:
         yield from _reported(run, rule)
-    elif not slow.reads and not _throttled(run) and _work(run, slow.ranks) is None:
+    elif not slow.reads and not _throttled(run) and _work(run, slow.ranks) is None and _holds_more(run, slow) is None:
         yield _finding(rule, slow, {})
 
 
@@ -168,15 +175,17 @@ def throttled(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
         yield _finding(rule, slow, {"share": f"{100 * min(held.values()):.0f} %"})
 
 
-def _finding(rule: Rule, slow: _Slow, fields: dict[str, str]) -> Finding:
+def _finding(rule: Rule, slow: _Slow, fields: dict[str, str], of_one: bool = True) -> Finding:
+    """`of_one`: whoever of a group is slow keeps the others of it."""
     peers = [one for rank, one in sorted(slow.series.items()) if rank not in slow.ranks]
     events = [event for rank in slow.ranks[:2] for event in slow.series[rank].shown(LARGEST, LAST)]
     events += [event for one in peers[:2] for event in one.shown(LAST)]
     what = _as_printed(slow.series[slow.ranks[0]])
     named = ", ".join(map(str, slow.ranks))
-    if slow.is_one_group:
+    one_of_them = of_one and slow.is_one_group
+    if one_of_them:
         named = f"one of {named}"
-    who = () if slow.is_one_group else slow.ranks
+    who = () if one_of_them else slow.ranks
     return on_events(rule, events, who, {"rank": named, "times": f"{slow.times:.1f}", "what": what, **fields})
 
 
@@ -276,10 +285,11 @@ def _slower_in_tables(
     usual = [median(values) for values in steps]
     slow = tuple(rank for n, rank in enumerate(ranks) if steps[-1][n] >= _AMONG_EQUALS * usual[-1])
     rest = [n for n, rank in enumerate(ranks) if rank not in slow]
-    alike = all(max(v[n] for n in rest) <= _ALIKE * min(v[n] for n in rest) for v in steps) if rest else False
     times = [
         v[n] / m for v, m in zip(steps, usual, strict=True) for n, rank in enumerate(ranks) if rank in slow and m > 0
     ]
+    near = _NEARLY if min(times, default=0.0) >= _SOON else _ALIKE
+    alike = all(max(v[n] for n in rest) <= near * min(v[n] for n in rest) for v in steps) if rest else False
     if not slow or 4 * len(slow) > len(ranks) or not alike or min(times, default=0.0) < _AMONG_EQUALS:
         return None
     return _Slow(slow, median(times), dict(series))
@@ -296,8 +306,8 @@ def _tight(steps: Sequence[Sequence[float]]) -> bool:
     return sum(most[-1] <= _ALIKE * most[0] for most in inner) >= _SHARE * len(inner)
 
 
-_SEVERAL, _ALIKE, _AMONG_EQUALS = 5, 1.1, 1.3
-"""Among several ranks that are alike, less is needed to stand out."""
+_SEVERAL, _ALIKE, _AMONG_EQUALS, _NEARLY = 5, 1.1, 1.3, 1.25
+"""Among several ranks that are alike, less is needed to stand out; whoever stands far out does so among unlike ones."""
 
 
 def _medians_of_others(values: Sequence[float]) -> list[float]:
@@ -334,6 +344,20 @@ def _work(run: Run, slow: Sequence[int]) -> float | None:
         own = [median(series[rank].at.values()) for rank in slow if rank in series and series[rank].at]
         if peers and own and median(peers) > 0 and min(own) >= _MORE_WORK * median(peers):
             return min(own) / median(peers)
+    return None
+
+
+def _holds_more(run: Run, slow: _Slow) -> float | None:
+    """Several that compute longer hold far more memory than all others: layers, or a head, that the others have not."""
+    if len(slow.ranks) < 2 or not slow.series[slow.ranks[0]].name.startswith("compute_time"):
+        return None
+    for name in names(found := every(run, "memory")):
+        series = by_rank(one for one in found if one.name == name)
+        peers = [median(one.finite) for rank, one in series.items() if rank not in slow.ranks and one.finite]
+        own = [median(series[rank].finite) for rank in slow.ranks if rank in series and series[rank].finite]
+        if len(own) == len(slow.ranks) and len(peers) >= len(own) and max(peers) > 0:
+            share = min(own) / max(peers)
+            return share if share >= _MORE_WORK else None
     return None
 
 

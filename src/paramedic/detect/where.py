@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
+from paramedic.detect import ras
 from paramedic.detect.once import once
 from paramedic.model import Event, Finding, Run
 
@@ -102,6 +103,8 @@ def places(run: Run) -> Places:
             note(event.rank, pid=int(found[1]))  # the kernel speaks of it by this number
     for rank, host, pid in _whose_output(run):
         note(rank, host, pid)
+    for process, rank in ras.rank_of_process(run).items():
+        note(rank, pid=process)
     _by_their_own_words(run, hosts)
     _in_slurms_order(run, hosts)
     _as_launched(run, hosts)
@@ -531,9 +534,11 @@ def in_order(name: str) -> list[tuple[bool, int, str]]:
 
 
 def parts_of_name(source: str) -> set[str]:
-    """`kernel-node-02.log`: every end of it may be a host's name."""
+    """`kernel-node-02.log`, `node-02_dmesg.txt`: every end of it may be a host's name, and what ends with a number."""
     stem = re.sub(r"\.(?:log|txt|out|err|gz|zst)\b.*$", "", source.rsplit("/", 1)[-1])[:200]
-    return {stem, *(stem[found.end() :] for found in re.finditer(r"[-_.]", stem))}
+    cuts = list(re.finditer(r"[-_.]", stem))
+    heads = (stem[: cut.start()] for cut in cuts if stem[cut.start() - 1 : cut.start()].isdigit())
+    return {stem, *(stem[cut.end() :] for cut in cuts), *heads}
 
 
 def within_one_host(run: Run, found: Sequence[Finding]) -> list[Finding]:
