@@ -16,6 +16,7 @@ _NOT_ADMITTED = re.compile(
     r"|(?P<reason>insufficient (?:unused )?quota for \S{1,80} in flavor [^\n]{1,200})"
 )
 _ADMITTED = re.compile(r"\bAdmitted by ClusterQueue\b|\bQuota reserved in ClusterQueue\b")
+_EVICTED = re.compile(r"\bPreempted to accommodate a workload\b|\bEvictedDueTo(?:Preempted|ClusterQueueStopped)\b")
 _NEVER_FITS = re.compile(r"maximum capacity|unavailable in ClusterQueue|borrowing limit|doesn't match|supports only")
 _UNHEALTHY = re.compile(r"device marked unhealthy: (?P<device>\S{1,80})|marking device as unhealthy")
 _HEALTHY_AGAIN = re.compile(r"device marked healthy: (?P<device>\S{1,80})")
@@ -25,7 +26,9 @@ _CLEAR = 8.0
 
 def not_admitted(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Kueue's last word on the job is that there is no quota for it; what it says while others run is no failure yet,
-    and what it said before it admitted the job is over."""
+    and what it said before it admitted the job is over. A job that it evicted has failed by that, and waits since."""
+    if any(_EVICTED.search(event.text) for event in run.of_kind("line")):
+        return
     by_source: dict[str, list[Event]] = defaultdict(list)
     for event in run.of_kind("line"):
         if "quota" in event.text or "assign flavors" in event.text or "ClusterQueue" in event.text:
