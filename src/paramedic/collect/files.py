@@ -231,7 +231,18 @@ def _ranks_in_a_pod(reads: Sequence[Read], named: Sequence[int | None]) -> int:
         if read.place.pod is not None and pod is not None and read.log.source.rank is None
     ]
     each = max((len(ranks) for _, ranks in heard), default=1)
-    return each if all(rank // each == pod for pod, ranks in heard for rank in ranks) else 1
+    agreed = all(rank // each == pod for pod, ranks in heard for rank in ranks)
+    return max(each if agreed else 1, _by_tables(reads, named))
+
+
+def _by_tables(reads: Sequence[Read], named: Sequence[int | None]) -> int:
+    """Where torchrun's tables tell by how much the ranks of a pod differ from their numbers in it: as many for each pod
+    that comes before."""
+    pods = [(read, pod) for read, pod in zip(reads, named, strict=True) if read.place.pod is not None and pod]
+    rows = [(pod, [e for e in read.log.events if e.rank != read.log.source.rank]) for read, pod in pods]
+    steps = {divmod(offset, pod) for pod, events in rows for offset in _of_table(events)}
+    each, rest = steps.pop() if len(steps) == 1 else (1, 0)
+    return each if each > 1 and not rest else 1
 
 
 def _as_named(read: Read, rank: int | None, each: int) -> Read:
