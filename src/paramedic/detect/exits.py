@@ -13,7 +13,7 @@ from paramedic.detect.match import on_event
 from paramedic.detect.once import once
 from paramedic.detect.where import at_ranks
 from paramedic.knowledge import Rule
-from paramedic.model import Event, Evidence, Finding, Run
+from paramedic.model import Event, Evidence, Finding, Run, names_processes
 
 _CRASHES = {signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE}
 _FROM_OUTSIDE = {
@@ -148,6 +148,31 @@ def as_the_table_counts(run: Run, first: Finding) -> Finding:
     as_many = len(set(raised)) == 1 and len(raised) == len(ended)
     others = spared or set(run.ranks_seen) > ended.keys() or closed_by_launcher(run, first.attempt)
     return at_ranks(first, ended) if as_many and others else first
+
+
+_LEFT = re.compile(r"srun: error: [\w.-]{1,120}: tasks? ([\d,-]{1,2000}): Exited with exit code ([1-9]\d{0,2})\b")
+_OF_STEPD = "slurmstepd: error: "
+_MOST_TASKS = 1 << 16
+
+
+def as_srun_counts(run: Run, first: Finding) -> Finding:
+    """What a node's slurmstepd says names neither node nor task; srun tells which tasks then left by themselves, and
+    which it only ended."""
+    event = first.evidence[0].event
+    if first.ranks or event.rank is not None or not event.text.startswith(_OF_STEPD) or names_processes(run.events):
+        return first
+    said = [_LEFT.search(e.text) for e in run.saying("Exited with exit code", "line") if e.source == event.source]
+    left = {task for found in said if found for task in _numbers(found[1])}
+    ended = {e.rank for e in run.of_kind("exit") if e.source == event.source and e.fields.get("by_srun")} - {None}
+    return at_ranks(first, left) if left and ended and not left & ended else first
+
+
+def _numbers(text: str) -> Iterator[int]:
+    """`0,4-7` as Slurm writes it."""
+    for part in text.split(",")[:_MOST_TASKS]:
+        low, _, high = part.partition("-")
+        if low.isdigit() and (high or low).isdigit() and len(low) < 8 and len(high) < 8:
+            yield from range(int(low), min(int(high or low) + 1, int(low) + _MOST_TASKS))
 
 
 def killed_while_full(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
