@@ -194,6 +194,7 @@ RUN_DETECTORS: dict[str, Detector] = {
     "training.no_gain": training.no_gain,
     "training.behind_smaller_batch": training.behind_smaller_batch,
     "drift.replicas": drift.replicas,
+    "drift.hashes_unlike": drift.hashes_unlike,
     "drift.never_updated": drift.never_updated,
     "drift.counted_twice": drift.counted_twice,
     "drift.same_data": drift.same_data,
