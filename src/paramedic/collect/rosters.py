@@ -6,7 +6,7 @@ import base64
 import json
 import re
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 
 from paramedic.collect.identity import MAX_WORLD_SIZE
 from paramedic.collect.layouts import ranks_in
@@ -87,11 +87,17 @@ def roster(lines: Sequence[str], source: Source) -> Iterator[Fact]:
     stated: set[tuple[str, str | int, int | None]] = set()
     of_file = source.host or _OF_NAME.split(source.id.rsplit("/", 1)[-1], maxsplit=1)[0]
     heading = False
+    columns = _NO_NUMBER
+    whole = _whole_list(lines)
     for number, line in enumerate(lines, 1):
         listed = _spanned(_LISTED.match(line[:200])) if heading else []
         heading = bool(listed) or ("rank" in line and _HEADING.search(line[:200]) is not None)
+        row = _row(line[:400], columns)
+        columns = columns if row else _columns(line) if "PID" in line else _NO_NUMBER
         said: tuple[tuple[str, str | int, int | None], ...] = (
             *listed,
+            *(whole if number == 1 else ()),
+            *row,
             *_met(line[:20_000], of_file),
             *_asked(line[:4_000], of_file),
             *_said(line[:20_000]),
@@ -151,6 +157,50 @@ def _spanned(found: re.Match[str] | None) -> list[tuple[str, str, int | None]]:
         return []
     ranks = range(int(found["first"]), min(int(found["last"] or found["first"]), MAX_WORLD_SIZE) + 1)[:_MOST]
     return [("host", found["host"], rank) for rank in ranks]
+
+
+_RANK_COLUMNS = ("GLOBALID", "SLURM_PROCID", "PROCID", "GLOBAL_RANK", "RANK")
+_NO_NUMBER = (-1, -1)
+
+
+def _columns(line: str) -> tuple[int, int]:
+    """Where the process and its rank stand in a table, as `scontrol listpids` or a ps with such a column heads it. What
+    is of several words, as a start time is, must not stand before them."""
+    names = line[:400].split()
+    rank = next((names.index(name) for name in _RANK_COLUMNS if name in names), -1)
+    if rank < 0 or "PID" not in names or {"STARTED", "CMD", "COMMAND"} & {*names[:rank]}:
+        return _NO_NUMBER
+    return names.index("PID"), rank
+
+
+def _row(line: str, columns: tuple[int, int]) -> list[tuple[str, int, int | None]]:
+    words = line.split() if columns != _NO_NUMBER else []
+    if len(words) <= max(columns) or columns == _NO_NUMBER:
+        return []
+    pid, rank = (words[at] for at in columns)
+    fits = pid.isdecimal() and rank.isdecimal() and len(pid) <= 10 and len(rank) <= 6
+    return [("pid", int(pid), int(rank))] if fits else []
+
+
+_BLOCK = re.compile(rf"{_HOST}[\s:,]{{1,8}}(?P<first>\d{{1,6}})-(?P<last>\d{{1,6}})\s*$")
+_ONE_HOST = re.compile(rf"{_HOST}\s*$")
+
+
+def _whole_list(lines: Sequence[str]) -> list[tuple[str, str, int | None]]:
+    """A file that is nothing but hosts, one a line, as `scontrol show hostnames` prints them, or each with its ranks,
+    `node-03 24-31`, which then count all of them once."""
+    rows = [line.strip() for line in lines if line.strip() and not line.startswith("#")][: _MOST + 1]
+    if not 1 < len(rows) <= _MOST:
+        return []
+    blocks = [found for row in rows if (found := _BLOCK.match(row[:200]))]
+    if len(blocks) == len(rows):
+        ends = [(int(found["first"]), int(found["last"])) for found in blocks]
+        follow = ends[0][0] == 0 and all(one[1] + 1 == after[0] for one, after in pairwise(ends))
+        return [row for found in blocks for row in _spanned(found)][:_MOST] if follow else []
+    hosts = [found["host"] for row in rows if (found := _ONE_HOST.match(row[:120]))]
+    stems = {re.split(r"\d", host, maxsplit=1)[0] for host in hosts}
+    alike = len(hosts) == len(rows) == len(set(hosts)) and len(stems) == 1
+    return [("nodelist", ",".join(hosts), None)] if alike else []
 
 
 def _dealt(line: str) -> dict[str, int]:
