@@ -45,7 +45,7 @@ def each_alone(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findi
     if len(lonely) >= 2:
         yield on_events(rule, [one.evidence[0].event for one in [*lonely.values()][:4]], ())
         return
-    said = every(run, "world")
+    said = of_this_run(every(run, "world"))
     shown = said or every(run, "whole_batch")
     if (_numbers(said) or _shares_of_batch(run)) != {1}:
         return
@@ -55,6 +55,15 @@ def each_alone(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findi
     several = several or any(_one_after_the_other(one) for one in said) or _tasks_of_one_job(run)
     if several or every(run, "several") or max(_numbers(launched), default=1) > 1:
         yield on_events(rule, [event for one in (*shown[:4], *launched[:1]) for event in one.shown(LAST)], ())
+
+
+_OF_ANOTHER_RUN = re.compile(r"(?:^|[/._-])(?:prev|previous|reference|baseline|earlier|known[-_]?good)(?=[/._-])", re.I)
+
+
+def of_this_run(found: Sequence[Series]) -> Sequence[Series]:
+    """Without those of logs whose names say that they are of an earlier run, which went well, beside others."""
+    own = [one for one in found if not _OF_ANOTHER_RUN.search("/".join(one.event.source.split("/")[-2:]))]
+    return own or found
 
 
 def _tasks_of_one_job(run: Run) -> bool:
