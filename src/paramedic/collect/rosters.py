@@ -82,18 +82,18 @@ _SPEAKS_OF_NODES = re.compile(r"node|\bon\b|host|[A-Z]{4,}", re.I)
 def roster(lines: Sequence[str], source: Source) -> Iterator[Fact]:
     """`host` of a rank each; `nodelist` is all hosts of a job in Slurm's order; `gpu` of a rank, as `host bus size`
     with the size of the group in which it has its number, and `device`, as `host index size`; `gpu index`, as
-    `bus index`; `pid` and `cuda` of a rank, as numbers; `tasks on a node`; `node`, as `host number processes`; `bridge`
-    is the address that NCCL gives out on a host though nobody else can reach it, as `host address`."""
+    `bus index`; `pid` and `cuda` of a rank, as numbers; `tasks on a node`; `node`, as `host number processes`; `place`,
+    as `host number`, where nobody says how many processes there are; `bridge` is the address that NCCL gives out on a host though nobody else can reach it, as `host address`."""
     stated: set[tuple[str, str | int, int | None]] = set()
     of_file = source.host or _OF_NAME.split(source.id.rsplit("/", 1)[-1], maxsplit=1)[0]
     heading = False
-    columns = _NO_NUMBER
+    columns = _NO_TABLE
     whole = _whole_list(lines)
     for number, line in enumerate(lines, 1):
         listed = _spanned(_LISTED.match(line[:200])) if heading else []
         heading = bool(listed) or ("rank" in line and _HEADING.search(line[:200]) is not None)
         row = _row(line[:400], columns)
-        columns = columns if row else _columns(line) if "PID" in line else _NO_NUMBER
+        columns = columns if row else _columns(line) if _HEADS.search(line[:400]) else _NO_TABLE
         said: tuple[tuple[str, str | int, int | None], ...] = (
             *listed,
             *(whole if number == 1 else ()),
@@ -160,28 +160,41 @@ def _spanned(found: re.Match[str] | None) -> list[tuple[str, str, int | None]]:
 
 
 _RANK_COLUMNS = ("GLOBALID", "SLURM_PROCID", "PROCID", "GLOBAL_RANK", "RANK")
-_NO_NUMBER = (-1, -1)
+_INDEX_COLUMNS = ("JOB_COMPLETION_INDEX", "COMPLETION_INDEX", "NODE_RANK", "GROUP_RANK")
+_SEVERAL_WORDS = frozenset(("STARTED", "CMD", "COMMAND", "START", "TIME"))
+_TABLES = (("pid", ("PID",), _RANK_COLUMNS), ("place", ("NODE", "HOST", "HOSTNAME"), _INDEX_COLUMNS))
+_Columns = tuple[str, int, int]
+_HEADS = re.compile(r"\bPID\b|_INDEX\b|_RANK\b")
+_NO_TABLE: _Columns = ("", -1, -1)
 
 
-def _columns(line: str) -> tuple[int, int]:
-    """Where the process and its rank stand in a table, as `scontrol listpids` or a ps with such a column heads it. What
-    is of several words, as a start time is, must not stand before them."""
+def _columns(line: str) -> _Columns:
+    """Where a process and its rank stand in a table, as `scontrol listpids` or a ps with such a column heads it, or a
+    node and its number, as `kubectl get pods -o custom-columns`. What is of several words, as a start time is, must not
+    stand before them."""
     names = line[:400].split()
-    rank = next((names.index(name) for name in _RANK_COLUMNS if name in names), -1)
-    if rank < 0 or "PID" not in names or {"STARTED", "CMD", "COMMAND"} & {*names[:rank]}:
-        return _NO_NUMBER
-    return names.index("PID"), rank
+    for what, keys, numbers in _TABLES:
+        key = next((names.index(name) for name in keys if name in names), -1)
+        number = next((names.index(name) for name in numbers if name in names), -1)
+        if min(key, number) >= 0 and _SEVERAL_WORDS.isdisjoint(names[: max(key, number)]):
+            return what, key, number
+    return _NO_TABLE
 
 
-def _row(line: str, columns: tuple[int, int]) -> list[tuple[str, int, int | None]]:
-    words = line.split() if columns != _NO_NUMBER else []
-    if len(words) <= max(columns) or columns == _NO_NUMBER:
+def _row(line: str, columns: _Columns) -> list[tuple[str, str | int, int | None]]:
+    what, *at = columns
+    words = line.split() if what else []
+    if len(words) <= max(at) or not what:
         return []
-    pid, rank = (words[at] for at in columns)
-    fits = pid.isdecimal() and rank.isdecimal() and len(pid) <= 10 and len(rank) <= 6
-    return [("pid", int(pid), int(rank))] if fits else []
+    key, number = (words[place] for place in at)
+    if not number.isdecimal() or len(number) > 6:
+        return []
+    if what == "place":
+        return [("place", f"{key[:120]} {int(number)}", None)] if _A_HOST.fullmatch(key[:120]) else []
+    return [("pid", int(key), int(number))] if key.isdecimal() and len(key) <= 10 else []
 
 
+_A_HOST = re.compile(r"[A-Za-z0-9][\w.-]{0,119}")
 _BLOCK = re.compile(rf"{_HOST}[\s:,]{{1,8}}(?P<first>\d{{1,6}})-(?P<last>\d{{1,6}})\s*$")
 _ONE_HOST = re.compile(rf"{_HOST}\s*$")
 

@@ -100,6 +100,7 @@ def places(run: Run) -> Places:
     _by_their_own_words(run, hosts)
     _in_slurms_order(run, hosts)
     _as_launched(run, hosts)
+    _as_numbered(run, hosts)
     gpus = _gpus(run, hosts)
     _last_block(run, hosts)
     _numbered(run, hosts)
@@ -258,6 +259,19 @@ def _as_launched(run: Run, hosts: dict[str, set[int]]) -> None:
     apart = len({min(ranks, default=-1) for ranks in blocks.values()}) == len(blocks)
     if apart and all(ranks <= blocks.get(host, ranks) for host, ranks in hosts.items()):
         hosts.update({host: ranks for host, ranks in blocks.items() if ranks and not hosts.get(host)})
+
+
+def _as_numbered(run: Run, hosts: dict[str, set[int]]) -> None:
+    """All nodes of a job are listed with their numbers: each has its share of the ranks, in this order."""
+    said = {tuple(fact.value.split(" ")) for fact in run.facts if fact.name == "place" and isinstance(fact.value, str)}
+    nodes = {int(number): short(host) for host, number in (one for one in said if len(one) == 2) if number.isdecimal()}
+    each, rest = divmod(run.world_size or 0, len(nodes) or 1)
+    counted = len(nodes) > 1 and nodes.keys() == set(range(len(nodes))) and len(nodes) == len(said)
+    if not counted or not 1 <= each <= _MOST_ON_A_NODE or rest or len({*nodes.values()}) < len(nodes):
+        return
+    blocks = {host: set(range(at * each, (at + 1) * each)) for at, host in nodes.items()}
+    if all(ranks <= blocks.get(host, ranks) for host, ranks in hosts.items()):
+        hosts.update(blocks)
 
 
 def placed(run: Run, name: str) -> Iterator[tuple[str, int, int, int | None]]:
