@@ -122,6 +122,7 @@ RUN_DETECTORS: dict[str, Detector] = {
     "hang.rank_left": hang.rank_left,
     "recovery.failed": recovery.failed,
     "recovery.on_the_same_part": recovery.on_the_same_part,
+    "recovery.former_process_holds": recovery.former_process_holds,
     "recovery.begins_anew": recovery.begins_anew,
     "recovery.refused_again": recovery.refused_again,
     "allocation.not_admitted": allocation.not_admitted,
