@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from paramedic.detect.match import on_events
-from paramedic.detect.series import FIRST, LAST, Series, every, latest
+from paramedic.detect.series import FIRST, LAST, Series, every, latest, of_this_run
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 
@@ -55,15 +55,6 @@ def each_alone(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findi
     several = several or any(_one_after_the_other(one) for one in said) or _tasks_of_one_job(run)
     if several or every(run, "several") or max(_numbers(launched), default=1) > 1:
         yield on_events(rule, [event for one in (*shown[:4], *launched[:1]) for event in one.shown(LAST)], ())
-
-
-_OF_ANOTHER_RUN = re.compile(r"(?:^|[/._-])(?:prev|previous|reference|baseline|earlier|known[-_]?good)(?=[/._-])", re.I)
-
-
-def of_this_run(found: Sequence[Series]) -> Sequence[Series]:
-    """Without those of logs whose names say that they are of an earlier run, which went well, beside others."""
-    own = [one for one in found if not _OF_ANOTHER_RUN.search("/".join(one.event.source.split("/")[-2:]))]
-    return own or found
 
 
 def _tasks_of_one_job(run: Run) -> bool:
