@@ -12,7 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 
 from paramedic.causes import Place, explained, listed, subject
-from paramedic.detect.exits import as_srun_counts, as_the_table_counts, closed_by_launcher, killed_ranks, with_the_crashed
+from paramedic.detect.exits import (
+    as_srun_counts,
+    as_the_table_counts,
+    closed_by_launcher,
+    killed_ranks,
+    with_the_crashed,
+)
 from paramedic.detect.hang import absent, has_less, missed, odd_among_accused, odd_ones
 from paramedic.detect.where import located, on_the_lost_node, places
 from paramedic.knowledge import Knowledge, Rule

@@ -83,7 +83,8 @@ def roster(lines: Sequence[str], source: Source) -> Iterator[Fact]:
     """`host` of a rank each; `nodelist` is all hosts of a job in Slurm's order; `gpu` of a rank, as `host bus size`
     with the size of the group in which it has its number, and `device`, as `host index size`; `gpu index`, as
     `bus index`; `pid` and `cuda` of a rank, as numbers; `tasks on a node`; `node`, as `host number processes`; `place`,
-    as `host number`, where nobody says how many processes there are; `bridge` is the address that NCCL gives out on a host though nobody else can reach it, as `host address`."""
+    as `host number`, where nobody says how many processes there are; `bridge` is the address that NCCL gives out on a
+    host though nobody else can reach it, as `host address`."""
     stated: set[tuple[str, str | int, int | None]] = set()
     of_file = source.host or _OF_NAME.split(source.id.rsplit("/", 1)[-1], maxsplit=1)[0]
     heading = False

@@ -1,5 +1,6 @@
 """What nvidia-smi showed: its table, `--query-gpu` and `--query-compute-apps` as CSV, `dmon`, `pmon` and `-q`, and what
-DCGM's exporter shows to Prometheus, in files of their own or pasted into a log → what each GPU was like over all looks, and which processes held its memory."""
+DCGM's exporter shows to Prometheus, in files of their own or pasted into a log → what each GPU was like over all looks,
+and which processes held its memory."""
 
 from __future__ import annotations
 
@@ -414,7 +415,7 @@ class Smi:
     # -- DCGM's exporter -------------------------------------------------------------------------------------------
 
     def _exporter_row(self, text: str, line: int) -> bool:
-        """`DCGM_FI_DEV_SM_CLOCK{gpu="5",Hostname="node-3"} 1290`: one value of one GPU; the same once more is of a later
+        """`DCGM_FI_DEV_SM_CLOCK{gpu="5",Hostname="node-3"} 1290`: a value of one GPU; the same once more is of a later
         moment."""
         found = _EXPORTED.match(text)
         if found is None:
@@ -547,7 +548,8 @@ class Smi:
 
 
 _EXPORTED = re.compile(
-    r"DCGM_FI_DEV_(?P<what>[A-Z][A-Z_]{1,60})\{(?P<labels>[^}\n]{0,900})\} (?P<value>\d{1,15}(?:\.\d{1,12})?)(?: \d{10,13})?$"
+    r"DCGM_FI_DEV_(?P<what>[A-Z][A-Z_]{1,60})\{(?P<labels>[^}\n]{0,900})\} "
+    r"(?P<value>\d{1,15}(?:\.\d{1,12})?)(?: \d{10,13})?$"
 )
 _LABEL = re.compile(r'([A-Za-z_]\w{0,60})="([^"\n]{0,200})"')
 _OF_EXPORTER = {

@@ -51,7 +51,7 @@ def fingerprints(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
         yield replace(on_events(rule, events, odd, fields), weights=weights)
 
 
-def _with_their_host(run: Run, odd: Sequence[int], said: Mapping[int, str]) -> Sequence[int]:
+def _with_their_host(run: Run, odd: list[int], said: Mapping[int, str]) -> list[int]:
     """All ranks of one host, where half of them or more run the odd thing, nobody else does, and the rest of that host
     was ended before it could say what it runs."""
     theirs = max((ranks for ranks in places(run).ranks_on.values() if ranks >= {*odd}), key=len, default=frozenset())

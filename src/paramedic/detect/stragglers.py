@@ -10,7 +10,18 @@ from statistics import median
 
 from paramedic.detect.match import on_events
 from paramedic.detect.once import once
-from paramedic.detect.series import FIRST, LARGEST, LAST, Series, by_rank, common_steps, every, names, of_this_run, sharded
+from paramedic.detect.series import (
+    FIRST,
+    LARGEST,
+    LAST,
+    Series,
+    by_rank,
+    common_steps,
+    every,
+    names,
+    of_this_run,
+    sharded,
+)
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 
