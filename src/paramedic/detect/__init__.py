@@ -129,6 +129,7 @@ RUN_DETECTORS: dict[str, Detector] = {
     "recovery.begins_anew": recovery.begins_anew,
     "recovery.refused_again": recovery.refused_again,
     "allocation.not_admitted": allocation.not_admitted,
+    "allocation.evicted": allocation.evicted,
     "allocation.unhealthy_device": allocation.unhealthy_device,
     "stragglers.more_work": stragglers.more_work,
     "stragglers.same_work": stragglers.same_work,

@@ -364,7 +364,7 @@ def _two_scales(run: Run) -> Iterator[tuple[list[Event], str]]:
 
 _HASH = re.compile(r"\[Rank (\d{1,6})\] Hash not matching for (\S{1,200}) in model chunk \d")
 _REPLICAS = re.compile(r"\bdata-parallel size: (\d{1,6})\b")
-_FEW_OF = 3
+_FEW_OF, _TWO, _MANY_RANKS = 3, 2, 16
 _HAD_AGREED = 4.0
 
 
@@ -377,7 +377,8 @@ def hashes_unlike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
     sizes = {int(hit[1]) for e in run.saying("data-parallel size: ", "line") if (hit := _REPLICAS.search(e.text))}
     odd = {int(hit[1]) for _, hit in said}
     replicas = min(sizes, default=0)
-    alone = replicas >= _FEW_OF and _FEW_OF * len(odd) <= replicas
+    several = _FEW_OF * len(odd) <= replicas if sizes else len(odd) == 1 and len(run.expected_ranks) >= _MANY_RANKS
+    alone = replicas != _TWO and several
     agreed = alone and any(event.seq < said[0][0].seq for event in run.saying("Weight hashes match after ", "line"))
     fields = {"parameter": said[0][1][2]}
     weights = {"hardware-fault": _HAD_AGREED} if agreed else {}

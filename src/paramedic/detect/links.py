@@ -50,8 +50,9 @@ def behind_a_lost_link(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterat
     gave up first, the rank on that host is the one whom nothing reached."""
     waited = [one for one in found if one.symptom == _HANG and one.severity == "error" and one.ranks]
     lost = list(_lost(run, places(run))) if waited else []
-    if len({one.host for one in lost}) != 1 or any("accused" in one.fields for one in waited):
-        return
+    told = any(one.severity == "error" and (one.symptom == _ERROR or "accused" in one.fields) for one in found)
+    if len({one.host for one in lost}) != 1 or told:
+        return  # who lost a peer says of whom, or somebody is accused
     there = places(run).ranks_on.get(lost[0].host, frozenset())
     group, events = _first_to_give_up(waited)
     ranks = sorted(group & there)
