@@ -281,3 +281,12 @@ def test_of_slurm_jobs_one_after_another_the_last_one_that_failed_is_judged(judg
         **{"slurm-7712_out": steps("2026-04-01", "01:38:00") + PREEMPTED, "slurm-7790_out": resumed + refused}
     )
     assert verdict is not None and verdict.symptom == "checkpoint-resume-failure"
+
+
+def test_what_slurm_says_of_another_job_on_the_node_is_not_this_ones_end(judged: Judged) -> None:
+    full = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 448.00 MiB. GPU 3 has a total capacity of 79.11 GiB\n"
+    files = {"slurm-7790.out": 'Traceback (most recent call last):\n  File "t.py", line 9, in <module>\n' + full}
+    verdict = judged(**files, **{"slurmd_n1.log": PREEMPTED})
+    assert verdict is not None and verdict.symptom == "device-out-of-memory"
+    ours = judged(**{"slurm-7712.out": steps("2026-04-01", "01:38:00"), "slurmd_n1.log": PREEMPTED})
+    assert ours is not None and ours.symptom == "worker-or-node-loss"

@@ -151,7 +151,7 @@ def as_the_table_counts(run: Run, first: Finding) -> Finding:
 
 
 _LEFT = re.compile(r"srun: error: [\w.-]{1,120}: tasks? ([\d,-]{1,2000}): Exited with exit code ([1-9]\d{0,2})\b")
-_OF_STEPD = "slurmstepd: error: "
+_OF_STEPD = re.compile(r"slurmstepd(?:-[\w.-]{1,80})?: error: ")
 _MOST_TASKS = 1 << 16
 
 
@@ -159,7 +159,7 @@ def as_srun_counts(run: Run, first: Finding) -> Finding:
     """What a node's slurmstepd says names neither node nor task; srun tells which tasks then left by themselves, and
     which it only ended."""
     event = first.evidence[0].event
-    if first.ranks or event.rank is not None or not event.text.startswith(_OF_STEPD) or names_processes(run.events):
+    if first.ranks or event.rank is not None or not _OF_STEPD.match(event.text) or names_processes(run.events):
         return first
     said = [_LEFT.search(e.text) for e in run.saying("Exited with exit code", "line") if e.source == event.source]
     left = {task for found in said if found for task in _numbers(found[1])}
