@@ -452,5 +452,5 @@ def test_what_dcgms_exporter_shows_is_read_like_the_drivers_own_words() -> None:
     cards, _ = seen(shown + row("CLOCK_THROTTLE_REASONS", 1, 72) + row("GPU_TEMP", 1, 87) + row("SM_CLOCK", 1, 1290))
     assert [(card["node"], card["index"], card["clock"]) for card in cards] == [("n3", 0, 1980.0), ("n3", 1, 1290.0)]
     assert slowed(cards[0]) == {""}
-    assert slowed(cards[1]) == {"hardware slowdown", "hardware thermal slowdown"}
+    assert slowed(cards[1]) == BOTH
     assert cards[1]["looks"] == 2, "the same value once more is of a later moment"
