@@ -642,11 +642,12 @@ def test_deepspeeds_agents_tell_which_ranks_a_node_has() -> None:
     [
         (["n1 0-1", "n2 2-3"], [("host", "n1", 0), ("host", "n1", 1), ("host", "n2", 2), ("host", "n2", 3)]),
         (["# scontrol show hostnames", "gpu007", "gpu011", "gpu012"], [("nodelist", "gpu007,gpu011,gpu012", None)]),
+        (["JobId=6 NodeList=lx-a[1-2],lx-b[07-08],lx9 #CPUs=4"], [("nodelist", "lx-a1,lx-a2,lx-b07,lx-b08,lx9", None)]),
         (["PID      JOBID    STEPID   LOCALID GLOBALID", "4242  17  0  1  9"], [("pid", 4242, 9)]),
         (["  PID STAT WCHAN  SLURM_PROCID CMD", "  51 Dl  ll_fsync 12 python t.py", "done 7"], [("pid", 51, 12)]),
         (["NAME  NODE  JOB_COMPLETION_INDEX", "t-0-x1  w-a3  0", "t-1-x2  w-b7  1"], [("place", "w-a3 0", None), ("place", "w-b7 1", None)]),
     ],
-    ids=["hosts with their ranks", "nothing but hosts", "scontrol listpids", "ps with the rank", "pods with their numbers"],
+    ids=["hosts with their ranks", "nothing but hosts", "Slurm's list of several kinds", "scontrol listpids", "ps with the rank", "pods with their numbers"],
 )  # fmt: skip
 def test_tables_of_platforms_tell_who_is_where(lines: list[str], told: list[tuple[str, str | int, int | None]]) -> None:
     assert [(fact.name, fact.value, fact.rank) for fact in roster(lines, Source("list.txt", "log"))] == told

@@ -51,7 +51,10 @@ _SPAN = re.compile(
 )
 _LISTED = re.compile(rf"\s{{0,8}}(?P<first>\d{{1,6}})(?:-(?P<last>\d{{1,6}}))?[\s:,]{{1,8}}{_HOST}\s*$")
 _HEADING = re.compile(r"\brank\b.{0,20}(?:->|:|=|to).{0,12}\b(?:host|node)", re.I)
-_SLURM = re.compile(r"(?:^|[\s='\"])([A-Za-z][\w-]{0,60})\[(\d{1,6}(?:[-,]\d{1,6}){1,200})\](?=$|[\s,'\"])")
+_SOME_HOSTS = r"[A-Za-z][\w-]{0,60}(?:\[\d{1,6}(?:[-,]\d{1,6}){0,200}\])?"
+_SLURM = re.compile(rf"(?:^|[\s='\"])((?:{_SOME_HOSTS},){{0,64}}{_SOME_HOSTS})(?=,?(?:$|[\s'\"]))")
+_ITEM = re.compile(r"([A-Za-z][\w-]{0,60})(?:\[([\d,-]{1,1400})\])?(?:,|$)")
+_SEVERAL_OF = re.compile(r"\[\d{1,6}[-,]")
 _PER_NODE = re.compile(r"\bnproc[-_]per[-_]node[= ]{1,2}(\d{1,4})\b")
 _TASKS_EACH = re.compile(r"\bn?tasks[-_]per[-_]node[= ]{1,2}(\d{1,4})\b", re.I)
 _NCCL_GPU = re.compile(
@@ -254,8 +257,9 @@ def _said(line: str) -> Iterator[tuple[str, str, int | None]]:
         found = next((hit for pattern in _TOGETHER if (hit := pattern.search(line[:500])) is not None), None)
         if found is not None:
             yield "host", found["host"].rstrip("."), int(found["rank"])
-    if "[" in low and (nodes := _SLURM.search(line[:2_000])) is not None and _SPEAKS_OF_NODES.search(line[:500]):
-        names = list(islice(_expanded(nodes[1], nodes[2]), _MOST))
+    if "[" in low and _SEVERAL_OF.search(line[:2_000]) and _SPEAKS_OF_NODES.search(line[:500]):
+        listed = next((hit[1] for hit in _SLURM.finditer(line[:2_000]) if _SEVERAL_OF.search(hit[1])), "")
+        names = list(islice(_all_of(listed), _MOST))
         if len(names) > 1:
             yield "nodelist", ",".join(names), None
     if "tasks" in low and (tasks := _TASKS_EACH.search(line[:2_000])) is not None:
@@ -277,6 +281,12 @@ def _announced(line: str) -> Iterator[tuple[str, int, int | None]]:
 def _as_nvidia_writes(number: str) -> str:
     """NCCL has bus, device and function as one number: `ab000` is ab:00.0."""
     return f"{number[:-3][-2:]:0>2}:{number[-3:-1]}"
+
+
+def _all_of(listed: str) -> Iterator[str]:
+    """Of `gx[12-14,21],hx3` as of `gx[12-14]`."""
+    for item in _ITEM.finditer(listed):
+        yield from _expanded(item[1], item[2]) if item[2] else (item[1],)
 
 
 def _expanded(prefix: str, ranges: str) -> Iterator[str]:
