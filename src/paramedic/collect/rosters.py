@@ -213,7 +213,7 @@ def _whole_list(lines: Sequence[str]) -> list[tuple[str, str, int | None]]:
     if len(blocks) == len(rows):
         ends = [(int(found["first"]), int(found["last"])) for found in blocks]
         follow = ends[0][0] == 0 and all(one[1] + 1 == after[0] for one, after in pairwise(ends))
-        return [row for found in blocks for row in _spanned(found)][:_MOST] if follow else []
+        return list(islice((row for found in blocks for row in _spanned(found)), _MOST)) if follow else []
     hosts = [found["host"] for row in rows if (found := _ONE_HOST.match(row[:120]))]
     stems = {re.split(r"\d", host, maxsplit=1)[0] for host in hosts}
     alike = len(hosts) == len(rows) == len(set(hosts)) and len(stems) == 1

@@ -7,7 +7,7 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, islice
 
 from paramedic.detect.match import on_event
 from paramedic.detect.once import once
@@ -162,14 +162,14 @@ def as_srun_counts(run: Run, first: Finding) -> Finding:
     if first.ranks or event.rank is not None or not _OF_STEPD.match(event.text) or names_processes(run.events):
         return first
     said = [_LEFT.search(e.text) for e in run.saying("Exited with exit code", "line") if e.source == event.source]
-    left = {task for found in said if found for task in _numbers(found[1])}
+    left = set(islice((task for found in said if found for task in _numbers(found[1])), _MOST_TASKS))
     ended = {e.rank for e in run.of_kind("exit") if e.source == event.source and e.fields.get("by_srun")} - {None}
     return at_ranks(first, left) if left and ended and not left & ended else first
 
 
 def _numbers(text: str) -> Iterator[int]:
     """`0,4-7` as Slurm writes it."""
-    for part in text.split(",")[:_MOST_TASKS]:
+    for part in text.split(","):
         low, _, high = part.partition("-")
         if low.isdigit() and (high or low).isdigit() and len(low) < 8 and len(high) < 8:
             yield from range(int(low), min(int(high or low) + 1, int(low) + _MOST_TASKS))

@@ -18,6 +18,7 @@ _POD = re.compile(r"\bpod/([a-z0-9][a-z0-9.-]{0,252})|^([a-z0-9][a-z0-9.-]{0,252
 _BUS = re.compile(r"[0-9A-Fa-f]{4,8}:([0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})(?:\.|$)")
 _OF_NCCL = re.compile(r"(\S{1,120}) ([0-9a-f]{2}:[0-9a-f]{2}) (\d{1,6})")
 _OF_PLACE = re.compile(r"(\S{1,120}) (\d{1,6}) (\d{1,6})")
+_NUMBERED_NODE = re.compile(r"(\S{1,120}) (\d{1,6})")
 _OF_SMI = re.compile(r"([0-9a-f]{2}:[0-9a-f]{2}) (\d{1,2})")
 _HEAD = 80  # so far into a line of progress a program names its host
 _NOT_THE_ONE = re.compile(r"\bON \S{1,120} CANCELLED")
@@ -263,8 +264,9 @@ def _as_launched(run: Run, hosts: dict[str, set[int]]) -> None:
 
 def _as_numbered(run: Run, hosts: dict[str, set[int]]) -> None:
     """All nodes of a job are listed with their numbers: each has its share of the ranks, in this order."""
-    said = {tuple(fact.value.split(" ")) for fact in run.facts if fact.name == "place" and isinstance(fact.value, str)}
-    nodes = {int(number): short(host) for host, number in (one for one in said if len(one) == 2) if number.isdecimal()}
+    told = [fact.value for fact in run.facts if fact.name == "place" and isinstance(fact.value, str)]
+    said = {(short(hit[1]), int(hit[2])) for text in told if (hit := _NUMBERED_NODE.fullmatch(text)) is not None}
+    nodes = {number: host for host, number in said}
     each, rest = divmod(run.world_size or 0, len(nodes) or 1)
     counted = len(nodes) > 1 and nodes.keys() == set(range(len(nodes))) and len(nodes) == len(said)
     if not counted or not 1 <= each <= _MOST_ON_A_NODE or rest or len({*nodes.values()}) < len(nodes):
