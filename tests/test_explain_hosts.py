@@ -689,3 +689,69 @@ def test_a_sentence_about_ranks_is_no_map(line: str) -> None:
 def test_a_file_may_begin_with_its_hosts_name() -> None:
     assert "node-02" in parts_of_name("logs/node-02_dmesg.txt")
     assert "node" not in parts_of_name("logs/node-kernel.txt") - {"node-kernel"}
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (["n1 0-1", "n2 2-3"], [("host", "n1", 0), ("host", "n1", 1), ("host", "n2", 2), ("host", "n2", 3)]),
+        (["# scontrol show hostnames", "gpu007", "gpu011", "gpu012"], [("nodelist", "gpu007,gpu011,gpu012", None)]),
+        (["JobId=6 NodeList=lx-a[1-2],lx-b[07-08],lx9 #CPUs=4"], [("nodelist", "lx-a1,lx-a2,lx-b07,lx-b08,lx9", None)]),
+        (["PID      JOBID    STEPID   LOCALID GLOBALID", "4242  17  0  1  9"], [("pid", 4242, 9)]),
+        (["  PID STAT WCHAN  SLURM_PROCID CMD", "  51 Dl  ll_fsync 12 python t.py", "done 7"], [("pid", 51, 12)]),
+        (["NAME  NODE  JOB_COMPLETION_INDEX", "t-0-x1  w-a3  0", "t-1-x2  w-b7  1"], [("place", "w-a3 0", None), ("place", "w-b7 1", None)]),
+    ],
+    ids=["hosts with their ranks", "nothing but hosts", "Slurm's list of several kinds", "scontrol listpids", "ps with the rank", "pods with their numbers"],
+)  # fmt: skip
+def test_tables_of_platforms_tell_who_is_where(lines: list[str], told: list[tuple[str, str | int, int | None]]) -> None:
+    assert [(fact.name, fact.value, fact.rank) for fact in roster(lines, Source("list.txt", "log"))] == told
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [["n1 0-1", "n2 4-5"], ["gpu007", "login1"], ["PID USER STARTED RANK", "9 me Mon 12 3"], ["PID RANK", "9 x"]],
+    ids=["a gap", "hosts of several kinds", "a time of several words", "no number"],
+)
+def test_what_is_no_table_of_ranks_tells_of_none(lines: list[str]) -> None:
+    assert not list(roster(lines, Source("list.txt", "log")))
+
+
+def test_torchruns_table_tells_that_a_numbered_pod_has_several_ranks(said: Said) -> None:
+    lost = "".join(trace(MISSING) for _ in range(4))
+    rows = table((12, 1, 92)).replace("(local_rank: 12)", "(local_rank: 0)")
+    files = {f"sft-worker-{n}.log": of(4 * n, steps(4 * n)) + of(4 * n + 1, steps(4 * n + 1)) for n in (0, 1, 2)}
+    assert said(**files, **{"sft-worker-3.log": lost + rows, "launch.txt": "world_size=16\n"}).ranks == (12, 13, 14, 15)
+
+
+def test_what_a_nodes_daemon_says_is_of_the_tasks_that_left_by_themselves(said: Said) -> None:
+    failed = "slurmstepd: error: pyxis: container start failed with error code: 1\nsrun: error: c3: task 4: Exited with exit code 1\n"
+    ended = "srun: error: c1: tasks 0-1: Terminated\nsrun: error: c2: tasks 2-3: Terminated\nsrun: error: c3: task 5: Exited with exit code 1\n"
+    assert said(failed + ended).ranks == (4, 5)
+    assert said(failed + "srun: error: c3: task 5: Exited with exit code 1\n").ranks == (), "perhaps all of them"
+
+
+def test_whose_process_stands_still_in_the_kernel_is_whom_the_others_wait_for(said: Said) -> None:
+    waiting = "".join(WATCHDOG.format(r=n) for n in (0, 1, 4, 5))
+    pids = "PID JOBID STEPID LOCALID GLOBALID\n700 9 0 0 2\n701 9 0 1 3\n"
+    kernel = "Nov  6 04:04:06 n2 kernel: INFO: task python:701 blocked for more than 122 seconds.\n"
+    verdict = said(**{"console.log": waiting, "pids_n2.txt": pids, "kern_n2.log": kernel})
+    assert (verdict.symptom, verdict.ranks) == ("collective-hang", (3,))
+    assert verdict.causes[0].id == "storage-or-external-service-fault"
+
+
+def test_a_host_of_which_half_run_another_collective_runs_it(said: Said) -> None:
+    def mismatch(rank: int, op: str, other: int, theirs: str) -> str:
+        prints = [f"CollectiveFingerPrint(SequenceNumber=7, OpType={o}, TensorShape=[1])" for o in (op, theirs)]
+        return of(
+            rank,
+            trace(
+                "RuntimeError: Detected mismatch between collectives on ranks. "
+                f"Rank {rank} is running collective: {prints[0]}, but Rank {other} is running collective: {prints[1]}."
+            ),
+        )
+
+    hosts = "".join(f"rank={n} host=n{n // 4 + 1}\n" for n in range(12))
+    odd = "".join(mismatch(n, "BROADCAST", 0, "ALLREDUCE") for n in (4, 6))
+    usual = "".join(mismatch(n, "ALLREDUCE", 4, "BROADCAST") for n in (0, 1, 2, 8, 9))
+    assert said(hosts + odd + usual).ranks == (4, 5, 6, 7)
+    assert said(hosts + odd + usual + mismatch(5, "ALLREDUCE", 4, "BROADCAST")).ranks == (4, 6)

@@ -441,3 +441,16 @@ def test_a_thousand_cards_are_compared_with_what_is_usual_once(monkeypatch: pyte
     (tmp_path / "gpus.csv").write_text(table)
     diagnose([str(tmp_path)])
     assert 0 < sum(asked) <= 5 * 1000
+
+
+def test_what_dcgms_exporter_shows_is_read_like_the_drivers_own_words() -> None:
+    def row(what: str, gpu: int, value: int, host: str = "n3") -> str:
+        return f'DCGM_FI_DEV_{what}{{gpu="{gpu}",UUID="GPU-{gpu}",device="nvidia{gpu}",modelName="H100",Hostname="{host}"}} {value}\n'
+
+    shown = "# TYPE DCGM_FI_DEV_SM_CLOCK gauge\n" + row("SM_CLOCK", 0, 1980) + row("SM_CLOCK", 1, 1290)
+    shown += row("GPU_UTIL", 0, 99) + row("GPU_UTIL", 1, 98) + row("CLOCK_THROTTLE_REASONS", 0, 4)
+    cards, _ = seen(shown + row("CLOCK_THROTTLE_REASONS", 1, 72) + row("GPU_TEMP", 1, 87) + row("SM_CLOCK", 1, 1290))
+    assert [(card["node"], card["index"], card["clock"]) for card in cards] == [("n3", 0, 1980.0), ("n3", 1, 1290.0)]
+    assert slowed(cards[0]) == {""}
+    assert slowed(cards[1]) == BOTH
+    assert cards[1]["looks"] == 2, "the same value once more is of a later moment"

@@ -95,7 +95,6 @@ UNREAD = {
     "x026": "documents that attend to each other, by a mask's size",
     "x027": "one GPU that computes otherwise, by checks of each",
     "x028": "a stage with more to do than the others",
-    "x029": "who waits where: only the words tell of it",
     "x030": "a setting that another overrides",
     "x034": "a store that throttles, behind retries that are told as refusals",
     "x035": "memory that grows with the longest batch, until it is nearly full",

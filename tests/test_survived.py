@@ -329,3 +329,12 @@ def test_a_job_that_a_later_log_goes_on_with_was_stopped_and_not_lost(judged: Ju
 def test_steps_that_are_counted_out_of_all_show_that_it_trains() -> None:
     assert shows_progress("[p0] 1200/4000 bce 0.3898 peak 28.2/39.4 GiB")
     assert not shows_progress("3/8 nodes ready")
+
+
+def test_what_slurm_says_of_another_job_on_the_node_is_not_this_ones_end(judged: Judged) -> None:
+    full = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 448.00 MiB. GPU 3 has a total capacity of 79.11 GiB\n"
+    files = {"slurm-7790.out": 'Traceback (most recent call last):\n  File "t.py", line 9, in <module>\n' + full}
+    verdict = judged(**files, **{"slurmd_n1.log": PREEMPTED})
+    assert verdict is not None and verdict.symptom == "device-out-of-memory"
+    ours = judged(**{"slurm-7712.out": steps("2026-04-01", "01:38:00"), "slurmd_n1.log": PREEMPTED})
+    assert ours is not None and ours.symptom == "worker-or-node-loss"

@@ -12,7 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 
 from paramedic.causes import Place, explained, listed, subject
-from paramedic.detect.exits import as_the_table_counts, closed_by_launcher, killed_ranks, with_the_crashed
+from paramedic.detect.exits import (
+    as_srun_counts,
+    as_the_table_counts,
+    closed_by_launcher,
+    killed_ranks,
+    with_the_crashed,
+)
 from paramedic.detect.hang import absent, has_less, missed, odd_among_accused, odd_ones
 from paramedic.detect.interrupted import TIME_LIMIT
 from paramedic.detect.where import located, on_the_lost_node, places
@@ -301,6 +307,7 @@ def _named(run: Run, first: Finding, errors: Sequence[Finding], knowledge: Knowl
         first = on_the_lost_node(run, first, errors)
     if not first.ranks and first.consequence == "never":
         first = as_the_table_counts(run, _with_rank_of_exit(run, _as_ranks_said(run, first, errors), errors))
+        first = as_srun_counts(run, first)
     everywhere = _everywhere(run, first, errors)
     if not first.ranks and (who := _together(run, own, errors)):
         first = replace(first, fields={**first.fields, "who": who})

@@ -6,7 +6,7 @@ import math
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import PurePath
@@ -80,7 +80,7 @@ def outlived(run: Run, found: Sequence[Finding], knowledge: Knowledge) -> tuple[
     dead = {e.rank for e in failed if e.seq > ends.get(e.source, -1)}
     somebody_died = bool(dead) or any(f.consequence == "always" for f in found)
     started_again = _StartedAgain(run, ends, _resumed(run, found))
-    pods = places(run).pods
+    pods, own_jobs = places(run).pods, _own_jobs(run)
     # Who is missed may have gone on to its own end: for those who gave up waiting for it that is too late.
     waited_in_vain = {rank for one in found if one.symptom == _HANG for rank in one.ranks} & dead
     unsaved = _unsaved_to_the_end(run, found)
@@ -90,7 +90,8 @@ def outlived(run: Run, found: Sequence[Finding], knowledge: Knowledge) -> tuple[
         if one.symptom == _SAVING and event.source in unsaved:
             alive.append(one)
             continue
-        if one.severity == "error" and (why := _of_another_job(one, pods) or started_again(one)):
+        another = _of_another_job(one, pods) or _of_another_number(one, own_jobs)
+        if one.severity == "error" and (why := another or started_again(one)):
             survived.append(Suppressed(one.rule, why, one.ranks))
             continue
         if one.severity == "error" and event.seq <= again.get(event.source, -1):
@@ -144,6 +145,28 @@ def _of_another_job(one: Finding, pods: Mapping[str, int]) -> str:
     job = max(pods, key=lambda name: pods[name], default="")
     other = pods.get(stem) == 1 < pods.get(job, 0) and stem.partition("-")[0] != job.partition("-")[0]
     return f"pod {pod} is not one of {job}" if other else ""
+
+
+_NUMBERED = re.compile(r"\*\*\* (?:STEP|JOB) (\d{1,10})\b|\b(?:StepId|JobId)=(\d{1,10})\b")
+_NUMBER = re.compile(r"\d{1,10}")
+
+
+def _own_jobs(run: Run) -> set[str]:
+    """Numbers of the Slurm jobs whose output is here: by the files' names, or as they stand in logs of training."""
+    trained = {e.source for e in run.of_kind("progress", "traceback", "exit")}
+    told = [e for e in run.saying("STEP ", "line") if e.source in trained]
+    said = [found for event in told if (found := _NUMBERED.search(event.text))]
+    return ({source.job for source in run.sources} | {found[1] or found[2] for found in said}) - {""}
+
+
+def _of_another_number(one: Finding, own: Set[str]) -> str:
+    """Logs of nodes and of Slurm itself tell of the jobs that were there before, too."""
+    if one.symptom != _LOSS or not own:
+        return ""
+    found = _NUMBERED.search(one.evidence[0].event.text)
+    number = (found[1] or found[2]) if found else one.fields.get("job", "").partition(".")[0]
+    other = _NUMBER.fullmatch(number) is not None and number not in own
+    return f"of job {number}, and not of {', '.join(sorted(own)[:3])}" if other else ""
 
 
 def _of_the_end(one: Finding) -> bool:

@@ -11,6 +11,8 @@ from typing import Any
 
 _GROUP_FAILED = "will restart worker group"
 _GROUP_STARTS = "Attempting to start training worker group"
+_GROUP_STARTED = "Started distributed worker processes:"
+"""What Ray Train says of each attempt, since its second version, and before."""
 _GROUP_AGAIN = "Restarting all workers and"
 _REQUEUED = "Requeued SLURM job"
 _GIVEN_UP = "multiprocessing.errors.ChildFailedError"
@@ -31,6 +33,7 @@ LITERALS = (
     _ENDS,
     _GROUP_FAILED,
     _GROUP_STARTS,
+    _GROUP_STARTED,
     _GROUP_AGAIN,
     _REQUEUED,
     _GIVEN_UP,
@@ -245,7 +248,7 @@ class Restarts:
             self._failed.append((line, key if agent else f"?{key}"))
         elif _GROUP_FAILED in text:
             self._announced.append((line, key))
-        elif _GROUP_STARTS in text:
+        elif _GROUP_STARTS in text or text.rstrip().endswith(_GROUP_STARTED):
             self._groups.append(line)
         elif _GROUP_AGAIN in text or _REQUEUED in text:
             self._again.append(line)

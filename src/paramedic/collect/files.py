@@ -234,7 +234,8 @@ def _ranks_in_a_pod(reads: Sequence[Read], named: Sequence[int | None]) -> int:
     spoke = {(rank, pod) for pod, ranks in heard for rank in ranks}
     fits = [n for n in range(1, _MOST_IN_A_POD + 1) if all(rank // n == pod for rank, pod in spoke)] if spoke else []
     each = max((len(ranks) for _, ranks in heard), default=1)
-    return each if each in fits else fits[0] if len(fits) == 1 else 1
+    spoken = each if each in fits else fits[0] if len(fits) == 1 else 1
+    return max(spoken, _by_tables(reads, named))
 
 
 _MOST_IN_A_POD = 16
@@ -243,6 +244,16 @@ _MOST_IN_A_POD = 16
 def _ranks_in(log: LogRead) -> set[int]:
     speaking = {event.rank for event in log.events if event.rank is not None}
     return speaking | {fact.rank for fact in log.facts if fact.rank is not None}
+
+
+def _by_tables(reads: Sequence[Read], named: Sequence[int | None]) -> int:
+    """Where torchrun's tables tell by how much the ranks of a pod differ from their numbers in it: as many for each pod
+    that comes before."""
+    pods = [(read, pod) for read, pod in zip(reads, named, strict=True) if read.place.pod is not None and pod]
+    rows = [(pod, [e for e in read.log.events if e.rank != read.log.source.rank]) for read, pod in pods]
+    steps = {divmod(offset, pod) for pod, events in rows for offset in _of_table(events)}
+    each, rest = steps.pop() if len(steps) == 1 else (1, 0)
+    return each if each > 1 and not rest else 1
 
 
 def _as_named(read: Read, rank: int | None, each: int) -> Read:

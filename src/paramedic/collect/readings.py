@@ -49,7 +49,7 @@ _PLACE = re.compile(
 )
 _BARE_STEP = re.compile(r"\s{0,12}(\d{1,9})(?:/\d{1,9})?[\s|:,]{1,6}(?:train[ _])?(?:loss|lm loss|acc)\b", re.I)
 _UNIT_OF_LINE = re.compile(r"\btimes? ?\((ms|s)\)(?: \||: ?\d)", re.I)
-_OF_ALL_SAMPLES = re.compile(r" ?/ ?(\d{1,12})\b(?!\.)")
+_OF_ALL_SAMPLES = re.compile(r" ?/ ?(\d{1,12})\b(?!\.|/\d)")  # no date
 _OUT_OF = re.compile(r" ?/ ?\d{1,7}(?:\.\d{1,6})? ?([kmgt]i?b)\b", re.I)
 _OF_EVALUATION = re.compile(r"[^\n\w]{0,8}(?:test|val|valid|validation|eval|evaluation|epoch\(val\))\b(?! loss)", re.I)
 _EVALUATING = re.compile(r"^(?:val|valid|validation|test|eval|dev) (?:acc|accuracy|auc|auroc|recall|precision|f|top)$")

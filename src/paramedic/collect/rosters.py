@@ -6,7 +6,7 @@ import base64
 import json
 import re
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 
 from paramedic.collect.identity import MAX_WORLD_SIZE
 from paramedic.collect.layouts import ranks_in
@@ -58,7 +58,10 @@ _SPANNED = re.compile(
 )
 _LISTED = re.compile(rf"\s{{0,8}}(?P<first>\d{{1,6}})(?:-(?P<last>\d{{1,6}}))?[\s:,]{{1,8}}{_HOST}\s*$")
 _HEADING = re.compile(r"\brank\b.{0,20}(?:->|:|=|to).{0,12}\b(?:host|node)", re.I)
-_SLURM = re.compile(r"(?:^|[\s='\"])([A-Za-z][\w-]{0,60})\[(\d{1,6}(?:[-,]\d{1,6}){1,200})\](?=$|[\s,'\"])")
+_SOME_HOSTS = r"[A-Za-z][\w-]{0,60}(?:\[\d{1,6}(?:[-,]\d{1,6}){0,200}\])?"
+_SLURM = re.compile(rf"(?:^|[\s='\"])((?:{_SOME_HOSTS},){{0,64}}{_SOME_HOSTS})(?=,?(?:$|[\s'\"]))")
+_ITEM = re.compile(r"([A-Za-z][\w-]{0,60})(?:\[([\d,-]{1,1400})\])?(?:,|$)")
+_SEVERAL_OF = re.compile(r"\[\d{1,6}[-,]")
 _PER_NODE = re.compile(r"\bnproc[-_]per[-_]node[= ]{1,2}(\d{1,4})\b")
 _TASKS_EACH = re.compile(r"\bn?tasks[-_]per[-_]node[= ]{1,2}(\d{1,4})\b", re.I)
 _NCCL_GPU = re.compile(
@@ -89,16 +92,23 @@ _SPEAKS_OF_NODES = re.compile(r"node|\bon\b|host|[A-Z]{4,}", re.I)
 def roster(lines: Sequence[str], source: Source) -> Iterator[Fact]:
     """`host` of a rank each; `nodelist` is all hosts of a job in Slurm's order; `gpu` of a rank, as `host bus size`
     with the size of the group in which it has its number, and `device`, as `host index size`; `gpu index`, as
-    `bus index`; `pid` and `cuda` of a rank, as numbers; `tasks on a node`; `node`, as `host number processes`; `bridge`
-    is the address that NCCL gives out on a host though nobody else can reach it, as `host address`."""
+    `bus index`; `pid` and `cuda` of a rank, as numbers; `tasks on a node`; `node`, as `host number processes`; `place`,
+    as `host number`, where nobody says how many processes there are; `bridge` is the address that NCCL gives out on a
+    host though nobody else can reach it, as `host address`."""
     stated: set[tuple[str, str | int, int | None]] = set()
     of_file = source.host or _OF_NAME.split(source.id.rsplit("/", 1)[-1], maxsplit=1)[0]
     heading = False
+    columns = _NO_TABLE
+    whole = _whole_list(lines)
     for number, line in enumerate(lines, 1):
         listed = _spanned(_LISTED.match(line[:200])) if heading else []
         heading = bool(listed) or ("rank" in line and _HEADING.search(line[:200]) is not None)
+        row = _row(line[:400], columns)
+        columns = columns if row else _columns(line) if _HEADS.search(line[:400]) else _NO_TABLE
         said: tuple[tuple[str, str | int, int | None], ...] = (
             *listed,
+            *(whole if number == 1 else ()),
+            *row,
             *_met(line[:20_000], of_file),
             *_asked(line[:4_000], of_file),
             *_said(line[:20_000]),
@@ -160,6 +170,63 @@ def _spanned(found: re.Match[str] | None) -> list[tuple[str, str, int | None]]:
     return [("host", found["host"], rank) for rank in ranks]
 
 
+_RANK_COLUMNS = ("GLOBALID", "SLURM_PROCID", "PROCID", "GLOBAL_RANK", "RANK")
+_INDEX_COLUMNS = ("JOB_COMPLETION_INDEX", "COMPLETION_INDEX", "NODE_RANK", "GROUP_RANK")
+_SEVERAL_WORDS = frozenset(("STARTED", "CMD", "COMMAND", "START", "TIME"))
+_TABLES = (("pid", ("PID",), _RANK_COLUMNS), ("place", ("NODE", "HOST", "HOSTNAME"), _INDEX_COLUMNS))
+_Columns = tuple[str, int, int]
+_HEADS = re.compile(r"\bPID\b|_INDEX\b|_RANK\b")
+_NO_TABLE: _Columns = ("", -1, -1)
+
+
+def _columns(line: str) -> _Columns:
+    """Where a process and its rank stand in a table, as `scontrol listpids` or a ps with such a column heads it, or a
+    node and its number, as `kubectl get pods -o custom-columns`. What is of several words, as a start time is, must not
+    stand before them."""
+    names = line[:400].split()
+    for what, keys, numbers in _TABLES:
+        key = next((names.index(name) for name in keys if name in names), -1)
+        number = next((names.index(name) for name in numbers if name in names), -1)
+        if min(key, number) >= 0 and _SEVERAL_WORDS.isdisjoint(names[: max(key, number)]):
+            return what, key, number
+    return _NO_TABLE
+
+
+def _row(line: str, columns: _Columns) -> list[tuple[str, str | int, int | None]]:
+    what, *at = columns
+    words = line.split() if what else []
+    if len(words) <= max(at) or not what:
+        return []
+    key, number = (words[place] for place in at)
+    if not number.isdecimal() or len(number) > 6:
+        return []
+    if what == "place":
+        return [("place", f"{key[:120]} {int(number)}", None)] if _A_HOST.fullmatch(key[:120]) else []
+    return [("pid", int(key), int(number))] if key.isdecimal() and len(key) <= 10 else []
+
+
+_A_HOST = re.compile(r"[A-Za-z0-9][\w.-]{0,119}")
+_BLOCK = re.compile(rf"{_HOST}[\s:,]{{1,8}}(?P<first>\d{{1,6}})-(?P<last>\d{{1,6}})\s*$")
+_ONE_HOST = re.compile(rf"{_HOST}\s*$")
+
+
+def _whole_list(lines: Sequence[str]) -> list[tuple[str, str, int | None]]:
+    """A file that is nothing but hosts, one a line, as `scontrol show hostnames` prints them, or each with its ranks,
+    `node-03 24-31`, which then count all of them once."""
+    rows = [line.strip() for line in lines if line.strip() and not line.startswith("#")][: _MOST + 1]
+    if not 1 < len(rows) <= _MOST:
+        return []
+    blocks = [found for row in rows if (found := _BLOCK.match(row[:200]))]
+    if len(blocks) == len(rows):
+        ends = [(int(found["first"]), int(found["last"])) for found in blocks]
+        follow = ends[0][0] == 0 and all(one[1] + 1 == after[0] for one, after in pairwise(ends))
+        return list(islice((row for found in blocks for row in _spanned(found)), _MOST)) if follow else []
+    hosts = [found["host"] for row in rows if (found := _ONE_HOST.match(row[:120]))]
+    stems = {re.split(r"\d", host, maxsplit=1)[0] for host in hosts}
+    alike = len(hosts) == len(rows) == len(set(hosts)) and len(stems) == 1
+    return [("nodelist", ",".join(hosts), None)] if alike else []
+
+
 def _dealt(line: str) -> dict[str, int]:
     """How many processes DeepSpeed starts on each host, in its order."""
     if "WORLD INFO DICT" in line and (dict_ := _DEEPSPEED.search(line)) is not None:
@@ -199,8 +266,9 @@ def _said(line: str) -> Iterator[tuple[str, str, int | None]]:
         found = next((hit for pattern in _TOGETHER if (hit := pattern.search(line[:500])) is not None), None)
         if found is not None:
             yield "host", found["host"].rstrip("."), int(found["rank"])
-    if "[" in low and (nodes := _SLURM.search(line[:2_000])) is not None and _SPEAKS_OF_NODES.search(line[:500]):
-        names = list(islice(_expanded(nodes[1], nodes[2]), _MOST))
+    if "[" in low and _SEVERAL_OF.search(line[:2_000]) and _SPEAKS_OF_NODES.search(line[:500]):
+        listed = next((hit[1] for hit in _SLURM.finditer(line[:2_000]) if _SEVERAL_OF.search(hit[1])), "")
+        names = list(islice(_all_of(listed), _MOST))
         if len(names) > 1:
             yield "nodelist", ",".join(names), None
     if "tasks" in low and (tasks := _TASKS_EACH.search(line[:2_000])) is not None:
@@ -222,6 +290,12 @@ def _announced(line: str) -> Iterator[tuple[str, int, int | None]]:
 def _as_nvidia_writes(number: str) -> str:
     """NCCL has bus, device and function as one number: `ab000` is ab:00.0."""
     return f"{number[:-3][-2:]:0>2}:{number[-3:-1]}"
+
+
+def _all_of(listed: str) -> Iterator[str]:
+    """Of `gx[12-14,21],hx3` as of `gx[12-14]`."""
+    for item in _ITEM.finditer(listed):
+        yield from _expanded(item[1], item[2]) if item[2] else (item[1],)
 
 
 def _expanded(prefix: str, ranges: str) -> Iterator[str]:

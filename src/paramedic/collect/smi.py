@@ -1,5 +1,6 @@
-"""What nvidia-smi showed: its table, `--query-gpu` and `--query-compute-apps` as CSV, `dmon`, `pmon` and `-q`, in files
-of their own or pasted into a log → what each GPU was like over all looks, and which processes held its memory."""
+"""What nvidia-smi showed: its table, `--query-gpu` and `--query-compute-apps` as CSV, `dmon`, `pmon` and `-q`, and what
+DCGM's exporter shows to Prometheus, in files of their own or pasted into a log → what each GPU was like over all looks,
+and which processes held its memory."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from typing import Any
 LITERALS = (
     "NVIDIA-SMI ", ".0 Off |", ".0 On |", "| Processes:", "--query-gpu=", "--query-compute-apps=", "temperature.gpu",
     "utilization.gpu", "clocks.current.", "clocks_throttle_reasons.", "clocks_event_reasons.", "memory.used",
-    "used_gpu_memory", "# gpu ", "#gpu, ", "#Date ", "#Time ", "NVSMI LOG",
+    "used_gpu_memory", "# gpu ", "#gpu, ", "#Date ", "#Time ", "NVSMI LOG", "DCGM_FI_DEV_",
 )  # fmt: skip
 """One of them stands in the first line of whatever is read here."""
 GPU, PROCESS = "smi gpu", "smi process"
@@ -212,6 +213,7 @@ class Smi:
         self._within: dict[int, str] = {}
         self._attached, self._listed = 0, 0
         self._pid: dict[str, str] = {}
+        self._said_by_exporter: dict[int, set[str]] = {}
 
     @property
     def open(self) -> bool:
@@ -263,6 +265,11 @@ class Smi:
         if (query := _QUERY.search(text)) is not None:
             self._head([name.strip() for name in query["columns"].split(",")])
             return True
+        if self._row != self._exporter_row and _EXPORTED.match(text):
+            self._row = self._exporter_row
+            self._snapshot += 1
+            self._said_by_exporter = {}
+            return self._exporter_row(text, line)
         if "NVSMI LOG" in text:
             self._row, self._card, self._section, self._within = self._log_row, None, "", {}
             self._snapshot += 1
@@ -405,6 +412,38 @@ class Smi:
             look.reasons = {SLOWED[0x40]} if row["tviol"] == "1" else set()
         return True
 
+    # -- DCGM's exporter -------------------------------------------------------------------------------------------
+
+    def _exporter_row(self, text: str, line: int) -> bool:
+        """`DCGM_FI_DEV_SM_CLOCK{gpu="5",Hostname="node-3"} 1290`: a value of one GPU; the same once more is of a later
+        moment."""
+        found = _EXPORTED.match(text)
+        if found is None:
+            return text.startswith("#")
+        labels = dict(_LABEL.findall(found["labels"]))
+        gpu = labels.get("gpu", "")
+        if not (gpu.isdecimal() and len(gpu) < 4):
+            return True
+        card = self._of(labels.get("Hostname", "")[:80] or self._node, index=int(gpu))
+        card.name = labels.get("modelName", card.name)[:80]
+        said = self._said_by_exporter.setdefault(id(card), set())
+        if not card.looks or found["what"] in said:
+            self._look(card, line, text)
+            said.clear()
+        said.add(found["what"])
+        value = float(found["value"]) if len(found["value"]) < 16 else 0.0
+        self._exported(card.looks[-1], found["what"], int(value), line, text)
+        return True
+
+    def _exported(self, look: _Look, what: str, value: int, line: int, text: str) -> None:
+        if what in _OF_EXPORTER:
+            setattr(look, _OF_EXPORTER[what], value)
+        elif what in ("CLOCK_THROTTLE_REASONS", "CLOCKS_EVENT_REASONS"):
+            look.reasons = {why for bit, why in SLOWED.items() if value & bit}
+            look.line, look.text = (line, text.strip()) if look.reasons else (look.line, look.text)
+        elif what == "ECC_DBE_VOL_TOTAL":
+            look.count(value, line, text)
+
     # -- nvidia-smi -q ---------------------------------------------------------------------------------------------
 
     def _log_row(self, text: str, line: int) -> bool:
@@ -508,6 +547,18 @@ class Smi:
             known[gpu, pid] = _Holder(gpu, pid, held["type"], name, int(memory) if memory else None, line, text.strip())
 
 
+_EXPORTED = re.compile(
+    r"DCGM_FI_DEV_(?P<what>[A-Z][A-Z_]{1,60})\{(?P<labels>[^}\n]{0,900})\} "
+    r"(?P<value>\d{1,15}(?:\.\d{1,12})?)(?: \d{10,13})?$"
+)
+_LABEL = re.compile(r'([A-Za-z_]\w{0,60})="([^"\n]{0,200})"')
+_OF_EXPORTER = {
+    "SM_CLOCK": "clock",
+    "GPU_TEMP": "temperature",
+    "POWER_USAGE": "power",
+    "GPU_UTIL": "busy",
+    "FB_USED": "used",
+}
 _VOLATILE = "ecc.errors.uncorrected.volatile.total"
 _SAME = {
     "gpu_uuid": "uuid",

@@ -16,6 +16,11 @@ _NOT_ADMITTED = re.compile(
     r"|(?P<reason>insufficient (?:unused )?quota for \S{1,80} in flavor [^\n]{1,200})"
 )
 _ADMITTED = re.compile(r"\bAdmitted by ClusterQueue\b|\bQuota reserved in ClusterQueue\b")
+_EVICTED = re.compile(
+    r"(?P<why>Preempted to accommodate a workload(?: \([^)\n]{1,160}\))?(?: due to [\w -]{1,80})?)"
+    r"|\bEvictedDueTo(?P<reason>Preempted|ClusterQueueStopped|LocalQueueStopped)\b"
+)
+_STATE = re.compile(r"^\s{0,12}[Mm]essage:|\(x\d{1,6} over \d")
 _NEVER_FITS = re.compile(r"maximum capacity|unavailable in ClusterQueue|borrowing limit|doesn't match|supports only")
 _UNHEALTHY = re.compile(r"device marked unhealthy: (?P<device>\S{1,80})|marking device as unhealthy")
 _HEALTHY_AGAIN = re.compile(r"device marked healthy: (?P<device>\S{1,80})")
@@ -37,7 +42,10 @@ _ENDED = ("FAILED", "STOPPED", "SUCCEEDED")
 
 def not_admitted(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Kueue's last word on the job is that there is no quota for it; what it says while others run is no failure yet,
-    and what it said before it admitted the job is over."""
+    and what it said before it admitted the job is over. A job that it has just evicted, as its processes tell, failed
+    by that."""
+    if _evictions(run) and _seen_to_end(found) and not _keeps_waiting(run):
+        return
     by_source: dict[str, list[Event]] = defaultdict(list)
     for event in run.of_kind("line"):
         if "quota" in event.text or "assign flavors" in event.text or "ClusterQueue" in event.text:
@@ -52,6 +60,30 @@ def not_admitted(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
         cause = _LAUNCH if _NEVER_FITS.search(why) else _SCHEDULER
         yield replace(on_events(rule, [event], (), {"why": why.rstrip(" .\"'")}), weights={cause: _CLEAR})
         return
+
+
+def evicted(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Kueue took back what the job ran with; where it is not the job's trouble by now that it waits for quota since."""
+    told = _evictions(run)
+    waits = any(_NOT_ADMITTED.search(event.text) for event in run.of_kind("line"))
+    if told and (not waits or (_seen_to_end(found) and not _keeps_waiting(run))):
+        event, said = told[0]
+        yield on_events(rule, [event], (), {"why": said["why"] or said["reason"]})
+
+
+def _evictions(run: Run) -> list[tuple[Event, re.Match[str]]]:
+    return [(event, said) for event in run.of_kind("line") if (said := _EVICTED.search(event.text)) is not None]
+
+
+def _keeps_waiting(run: Run) -> bool:
+    """By the workload's state, or as an event that came again and again: it was refused since, too."""
+    said = [event.text for event in run.of_kind("line") if _NOT_ADMITTED.search(event.text)]
+    return any(_STATE.search(text) for text in said)
+
+
+def _seen_to_end(found: Sequence[Finding]) -> bool:
+    """Processes of the job tell of their end, or their launcher does."""
+    return any(one.symptom == "worker-or-node-loss" and "signal" in one.evidence[0].event.text for one in found)
 
 
 def unhealthy_device(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

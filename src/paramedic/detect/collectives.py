@@ -10,7 +10,7 @@ from dataclasses import replace
 from paramedic.detect import ras
 from paramedic.detect.hang import few, listed
 from paramedic.detect.match import on_events
-from paramedic.detect.where import placed
+from paramedic.detect.where import placed, places
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 
@@ -48,7 +48,16 @@ def fingerprints(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
         odd, usual = _minority(runs)
         fields = {"odd": " and ".join(sorted({runs[r] for r in odd})), "usual": usual} if odd else {}
         weights = {"collective-order-divergence": 8.0} if len(ops) > 1 else {}
+        odd = _with_their_host(run, odd, runs)
         yield replace(on_events(rule, events, odd, fields), weights=weights)
+
+
+def _with_their_host(run: Run, odd: list[int], said: Mapping[int, str]) -> list[int]:
+    """All ranks of one host, where half of them or more run the odd thing, nobody else does, and the rest of that host
+    was ended before it could say what it runs."""
+    theirs = max((ranks for ranks in places(run).ranks_on.values() if ranks >= {*odd}), key=len, default=frozenset())
+    alike = len(odd) > 1 and theirs & said.keys() == {*odd} and 2 * len(odd) >= len(theirs)
+    return sorted(theirs) if alike and said.keys() - theirs else odd
 
 
 def unlike_models(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

@@ -360,3 +360,27 @@ def _two_scales(run: Run) -> Iterator[tuple[list[Event], str]]:
                     [*other.shown(FIRST), *one.shown(FIRST)],
                     f"the training loss of a step is {times} times that of the evaluation",
                 )
+
+
+_HASH = re.compile(r"\[Rank (\d{1,6})\] Hash not matching for (\S{1,200}) in model chunk \d")
+_REPLICAS = re.compile(r"\bdata-parallel size: (\d{1,6})\b")
+_FEW_OF, _TWO, _MANY_RANKS = 3, 2, 16
+_HAD_AGREED = 4.0
+
+
+def hashes_unlike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Megatron's ranks compare their weights with those of the first of their replicas: who alone says that they differ
+    is the odd one. Of two replicas nobody knows which, and where most say so, it is the first one of some group."""
+    said = [(e, hit) for e in run.saying("Hash not matching for ", "line") if (hit := _HASH.search(e.text))]
+    if not said:
+        return
+    sizes = {int(hit[1]) for e in run.saying("data-parallel size: ", "line") if (hit := _REPLICAS.search(e.text))}
+    odd = {int(hit[1]) for _, hit in said}
+    replicas = min(sizes, default=0)
+    several = _FEW_OF * len(odd) <= replicas if sizes else len(odd) == 1 and len(run.expected_ranks) >= _MANY_RANKS
+    alone = replicas != _TWO and several
+    agreed = alone and any(event.seq < said[0][0].seq for event in run.saying("Weight hashes match after ", "line"))
+    fields = {"parameter": said[0][1][2]}
+    weights = {"hardware-fault": _HAD_AGREED} if agreed else {}
+    first = {int(hit[1]): event for event, hit in reversed(said)}
+    yield on_events(rule, list(first.values())[:4], sorted(odd) if alone else (), fields, weights)

@@ -7,13 +7,13 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, islice
 
 from paramedic.detect.match import on_event
 from paramedic.detect.once import once
 from paramedic.detect.where import at_ranks
 from paramedic.knowledge import Rule
-from paramedic.model import Event, Evidence, Finding, Run
+from paramedic.model import Event, Evidence, Finding, Run, names_processes
 
 _CRASHES = {signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE}
 _FROM_OUTSIDE = {
@@ -181,6 +181,31 @@ def _beyond_the_last_device(first: Finding, ended: Collection[int]) -> bool:
         and min(ended, default=0) > 0
         and max(ended) - min(ended) == len(ended) - 1
     )
+
+
+_LEFT = re.compile(r"srun: error: [\w.-]{1,120}: tasks? ([\d,-]{1,2000}): Exited with exit code ([1-9]\d{0,2})\b")
+_OF_STEPD = re.compile(r"slurmstepd(?:-[\w.-]{1,80})?: error: ")
+_MOST_TASKS = 1 << 16
+
+
+def as_srun_counts(run: Run, first: Finding) -> Finding:
+    """What a node's slurmstepd says names neither node nor task; srun tells which tasks then left by themselves, and
+    which it only ended."""
+    event = first.evidence[0].event
+    if first.ranks or event.rank is not None or not _OF_STEPD.match(event.text) or names_processes(run.events):
+        return first
+    said = [_LEFT.search(e.text) for e in run.saying("Exited with exit code", "line") if e.source == event.source]
+    left = set(islice((task for found in said if found for task in _numbers(found[1])), _MOST_TASKS))
+    ended = {e.rank for e in run.of_kind("exit") if e.source == event.source and e.fields.get("by_srun")} - {None}
+    return at_ranks(first, left) if left and ended and not left & ended else first
+
+
+def _numbers(text: str) -> Iterator[int]:
+    """`0,4-7` as Slurm writes it."""
+    for part in text.split(","):
+        low, _, high = part.partition("-")
+        if low.isdigit() and (high or low).isdigit() and len(low) < 8 and len(high) < 8:
+            yield from range(int(low), min(int(high or low) + 1, int(low) + _MOST_TASKS))
 
 
 def killed_while_full(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

@@ -80,6 +80,11 @@ def rank_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
         victims = _of(errors, "collective-hang")
         events = [one.evidence[0].event for one in victims]
         waiting = {rank for one in victims for rank in one.ranks}
+        blocked = _blocked(found, {rank for one in victims if one.fields.get("seq") for rank in one.ranks})
+        if blocked and few({*blocked}, waiting):
+            accused = _accusation(run, rule, [*blocked.values(), *events], {*blocked}, waiting - {*blocked})
+            yield replace(accused, weights={**accused.weights, **PLACES["checkpoint"]})
+            continue
         trying = _still_trying(run, victims)
         if trying and few(trying, waiting - trying):
             yield _accusation(run, rule, events, trying, waiting - trying)
@@ -110,6 +115,12 @@ def rank_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
             accused = on_events(rule, [*theirs, *others][:4], sorted(odd), fields)
             at_the_end = all(one.at_the_end and not one.aside for one in waits if one.rank in odd)
             yield replace(accused, weights=_reasons(run, odd, elsewhere=True, at_the_end=at_the_end))
+
+
+def _blocked(found: Sequence[Finding], timed_out: Set[int]) -> dict[int, Event]:
+    """Ranks whose process the kernel saw stand still in it, while the others waited until their timeout."""
+    stuck = [one for one in found if one.fields.get("what", "").startswith("blocked for more than")]
+    return {rank: one.evidence[0].event for one in stuck for rank in one.ranks if rank not in timed_out}
 
 
 def _called_instead(theirs: Sequence[Event], others: Sequence[Event]) -> str:

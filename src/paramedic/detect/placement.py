@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from paramedic.detect.match import on_events
-from paramedic.detect.series import FIRST, LAST, Series, every, latest
+from paramedic.detect.series import FIRST, LAST, Series, every, latest, of_this_run
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 
@@ -48,7 +48,7 @@ def each_alone(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findi
     if (alone := _trainers_alone(run)) and max(_numbers(every(run, "launched")), default=1) == len(alone):
         yield on_events(rule, alone[:4], ())
         return
-    said = every(run, "world")
+    said = of_this_run(every(run, "world"))
     shown = said or every(run, "whole_batch")
     if (_numbers(said) or _shares_of_batch(run)) != {1}:
         return

@@ -88,6 +88,7 @@ def _on_one_node(run: Run, one: Finding) -> tuple[int, ...]:
     return (local,) if known and isinstance(local, int) and local in run.expected_ranks else ()
 
 
+_AGAIN = 2
 _BROKEN = ("accelerator-fault",)
 _SO_OFTEN = 3
 
@@ -96,8 +97,8 @@ def on_the_same_part(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator
     """Every attempt, and there were several, ended with an error of one device: restarts put the job back on it."""
     by_attempt: dict[int | str, list[Finding]] = defaultdict(list)
     told = [one for one in found if one.severity == "error" and one.consequence == "never"]
-    of_kernel = [one for one in told if one.symptom in _BROKEN and "NVRM: Xid (PCI:" in _said(one)]
-    others = [_of_the_only_end(run, one) for one in told if one not in of_kernel]
+    of_kernel = [one for one in told if _of_kernel(one)]
+    others = [_of_the_only_end(run, one) for one in told if not _of_kernel(one)]
     heard = [one for one in others if (event := one.evidence[0].event).rank is not None or event.kind == "line"]
     for one in [*heard, *located(run, of_kernel)]:
         if one.ranks:
@@ -113,6 +114,10 @@ def on_the_same_part(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator
     if len(broken[0].ranks) == 1:
         fields = {"attempts": str(len(broken)), "accused": str(broken[0].ranks[0])}
         yield on_events(rule, [one.evidence[0].event for one in broken], broken[0].ranks, fields)
+
+
+def _of_kernel(one: Finding) -> bool:
+    return one.symptom in _BROKEN and "NVRM: Xid (PCI:" in _said(one)
 
 
 def _of_the_only_end(run: Run, one: Finding) -> Finding:
@@ -133,8 +138,34 @@ def _by_log(found: Sequence[Finding]) -> dict[int | str, list[Finding]]:
     return max(logs.values(), key=len, default={})
 
 
+_HOLDS = re.compile(r"\bProcess (\d{1,10}) has \d")
+_OOM = "device-out-of-memory"
+
+
+def former_process_holds(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Restarts run out of a GPU's memory, and the same process holds it each time: it is of none of them. The attempt
+    before had failed otherwise, so it had room."""
+    errors = [one for one in found if one.severity == "error" and one.consequence == "never"]
+    full: dict[int, dict[str, Finding]] = defaultdict(dict)
+    for one in errors:
+        if one.symptom == _OOM and len(one.ranks) == 1:
+            named = _HOLDS.findall(one.evidence[0].event.text[:8_000])[:16]
+            full[one.attempt].update(dict.fromkeys(named, one))
+    first = min(full, default=0)
+    if not any(one.attempt < first for one in errors) or len(full) < _AGAIN:
+        return
+    kept = set.intersection(*(set(named) for named in full.values()))
+    those = [[named[pid] for named in full.values()] for pid in sorted(kept)]
+    for pid, ooms in zip(sorted(kept), those, strict=True):
+        if len({one.ranks for one in ooms}) == 1:
+            fields = {"pid": pid, "attempts": str(len(ooms)), "accused": str(ooms[0].ranks[0])}
+            one = on_events(rule, [oom.evidence[0].event for oom in ooms[-2:]], ooms[0].ranks, fields)
+            yield replace(one, confidence=max(one.confidence, min(ooms[-1].confidence + 0.005, 0.985)))
+            return
+
+
 _LOST = "worker-or-node-loss"
-_BY_SCHEDULER = (TIME_LIMIT, "JOB006", "JOB008", "JOB011", "JOB023", "JOB059")
+_BY_SCHEDULER = (TIME_LIMIT, "JOB006", "JOB008", "JOB011", "JOB023", "JOB059", "JOB740")
 """Rules that tell of a scheduler, or of a cloud that takes its machine back."""
 _RESTARTS = re.compile(r"\brestart[_ ]count['\"]?\W{1,3}(\d{1,4})\b", re.I)
 _FROM_NOUGHT = re.compile(
@@ -153,9 +184,6 @@ def _may_be_from_nought(text: str) -> bool:
     low = text.casefold()
     counts = "step" in low or "iter" in low or "epoch" in low
     return counts or "checkpoint" in low or "from scratch" in low or "from random" in low
-
-
-_AGAIN = 2
 
 
 def begins_anew(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -238,3 +239,12 @@ def parts(values: Sequence[float], number: int) -> list[float]:
     """The medians of so many equal stretches."""
     size = len(values) / number
     return [median(values[int(n * size) : max(int((n + 1) * size), int(n * size) + 1)]) for n in range(number)]
+
+
+_OF_ANOTHER_RUN = re.compile(r"(?:^|[/._-])(?:prev|previous|reference|baseline|earlier|known[-_]?good)(?=[/._-])", re.I)
+
+
+def of_this_run(found: Sequence[Series]) -> Sequence[Series]:
+    """Without those of logs whose names say that they are of an earlier run, which went well, beside others."""
+    own = [one for one in found if not _OF_ANOTHER_RUN.search("/".join(one.event.source.split("/")[-2:]))]
+    return own or found

@@ -10,7 +10,18 @@ from statistics import median
 
 from paramedic.detect.match import on_events
 from paramedic.detect.once import once
-from paramedic.detect.series import FIRST, LARGEST, LAST, Series, by_rank, common_steps, every, names, sharded
+from paramedic.detect.series import (
+    FIRST,
+    LARGEST,
+    LAST,
+    Series,
+    by_rank,
+    common_steps,
+    every,
+    names,
+    of_this_run,
+    sharded,
+)
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 
@@ -381,9 +392,29 @@ def all_throttled(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
     """Every rank's processor quota was used up in most periods: the whole job runs at the speed of its limit."""
     series = by_rank(every(run, "throttled"))
     shares = [one.values[-1] or 0.0 for one in series.values() if one.values]
+    events = [event for one in list(series.values())[:3] for event in one.shown(LAST)]
+    if not shares and run.stepping and not any(one.severity == "error" for one in found):
+        looks = list(_of_cpu_stat(run))
+        shares, events = [share for share, _ in looks], [event for _, event in looks[:3]]
     if shares and min(shares) >= _THROTTLED:
-        events = [event for one in list(series.values())[:3] for event in one.shown(LAST)]
         yield on_events(rule, events, (), {"share": f"{100 * min(shares):.0f} %"})
+
+
+_COUNTED = re.compile(r"^\W{0,4}(nr_periods|nr_throttled)\W{1,4}(\d{1,15})\s*$")
+_LONG = 1_000
+"""Periods of a tenth of a second: what was looked at earlier says little."""
+
+
+def _of_cpu_stat(run: Run) -> Iterator[tuple[float, Event]]:
+    """Of each `cpu.stat` that somebody printed, in how many of the periods the quota was used up."""
+    periods: dict[str, int] = {}
+    for event in run.saying("nr_", "line"):
+        if (found := _COUNTED.match(event.text)) is None:
+            continue
+        if found[1] == "nr_periods":
+            periods[event.source] = int(found[2])
+        elif (of := periods.pop(event.source, 0)) >= _LONG:
+            yield int(found[2]) / of, event
 
 
 def waits_for_input(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -427,7 +458,7 @@ def _beside_work(run: Run, kind: str) -> list[_Share]:
     works: dict[tuple[int | None, str], list[Series]] = defaultdict(list)
     for one in every(run, "compute_time", "step_time"):
         works[_speaker(one)].append(one)
-    for one in every(run, kind):
+    for one in of_this_run(every(run, kind)):
         of_it = [work for work in works[_speaker(one)] if len(_told(work)) >= _STEPS]
         parts_of = {s.name: median(_told(s)) for s in of_it if s.name.startswith("compute_time")}
         if "compute_time bwd inner" in parts_of:  # without its all-reduce

@@ -154,9 +154,15 @@ def _dotted(code: int) -> str:
 
 
 def met_over_a_local_link(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
-    """Some hosts offer the others an address that is known on their own link only, as a service processor's is."""
+    """Some hosts offer the others an address that is known on their own link only, as a service processor's is, or that
+    of a bridge within the host; what says that somebody could not connect there knows more."""
     told = list(_by_host(run, "NCCL INFO Bootstrap", _OFFERED))
-    local = {host: (said[1], event) for host, said, event in told if said[2].startswith(_LINK_LOCAL)}
+    refused = any(one.severity == "error" and one.symptom.startswith("rendezvous-setup") for one in found)
+    local = {
+        host: (said[1], event)
+        for host, said, event in told
+        if said[2].startswith(_LINK_LOCAL) or (_BRIDGE.fullmatch(said[1]) and not refused)
+    }
     others = [event for host, _, event in told if host not in local]
     if not local or not others:
         return
@@ -167,6 +173,7 @@ def met_over_a_local_link(run: Run, rule: Rule, found: Sequence[Finding]) -> Ite
 
 
 _OFFERED = re.compile(r"NCCL INFO Bootstrap ?: Using (?:\[\d\])?([\w.-]{1,32}):([\da-f.:]{2,45})<\d")
+_BRIDGE = re.compile(r"docker\d{1,3}|br-[0-9a-f]{12}|virbr\d{1,3}|lxcbr\d|cni\d{1,3}|podman\d|veth\w{1,12}|lo")
 _LINK_LOCAL = ("169.254.", "fe80:")
 
 

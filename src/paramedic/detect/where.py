@@ -21,6 +21,7 @@ _POD = re.compile(r"\bpod/([a-z0-9][a-z0-9.-]{0,252})|^([a-z0-9][a-z0-9.-]{0,252
 _BUS = re.compile(r"[0-9A-Fa-f]{4,8}:([0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})(?:\.|$)")
 _OF_NCCL = re.compile(r"(\S{1,120}) ([0-9a-f]{2}:[0-9a-f]{2}) (\d{1,6})")
 _OF_PLACE = re.compile(r"(\S{1,120}) (\d{1,6}) (\d{1,6})")
+_NUMBERED_NODE = re.compile(r"(\S{1,120}) (\d{1,6})")
 _OF_SMI = re.compile(r"([0-9a-f]{2}:[0-9a-f]{2}) (\d{1,2})")
 _HEAD = 80  # so far into a line of progress a program names its host
 _NOT_THE_ONE = re.compile(r"\bON \S{1,120} CANCELLED")
@@ -108,6 +109,7 @@ def places(run: Run) -> Places:
     _by_their_own_words(run, hosts)
     _in_slurms_order(run, hosts)
     _as_launched(run, hosts)
+    _as_numbered(run, hosts)
     gpus = _gpus(run, hosts)
     _last_block(run, hosts)
     _numbered(run, hosts)
@@ -281,6 +283,20 @@ def _as_launched(run: Run, hosts: dict[str, set[int]]) -> None:
     apart = len({min(ranks, default=-1) for ranks in blocks.values()}) == len(blocks)
     if apart and all(ranks <= blocks.get(host, ranks) for host, ranks in hosts.items()):
         hosts.update({host: ranks for host, ranks in blocks.items() if ranks and not hosts.get(host)})
+
+
+def _as_numbered(run: Run, hosts: dict[str, set[int]]) -> None:
+    """All nodes of a job are listed with their numbers: each has its share of the ranks, in this order."""
+    told = [fact.value for fact in run.facts if fact.name == "place" and isinstance(fact.value, str)]
+    said = {(short(hit[1]), int(hit[2])) for text in told if (hit := _NUMBERED_NODE.fullmatch(text)) is not None}
+    nodes = {number: host for host, number in said}
+    each, rest = divmod(run.world_size or 0, len(nodes) or 1)
+    counted = len(nodes) > 1 and nodes.keys() == set(range(len(nodes))) and len(nodes) == len(said)
+    if not counted or not 1 <= each <= _MOST_ON_A_NODE or rest or len({*nodes.values()}) < len(nodes):
+        return
+    blocks = {host: set(range(at * each, (at + 1) * each)) for at, host in nodes.items()}
+    if all(ranks <= blocks.get(host, ranks) for host, ranks in hosts.items()):
+        hosts.update(blocks)
 
 
 def placed(run: Run, name: str) -> Iterator[tuple[str, int, int, int | None]]:
