@@ -281,3 +281,26 @@ def test_of_slurm_jobs_one_after_another_the_last_one_that_failed_is_judged(judg
         **{"slurm-7712_out": steps("2026-04-01", "01:38:00") + PREEMPTED, "slurm-7790_out": resumed + refused}
     )
     assert verdict is not None and verdict.symptom == "checkpoint-resume-failure"
+
+
+DROPPED = "[{r}]<stderr>:[/tmp/gloo/gloo/transport/tcp/pair.cc:598] Connection closed by peer [10.0.7.4]:2587{r}\n"
+MET = "INFO:root:all {n} workers recorded\n"
+
+
+def _elastic(steps: range) -> str:
+    return "".join(f"[0]<stdout>:step {n} loss {9 - n / 100:.2f}\n" for n in steps)
+
+
+@pytest.mark.parametrize("verbose", [True, False])
+def test_workers_that_horovods_elastic_driver_went_on_without_are_no_failure(judged: Judged, verbose: bool) -> None:
+    met, over = (MET.format(n=4), "INFO:root:success count == 2 -> stop running\n") if verbose else ("", "")
+    lost = DROPPED.format(r=0) + DROPPED.format(r=1) + "Process 2 exit with status code 255.\n"
+    end = "[0]<stdout>:done: 30 steps\n" + over
+    assert (
+        judged(job_log=met + _elastic(range(10)) + lost + met.replace("4", "2") + _elastic(range(10, 30)) + end) is None
+    )
+
+
+def test_workers_that_horovod_ended_for_one_that_failed_are_a_failure(judged: Judged) -> None:
+    lost = DROPPED.format(r=0) + DROPPED.format(r=1) + "Process 2 exit with status code 255.\n"
+    assert judged(job_log=_elastic(range(20)) + lost + _elastic(range(20, 22))) is not None

@@ -34,7 +34,8 @@ _ENDED = Guarded(
         r"\btraining (?:is |has |was )?(?:completed?|done|finished)\b(?! (?:epoch|step|iter))|'train_runtime': \d"
         r"|^`Trainer\.fit` stopped: \S{1,60} reached|\bjob completed successfully\b"
         r"|\bmax_(?:steps|epochs|iters)(?:[= ]\d{1,12})? reached\b|\bworker group SUCCEEDED\b|\bis a success\b"
-        r"|\b(?:job|task(?: \d{1,6})?) succeeded\b",
+        r"|\b(?:job|task(?: \d{1,6})?) succeeded\b"
+        r"|\bsuccess count == \d{1,6} -> stop running\b",  # Horovod's elastic driver
         re.I,
     ),
 )
