@@ -43,7 +43,7 @@ _PATHS = (
     re.compile(r"(?:^|/)rank[._-]?(?P<rank>\d{1,6})/[^/]+$", re.I),
     re.compile(r"\.prterun-[\w.-]{1,80}@\d{1,5}\.(?P<rank>\d{1,6})\.(?:out|err)" + _PACKED),
     re.compile(r"(?:^|[/._-])(?P<pod>master|chief|worker)-(?P<rank>\d{1,5})(?:-[a-z0-9]{5})?" + _LOG),
-    re.compile(r"(?:^|/)(?:task|proc|process|worker|log)[._-](?P<rank>0\d{1,4}|\d{1,3})" + _LOG),
+    re.compile(r"(?:^|/)(?:task|proc|(?:std_log_)?process|worker|log)[._-](?P<rank>0\d{1,4}|\d{1,3})" + _LOG),
     # A bare number may be a rank if others count with it; from four digits on it is rather a job's (sbatch's %j.out).
     re.compile(r"(?P<group>^|^.*/)(?P<rank>0\d{1,4}|\d{1,3})" + _LOG),
     re.compile(r"(?P<group>(?:^|/)[A-Za-z][\w.]{0,60}?[-_.]\d{2,12}[-_.](?:task[-_.]?)?)(?P<rank>\d{1,4})" + _LOG),

@@ -100,6 +100,7 @@ def places(run: Run) -> Places:
     _by_their_own_words(run, hosts)
     _in_slurms_order(run, hosts)
     _as_launched(run, hosts)
+    _in_slots_order(run, hosts)
     gpus = _gpus(run, hosts)
     _last_block(run, hosts)
     _numbered(run, hosts)
@@ -258,6 +259,31 @@ def _as_launched(run: Run, hosts: dict[str, set[int]]) -> None:
     apart = len({min(ranks, default=-1) for ranks in blocks.values()}) == len(blocks)
     if apart and all(ranks <= blocks.get(host, ranks) for host, ranks in hosts.items()):
         hosts.update({host: ranks for host, ranks in blocks.items() if ranks and not hosts.get(host)})
+
+
+_OF_SLOTS = re.compile(r"(\S{1,120}) (\d{1,4})")
+_PER_NODE = re.compile(r"ppr:(\d{1,4}):node")
+
+
+def _in_slots_order(run: Run, hosts: dict[str, set[int]]) -> None:
+    """Open MPI and Horovod fill one host after the other, unless somebody asks for another way; what is known must
+    agree."""
+    said = [
+        (short(found[1]), int(found[2]))
+        for fact in run.facts
+        if fact.name == "slots" and isinstance(fact.value, str) and (found := _OF_SLOTS.fullmatch(fact.value))
+    ]
+    each = {found[1] if (found := _PER_NODE.fullmatch(str(f.value))) else "" for f in run.facts if f.name == "mapped"}
+    slots = dict(said)
+    if len(slots) < 2 or len(slots) < len(set(said)) or each - {str(count) for count in slots.values()}:
+        return
+    size, at = run.world_size or sum(slots.values()), 0
+    blocks: dict[str, set[int]] = {}
+    for host, count in slots.items():
+        blocks[host] = set(range(at, min(at + count, size)))
+        at += count
+    if at <= _MOST_NODES and all(ranks <= blocks.get(host, ranks) for host, ranks in hosts.items()):
+        hosts.update({host: ranks for host, ranks in blocks.items() if ranks})
 
 
 def placed(run: Run, name: str) -> Iterator[tuple[str, int, int, int | None]]:
