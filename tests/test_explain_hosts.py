@@ -682,3 +682,24 @@ def test_a_word_before_a_rank_is_not_always_a_host(line: str) -> None:
 def test_azures_logs_are_named_after_their_processes(said: Said) -> None:
     files = {f"std_log_process_{n:02}.txt": steps(0) for n in range(3)} | {"std_log_process_03.txt": trace(OOM)}
     assert said(**files).ranks == (3,)
+
+
+COORDINATES = (
+    "INFO:tensorflow:ParameterServerStrategyV2 is now connecting to cluster with cluster_spec: ClusterSpec({})\n"
+)
+HANDED_OUT = (
+    "ERROR:tensorflow: /job:worker/task:1 encountered the following error when processing closure:"
+    " InvalidArgumentError():Graph execution error:\n"
+)
+UNLIKE = "tensorflow.python.framework.errors_impl.InvalidArgumentError: Incompatible shapes: [32,8] vs. [32,4]"
+
+
+def test_a_chief_that_only_hands_out_work_is_no_rank(said: Said) -> None:
+    chief = COORDINATES + steps(0) + HANDED_OUT + trace(UNLIKE)
+    workers = {f"rec-worker-{n}.log": "Started server with target: grpc://w:2222\n" for n in (0, 2)}
+    own = {"rec-worker-1.log": "W op_kernel.cc:1745] OP_REQUIRES failed : Incompatible shapes: [32,8] vs. [32,4]\n"}
+    assert said(**{"rec-chief-0.log": chief}, **workers, **own).ranks == (1,)
+
+
+def test_what_a_coordinator_tells_of_a_worker_is_that_workers_failure(said: Said) -> None:
+    assert said(COORDINATES + steps(0) + HANDED_OUT + trace(UNLIKE)).ranks == (1,)

@@ -95,6 +95,8 @@ _BRIDGE = re.compile(
 )
 """An interface behind which only the host itself is."""
 _LAUNCH = re.compile(r"\bnnodes=\d{1,6}, num_local_procs=(\d{1,5}), node_rank=(\d{1,5})\b")
+_COORDINATES = " is now connecting to cluster with cluster_spec: "
+"""What TensorFlow's parameter server strategy says in the process that hands out the work."""
 _MET = re.compile(r"\bglobal_ranks=\[([\d, ]{1,20000})\]")
 _BEFORE = re.compile(r"\[pod/([\w.-]{1,253})[/\]]|([A-Za-z0-9][\w.-]{0,100}): ")
 _OF_NAME = re.compile(r"\.(?:log|txt|out|err)\b")
@@ -106,7 +108,8 @@ def roster(lines: Sequence[str], source: Source) -> Iterator[Fact]:
     with the size of the group in which it has its number, and `device`, as `host index size`; `gpu index`, as
     `bus index`; `pid` and `cuda` of a rank, as numbers; `tasks on a node`; `node`, as `host number processes`; `bridge`
     is the address that NCCL gives out on a host though nobody else can reach it, as `host address`; `slots` of a host
-    in the launcher's order, as `host number`, and `mapped`, where processes are dealt out otherwise."""
+    in the launcher's order, as `host number`, and `mapped`, where processes are dealt out otherwise; `coordinator`,
+    where the log is that of a process which hands out the work to all ranks, and is none itself."""
     stated: set[tuple[str, str | int, int | None]] = set()
     of_file = source.host or _OF_NAME.split(source.id.rsplit("/", 1)[-1], maxsplit=1)[0]
     heading = False
@@ -144,6 +147,8 @@ def _met(line: str, of_file: str) -> Iterator[tuple[str, str, int | None]]:
     """torchrun's agent on each node, once all have met: `global_ranks=[8, 9]`; DeepSpeed's, when it starts its own."""
     if "global_ranks=[" in line and (found := _MET.search(line)) is not None:
         yield from (("host", _before(line) or of_file, rank) for rank in ranks_in(found[1])[:_MOST])
+    elif _COORDINATES in line:
+        yield "coordinator", "tensorflow", None
     elif "num_local_procs=" in line and (found := _LAUNCH.search(line)) is not None:
         yield "node", f"{_before(line) or of_file} {found[2]} {found[1]}", None
 

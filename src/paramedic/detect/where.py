@@ -310,6 +310,7 @@ def located(run: Run, found: Sequence[Finding]) -> list[Finding]:
         return list(found)
     known = places(run)
     found = [_behind_a_bridge(one, bridged, known, run.expected_ranks) for one in found]
+    found = [_handed_out(one, tasks) for one in found] if (tasks := _failed_tasks(run)) else found
     blocks = _blocks(run, found, known)
     pods = {source.name: source.rank for source in run.sources}
     everybody = run.expected_ranks
@@ -341,6 +342,28 @@ def _behind_a_bridge(
         weights={**one.weights, _INTERFACE: _GIVEN_OUT},
         fields={**accused.fields, "who": f"The others, to whom {_few(hosts)} gave an address inside its own host,"},
     )
+
+
+_CLOSURE = re.compile(
+    r"/job:worker(?:/replica:\d{1,4})?/task:(\d{1,6}) encountered the following error when processing closure"
+)
+
+
+def _failed_tasks(run: Run) -> dict[str, int]:
+    """Logs of TensorFlow's coordinators, and the one worker in which work that they handed out has failed."""
+    logs = {fact.source for fact in run.facts if fact.name == "coordinator"}
+    said: dict[str, set[int]] = defaultdict(set)
+    for event in run.saying("when processing closure", "line") if logs else ():
+        if event.source in logs and (found := _CLOSURE.search(event.text)) is not None:
+            said[event.source].add(int(found[1]))
+    return {source: next(iter(tasks)) for source, tasks in said.items() if len(tasks) == 1}
+
+
+def _handed_out(one: Finding, tasks: Mapping[str, int]) -> Finding:
+    """What a coordinator tells of its worker is the worker's failure."""
+    task = tasks.get(one.evidence[0].event.source)
+    told = task is not None and not one.ranks and one.consequence == "never" and one.severity == "error"
+    return at_ranks(one, {task}) if told and task is not None else one
 
 
 def _few(hosts: Collection[str]) -> str:
