@@ -20,7 +20,7 @@ _STEP = Guarded(
 _FINISHED = Guarded(
     ("finished", "complete", "training ", "stopped", "succe"),
     re.compile(
-        r"\b(?:finished|completed|training (?:is )?(?:complete|done))\b(?!:| writing Flight Recorder)"
+        r"\b(?:finished|completed|training (?:is )?(?:complete|done))\b(?!:| writing Flight Recorder| tearing down)"
         r"|^`Trainer\.fit` stopped: \S{1,60} reached"
         r"|\bis a success\b|\b(?:job|task(?: \d{1,6})?) succeeded\b",
         re.I,

@@ -385,7 +385,7 @@ def _located(
         return one
     here = _meant(one, event, known)
     rank = _rank_of_gpu(one, here or _of_file(event, known), known)
-    if rank is None and one.symptom in _OF_NODES and not here:
+    if rank is None and one.symptom in (*_OF_NODES, "host-out-of-memory") and (not here or "host" in one.fields):
         rank = pods.get(one.fields.get("host", ""))
     if rank is None and one.consequence == "never":
         rank = rank_by_nccl(event, known)
