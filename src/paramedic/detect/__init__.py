@@ -145,6 +145,7 @@ RUN_DETECTORS: dict[str, Detector] = {
     "idle.one_gpu_at_a_time": idle.one_gpu_at_a_time,
     "meeting.name_unresolved": meeting.name_unresolved,
     "starting.no_executable": starting.no_executable,
+    "memory.each_on_all": memory.each_on_all,
     "transport.slow_port": transport.slow_port,
     "transport.other_version": transport.other_version,
     "endpoints.one_adapter": endpoints.one_adapter,
