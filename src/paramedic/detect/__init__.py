@@ -136,6 +136,7 @@ RUN_DETECTORS: dict[str, Detector] = {
     "stragglers.extremes": stragglers.extremes,
     "stragglers.waits_for_peers": stragglers.waits_for_peers,
     "transport.sockets_beside_rdma": transport.sockets_beside_rdma,
+    "transport.mpi_over_tcp": transport.mpi_over_tcp,
     "transport.peer_to_peer_off": transport.peer_to_peer_off,
     "transport.met_over_a_local_link": transport.met_over_a_local_link,
     "transport.same_address_on_hosts": transport.same_address_on_hosts,
