@@ -14,6 +14,7 @@ from dataclasses import replace
 from paramedic.causes import Place, explained, listed, subject
 from paramedic.detect.exits import as_the_table_counts, closed_by_launcher, killed_ranks, with_the_crashed
 from paramedic.detect.hang import absent, has_less, missed, odd_among_accused, odd_ones
+from paramedic.detect.numerics import diverged
 from paramedic.detect.where import located, on_the_lost_node, places
 from paramedic.knowledge import Knowledge, Rule
 from paramedic.knowledge.clues import OUTRIGHT
@@ -245,6 +246,8 @@ def _first_failure(run: Run, errors: Sequence[Finding], knowledge: Knowledge) ->
     first = _named(run, replace(first, weights=_named_causes(first, errors)), errors, knowledge)
     if first.symptom in _WAITED and has_less(run, first.ranks):
         first = replace(first, weights={**first.weights, "uneven-work-across-ranks": _FEWER})
+    if first.symptom == "numerical-instability" and first.evidence[0].event.kind in ("line", "traceback"):
+        first = replace(first, weights={**diverged(run, first), **first.weights})
     rivals = [f for f in merged if f.rule != first.rule and f.consequence == "never" and first.consequence == "never"]
     if rivals:
         first = replace(first, confidence=first.confidence * 0.9)
