@@ -437,7 +437,7 @@ def _everywhere(run: Run, first: Finding, errors: Sequence[Finding]) -> bool:
     expected = run.expected_ranks
     if not first.ranks:
         return False
-    others = expected - set(first.ranks) - _saying_the_same(first, errors)
+    others = expected - set(first.ranks) - (set() if "accused" in first.fields else _saying_the_same(first, errors))
     if not others:
         return len(expected) > 1 or _alone(run, first)
     said_more = {r for f in errors if f.rule != first.rule and not _only_ended(f) for r in f.ranks}
