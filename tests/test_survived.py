@@ -304,3 +304,7 @@ def test_workers_that_horovods_elastic_driver_went_on_without_are_no_failure(jud
 def test_workers_that_horovod_ended_for_one_that_failed_are_a_failure(judged: Judged) -> None:
     lost = DROPPED.format(r=0) + DROPPED.format(r=1) + "Process 2 exit with status code 255.\n"
     assert judged(job_log=_elastic(range(20)) + lost + _elastic(range(20, 22))) is not None
+
+
+def test_the_arguments_of_a_program_are_no_progress() -> None:
+    assert not shows_progress("INFO:root:start with arguments Namespace(batch_size=32, epochs=200, lr=0.001)")

@@ -51,10 +51,11 @@ _FEW, _MANY = 3, 6
 _NOT = Guarded(
     (
         "error", "fail", "exception", "abort", "killed", "traceback", "time", "fatal", "%|", "it [", "wandb:",
-        "exit code",
+        "exit code", "namespace(",
     ),
     re.compile(
-        r"error|fail|exception|abort|killed|traceback|timed? ?out|fatal|\d%\||\dit \[\d|\bwandb:|exit code (?!0\b)",
+        r"error|fail|exception|abort|killed|traceback|timed? ?out|fatal|\d%\||\dit \[\d|\bwandb:|exit code (?!0\b)"
+        r"|\bnamespace\(",  # the arguments of a program, printed
         re.I,
     ),
 )  # fmt: skip

@@ -145,6 +145,7 @@ RUN_DETECTORS: dict[str, Detector] = {
     "idle.bubble": idle.bubble,
     "idle.one_gpu_at_a_time": idle.one_gpu_at_a_time,
     "meeting.name_unresolved": meeting.name_unresolved,
+    "meeting.registered_inside": meeting.registered_inside,
     "collectives.unlike_vocabularies": collectives.unlike_vocabularies,
     "starting.no_executable": starting.no_executable,
     "memory.each_on_all": memory.each_on_all,
