@@ -17,9 +17,9 @@ _NOT_FOUND = re.compile(
     r"|^\[proxy:\S{1,40}@(?P<host>[\w.-]{1,255})\] HYDU_create_process .{0,80}execvp error on file (?P<file>\S{1,400})"
 )
 _RANK = re.compile(
-    r"^rank (\d{1,6}); it may have occurred for other processes|\battempting to start process rank (\d{1,6})\b"
+    r"^(?:rank )?(\d{1,6}); it may have occurred for other processes|\battempting to start process rank (\d{1,6})\b"
 )
-_FILE = re.compile(r"^Executable: {1,4}(\S{1,400})$")
+_FILE = re.compile(r"(?:^|\s)Executable: {1,4}(\S{1,400})$")
 _COUNT = re.compile(r"^(\d{1,6}) total process(?:es)? failed to start")
 _WORDS = (
     "executable",

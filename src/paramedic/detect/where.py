@@ -345,7 +345,7 @@ def _behind_a_bridge(
 
 
 _CLOSURE = re.compile(
-    r"/job:worker(?:/replica:\d{1,4})?/task:(\d{1,6}) encountered the following error when processing closure"
+    r"/job:worker(?:/replica:\d{1,4})?/task:(\d{1,6}) encountered the following error when processing (?:resource )?closure"
 )
 
 
@@ -353,7 +353,7 @@ def _failed_tasks(run: Run) -> dict[str, int]:
     """Logs of TensorFlow's coordinators, and the one worker in which work that they handed out has failed."""
     logs = {fact.source for fact in run.facts if fact.name == "coordinator"}
     said: dict[str, set[int]] = defaultdict(set)
-    for event in run.saying("when processing closure", "line") if logs else ():
+    for event in run.saying("error when processing ", "line") if logs else ():
         if event.source in logs and (found := _CLOSURE.search(event.text)) is not None:
             said[event.source].add(int(found[1]))
     return {source: next(iter(tasks)) for source, tasks in said.items() if len(tasks) == 1}
