@@ -345,7 +345,8 @@ def _behind_a_bridge(
 
 
 _CLOSURE = re.compile(
-    r"/job:worker(?:/replica:\d{1,4})?/task:(\d{1,6}) encountered the following error when processing (?:resource )?closure"
+    r"/job:worker(?:/replica:\d{1,4})?/task:(\d{1,6}) encountered the following error"
+    r" when processing (?:resource )?closure"
 )
 
 
