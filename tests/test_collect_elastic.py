@@ -290,6 +290,13 @@ def test_the_older_ray_trainer_says_that_it_restarts(read: ReadLog) -> None:
     assert attempts(ooms) == [(None, 0), (None, 1)]
 
 
+def test_whenever_all_workers_of_horovods_elastic_driver_have_met_again_it_is_another_attempt(read: ReadLog) -> None:
+    met = "INFO:root:all 2 workers recorded"
+    lines = [met, f"[1]<stderr>:{OOM}", "Process 1 exit with status code 1.", met, f"[1]<stderr>:{OOM}"]
+    for said in (lines, lines[1:]):  # the second tells of them only when they meet again
+        assert [e.attempt for e in read("\n".join(said)).events if e.kind == "line" and e.rank == 1] == [0, 1]
+
+
 def test_a_requeued_slurm_job_goes_on_in_the_same_file(read: ReadLog) -> None:
     assert attempts(read(f"{OOM}\nRequeued SLURM job: 4711\n{OOM}\n").events) == [(None, 0), (None, 1)]
 

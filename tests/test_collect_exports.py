@@ -39,6 +39,7 @@ SHAPES = {
     "cut-off.json": '{"events": [\n' + ",\n".join(json.dumps(one) for one in cloudwatch()) + ',\n{"logStreamName": "jo',
     "google.json": json.dumps(google()),
     "rows.tsv": "\n".join(f"{1740413411200 + n}\tjob/{host}-1740413121\t{said}" for n, (host, said) in enumerate(SAID)),
+    "vertex.log": "\n".join(f"ERROR\t2025-02-24 16:10:11 +0000\t{host}\t{said}" for host, said in SAID),
     "insights.csv": "@timestamp,@message,@logStream\n"
     + "\n".join(f'2025-02-24 16:10:11.200,"{said.replace(chr(34), chr(34) * 2)}",job/{host}' for host, said in SAID),
 }
@@ -159,3 +160,13 @@ def test_a_notebook_of_countless_lists_is_not_parsed(monkeypatch: pytest.MonkeyP
     assert notebooks.outputs(b'{"cells": []}') == b""
     monkeypatch.setattr("json.loads", lambda data: pytest.fail("was parsed"))
     assert notebooks.outputs(b'{"cells": [' + b"[]," * 200 + b"0]}") is None
+
+
+def test_vertexs_second_pool_counts_on_from_its_first(tmp_path: Path) -> None:
+    lines = [f"INFO\t2025-02-24 16:10:0{n} +0000\tworkerpool{n > 0:d}-{max(n - 1, 0)}\tstep 1 loss 2" for n in range(3)]
+    killed = "The replica workerpool1-1 ran out-of-memory and exited with a non-zero status of 137(SIGKILL)."
+    (tmp_path / "stream.log").write_text(
+        "\n".join([*lines, f"ERROR\t2025-02-24 16:20:00 +0000\tservice\t{killed}"]), "utf-8"
+    )
+    verdict = diagnose(tmp_path).verdict
+    assert verdict is not None and (verdict.symptom, verdict.ranks) == ("host-out-of-memory", (2,))

@@ -755,3 +755,71 @@ def test_a_host_of_which_half_run_another_collective_runs_it(said: Said) -> None
     usual = "".join(mismatch(n, "ALLREDUCE", 4, "BROADCAST") for n in (0, 1, 2, 8, 9))
     assert said(hosts + odd + usual).ranks == (4, 5, 6, 7)
     assert said(hosts + odd + usual + mismatch(5, "ALLREDUCE", 4, "BROADCAST")).ranks == (4, 6)
+
+
+LOST_DAEMON = (
+    "PRTE has lost communication with a remote daemon.\n\n  HNP daemon   : [prterun-a1-77@0,0] on node a1\n"
+    "  Remote daemon: [prterun-a1-77@0,1] on node {}\n"
+)
+
+
+def test_a_node_that_mpirun_lost_has_the_ranks_of_its_slots(said: Said) -> None:
+    start = "$ mpirun -np 12 -H a1:4,a2:4,a3:4 python train.py\n" + steps(0)
+    assert said(start + LOST_DAEMON.format("a2")).ranks == (4, 5, 6, 7)
+
+
+def test_a_hostfile_beside_the_log_tells_where_ranks_are(said: Said) -> None:
+    files = {"hostfile": "a1 slots=2\na2 slots=2\na3 slots=2\n", "job.log": steps(0) + LOST_DAEMON.format("a3")}
+    assert said(**files).ranks == (4, 5)
+
+
+@pytest.mark.parametrize("how", ["--map-by node", "--map-by ppr:2:node", "-bynode"])
+def test_ranks_that_are_dealt_out_otherwise_are_not_those_of_slots(said: Said, how: str) -> None:
+    start = f"$ mpirun -np 12 -H a1:4,a2:4,a3:4 {how} python train.py\n" + steps(0)
+    assert said(start + LOST_DAEMON.format("a2")).ranks == ()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[1,3]<stdout>:mitte pid 36610 hvd rank 3/6 local 1",
+        "gpu07: rank 3 of 8 cuda:3",
+        "[0] MPI startup(): 3       52112    icx-115    {36,37,38}",
+        "byteps rank 3..3 of 16 on bps-w2",
+    ],
+)
+def test_a_host_at_the_head_of_a_rank_s_line_is_where_it_is(line: str) -> None:
+    assert [(fact.name, fact.rank) for fact in roster([line], Source("x.log", "log")) if fact.name == "host"] == [
+        ("host", 3)
+    ]
+
+
+@pytest.mark.parametrize("line", ["Starting rank 3/8", "[rank 3/8] ready", "epoch2: rank 3 done", "localhost slots=8"])
+def test_a_word_before_a_rank_is_not_always_a_host(line: str) -> None:
+    assert not [fact for fact in roster([line], Source("x.log", "log")) if fact.name in ("host", "slots")]
+
+
+def test_azures_logs_are_named_after_their_processes(said: Said) -> None:
+    files = {f"std_log_process_{n:02}.txt": steps(0) for n in range(3)} | {"std_log_process_03.txt": trace(OOM)}
+    assert said(**files).ranks == (3,)
+
+
+COORDINATES = (
+    "INFO:tensorflow:ParameterServerStrategyV2 is now connecting to cluster with cluster_spec: ClusterSpec({})\n"
+)
+HANDED_OUT = (
+    "ERROR:tensorflow: /job:worker/task:1 encountered the following error when processing closure:"
+    " InvalidArgumentError():Graph execution error:\n"
+)
+UNLIKE = "tensorflow.python.framework.errors_impl.InvalidArgumentError: Incompatible shapes: [32,8] vs. [32,4]"
+
+
+def test_a_chief_that_only_hands_out_work_is_no_rank(said: Said) -> None:
+    chief = COORDINATES + steps(0) + HANDED_OUT + trace(UNLIKE)
+    workers = {f"rec-worker-{n}.log": "Started server with target: grpc://w:2222\n" for n in (0, 2)}
+    own = {"rec-worker-1.log": "W op_kernel.cc:1745] OP_REQUIRES failed : Incompatible shapes: [32,8] vs. [32,4]\n"}
+    assert said(**{"rec-chief-0.log": chief}, **workers, **own).ranks == (1,)
+
+
+def test_what_a_coordinator_tells_of_a_worker_is_that_workers_failure(said: Said) -> None:
+    assert said(COORDINATES + steps(0) + HANDED_OUT + trace(UNLIKE)).ranks == (1,)

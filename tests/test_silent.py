@@ -509,3 +509,18 @@ def test_a_loss_that_one_rank_prints_for_all_is_nobodys_own(tmp_path: Path, prin
     verdict = diagnose([str(tmp_path)]).verdict
     assert verdict is not None
     assert (verdict.symptom, verdict.ranks) == ("numerical-instability", () if len(printing) == 1 else (0,))
+
+
+@pytest.mark.parametrize(
+    ("before", "cause"),
+    [
+        ([2.3, 2.2, 2.2, 2.1, 2.1, 2.2] + [2.0 * 9.0**n for n in range(1, 10)], "hyperparameter-scaling-error"),
+        ([2.3 - n / 100 for n in range(15)], "precision-or-numerics-misconfiguration"),
+    ],
+)
+def test_a_loss_that_rose_step_by_step_before_it_was_no_number_had_too_large_steps(
+    tmp_path: Path, before: list[float], cause: str
+) -> None:
+    steps = "".join(f"step {n} loss {loss:.4f}\n" for n, loss in enumerate(before, 1))
+    found = say(tmp_path, f"{steps}step 16 loss nan\nBatch 16: Invalid loss, terminating training\n").verdict
+    assert found is not None and (found.rule, found.causes[0].id) == ("NUM003", cause)

@@ -338,3 +338,30 @@ def test_what_slurm_says_of_another_job_on_the_node_is_not_this_ones_end(judged:
     assert verdict is not None and verdict.symptom == "device-out-of-memory"
     ours = judged(**{"slurm-7712.out": steps("2026-04-01", "01:38:00"), "slurmd_n1.log": PREEMPTED})
     assert ours is not None and ours.symptom == "worker-or-node-loss"
+
+
+DROPPED = "[{r}]<stderr>:[/tmp/gloo/gloo/transport/tcp/pair.cc:598] Connection closed by peer [10.0.7.4]:2587{r}\n"
+MET = "INFO:root:all {n} workers recorded\n"
+
+
+def _elastic(steps: range) -> str:
+    return "".join(f"[0]<stdout>:step {n} loss {9 - n / 100:.2f}\n" for n in steps)
+
+
+@pytest.mark.parametrize("verbose", [True, False])
+def test_workers_that_horovods_elastic_driver_went_on_without_are_no_failure(judged: Judged, verbose: bool) -> None:
+    met, over = (MET.format(n=4), "INFO:root:success count == 2 -> stop running\n") if verbose else ("", "")
+    lost = DROPPED.format(r=0) + DROPPED.format(r=1) + "Process 2 exit with status code 255.\n"
+    end = "[0]<stdout>:done: 30 steps\n" + over
+    assert (
+        judged(job_log=met + _elastic(range(10)) + lost + met.replace("4", "2") + _elastic(range(10, 30)) + end) is None
+    )
+
+
+def test_workers_that_horovod_ended_for_one_that_failed_are_a_failure(judged: Judged) -> None:
+    lost = DROPPED.format(r=0) + DROPPED.format(r=1) + "Process 2 exit with status code 255.\n"
+    assert judged(job_log=_elastic(range(20)) + lost + _elastic(range(20, 22))) is not None
+
+
+def test_the_arguments_of_a_program_are_no_progress() -> None:
+    assert not shows_progress("INFO:root:start with arguments Namespace(batch_size=32, epochs=200, lr=0.001)")

@@ -21,6 +21,7 @@ from paramedic.detect.exits import (
 )
 from paramedic.detect.hang import absent, has_less, missed, odd_among_accused, odd_ones
 from paramedic.detect.interrupted import TIME_LIMIT
+from paramedic.detect.numerics import diverged
 from paramedic.detect.where import located, on_the_lost_node, places
 from paramedic.knowledge import Knowledge, Rule
 from paramedic.knowledge.clues import OUTRIGHT
@@ -253,6 +254,8 @@ def _first_failure(run: Run, errors: Sequence[Finding], knowledge: Knowledge) ->
     first = _named(run, replace(first, weights=_named_causes(first, errors)), errors, knowledge)
     if first.symptom in _WAITED and has_less(run, first.ranks):
         first = replace(first, weights={**first.weights, "uneven-work-across-ranks": _FEWER})
+    if first.symptom == "numerical-instability" and first.evidence[0].event.kind in ("line", "traceback"):
+        first = replace(first, weights={**diverged(run, first), **first.weights})
     rivals = [f for f in merged if f.rule != first.rule and f.consequence == "never" and first.consequence == "never"]
     if rivals:
         first = replace(first, confidence=first.confidence * 0.9)
@@ -491,7 +494,7 @@ def _everywhere(run: Run, first: Finding, errors: Sequence[Finding]) -> bool:
     expected = run.expected_ranks
     if not first.ranks:
         return False
-    others = expected - set(first.ranks) - _saying_the_same(first, errors)
+    others = expected - set(first.ranks) - (set() if "accused" in first.fields else _saying_the_same(first, errors))
     if not others:
         return len(expected) > 1 or _alone(run, first) or _is_missing_data(first)
     said_more = {r for f in errors if f.rule != first.rule and not _only_ended(f) for r in f.ranks}

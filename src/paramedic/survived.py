@@ -342,12 +342,14 @@ def _whose_progress(run: Run, one: Finding, somebody_died: bool) -> list[int | N
 
 def _started_again(run: Run) -> dict[str, int]:
     """Sources in which training went on to its end after a launcher had seen ranks die, and where that was. Behind a
-    launcher's own end nobody trains on but who was started anew: many lines will do."""
+    launcher's own end nobody trains on but who was started anew, and Horovod's ends all others unless it is elastic:
+    many lines will do."""
     ends: dict[str, int] = {}
     for event in run.of_kind("exit", "traceback"):
         if event.kind == "exit" or "SignalException" in event.text:
             ends[event.source] = max(ends.get(event.source, -1), event.seq)
-    asked = {event.source: event.seq for event in run.saying("SignalException: Process ", "line")}
+    said = (*run.saying("SignalException: Process ", "line"), *run.saying(" exit with status code ", "line"))
+    asked = {event.source: event.seq for event in said}
     again: dict[str, int] = {}
     for event in _own_progress(run):
         end = ends.get(event.source, asked.get(event.source, event.seq))

@@ -26,7 +26,7 @@ _STEP = Guarded(
 _FINISHED = Guarded(
     ("finished", "complete", "training ", "stopped", "succe"),
     re.compile(
-        r"\b(?:finished|completed|training (?:is )?(?:complete|done))\b(?!:| writing Flight Recorder)"
+        r"\b(?:finished|completed|training (?:is )?(?:complete|done))\b(?!:| writing Flight Recorder| tearing down)"
         r"|^`Trainer\.fit` stopped: \S{1,60} reached"
         r"|\bis a success\b|\b(?:job|task(?: \d{1,6})?) succeeded\b",
         re.I,
@@ -40,7 +40,8 @@ _ENDED = Guarded(
         r"\btraining (?:is |has |was )?(?:completed?|done|finished)\b(?! (?:epoch|step|iter))|'train_runtime': \d"
         r"|^`Trainer\.fit` stopped: \S{1,60} reached|\bjob completed successfully\b"
         r"|\bmax_(?:steps|epochs|iters)(?:[= ]\d{1,12})? reached\b|\bworker group SUCCEEDED\b|\bis a success\b"
-        r"|\b(?:job|task(?: \d{1,6})?) succeeded\b|\bCOMPLETED {1,9}0:0\b",
+        r"|\b(?:job|task(?: \d{1,6})?) succeeded\b|\bCOMPLETED {1,9}0:0\b"
+        r"|\bsuccess count == \d{1,6} -> stop running\b",  # Horovod's elastic driver
         re.I,
     ),
 )
@@ -56,10 +57,11 @@ _FEW, _MANY = 3, 6
 _NOT = Guarded(
     (
         "error", "fail", "exception", "abort", "killed", "traceback", "time", "fatal", "%|", "it [", "wandb:",
-        "exit code",
+        "exit code", "namespace(",
     ),
     re.compile(
-        r"error|fail|exception|abort|killed|traceback|timed? ?out|fatal|\d%\||\dit \[\d|\bwandb:|exit code (?!0\b)",
+        r"error|fail|exception|abort|killed|traceback|timed? ?out|fatal|\d%\||\dit \[\d|\bwandb:|exit code (?!0\b)"
+        r"|\bnamespace\(",  # the arguments of a program, printed
         re.I,
     ),
 )  # fmt: skip

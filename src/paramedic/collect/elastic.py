@@ -16,6 +16,8 @@ _GROUP_STARTED = "Started distributed worker processes:"
 _GROUP_AGAIN = "Restarting all workers and"
 _REQUEUED = "Requeued SLURM job"
 _GIVEN_UP = "multiprocessing.errors.ChildFailedError"
+_MET_AGAIN, _LEFT = " workers recorded", " exit with status code "
+"""Horovod's elastic driver, when all its workers have met, and of each that is gone."""
 _BEGINS, _ENDS = "---Begin global rank ", "---End global rank "
 LITERALS = (
     "Root Cause (first observed failure)",
@@ -27,7 +29,7 @@ LITERALS = (
     " returned non-zero exit status ",
     " died with <Signals.",
     " crashed with exit code ",
-    " exit with status code ",
+    _LEFT,
     " exited with code ",
     _BEGINS,
     _ENDS,
@@ -37,6 +39,7 @@ LITERALS = (
     _GROUP_AGAIN,
     _REQUEUED,
     _GIVEN_UP,
+    _MET_AGAIN,
 )
 MAX_ROWS = 4_096
 _NOTHING_NEW = 3  # so few lines are no attempt: the others' last words, or the end of what was copied
@@ -66,6 +69,7 @@ _SRUN = re.compile(
     r"srun: error: ([\w.-]{1,100}): tasks? ([\d,-]{1,2000}): (Killed|Aborted|Segmentation fault|Bus error|Terminated)"
 )
 _SIGNALS = {"Killed": -9, "Aborted": -6, "Segmentation fault": -11, "Bus error": -7, "Terminated": -15}
+_ALL_MET = re.compile(r"\ball \d{1,6} workers recorded$")
 _AGENT_PID = re.compile(r"[IWEF]\d{4} [\d:.]{8,20}\s{1,9}(\d{1,10}) |\[\w{0,20}launcher(\d{1,10}@[\w.-]{1,120})\]")
 """torchrun's and ft_launcher's agents: each says for itself that it starts its workers again."""
 _BORN = re.compile(r"\bpid=(\d{1,10})\) world_rank=")
@@ -248,8 +252,14 @@ class Restarts:
             self._failed.append((line, key if agent else f"?{key}"))
         elif _GROUP_FAILED in text:
             self._announced.append((line, key))
-        elif _GROUP_STARTS in text or text.rstrip().endswith(_GROUP_STARTED):
+        elif (
+            _GROUP_STARTS in text
+            or text.rstrip().endswith(_GROUP_STARTED)
+            or (_MET_AGAIN in text and _ALL_MET.search(text))
+        ):
             self._groups.append(line)
+        elif _LEFT in text and not self._groups:  # it went without a word before: they have met, all the same
+            self._groups.append(0)
         elif _GROUP_AGAIN in text or _REQUEUED in text:
             self._again.append(line)
         elif text.strip().startswith(_ROOT):

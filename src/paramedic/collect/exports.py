@@ -1,4 +1,4 @@
-"""Logs as clouds export them (CloudWatch, Google Cloud Logging; JSON or a table) → what each stream said, in order."""
+"""Logs as clouds export them (CloudWatch, Google Cloud Logging, Vertex AI) → what each stream said, in order."""
 
 from __future__ import annotations
 
@@ -35,6 +35,8 @@ _JSON = re.compile(
     rb'\s{0,200}[\[{](?s:.){0,400}?"(?:logStreamName|ingestionTime|textPayload|insertId|jsonPayload)"\s{0,20}:'
 )
 _ROWS = re.compile(rb"\d{13}\t[^\t\n]{1,400}\t")
+_STREAMED = re.compile(rb"[A-Z]{4,9}\t20\d\d-\d\d-\d\d [\d:]{8} [+-]\d{4}\t[\w.-]{1,80}\t")
+"""`gcloud ai custom-jobs stream-logs`: severity, time, task and message."""
 _TITLES = re.compile(rb'"?@?timestamp"?,"?@?(?:message|logStream)"?[,\r\n]', re.I)
 _STARTED = re.compile(r"-\d{10,13}$")
 """SageMaker puts behind the name of a host when it was started."""
@@ -57,7 +59,7 @@ class _Entry(NamedTuple):
 
 def is_export(head: bytes) -> bool:
     head = head.removeprefix(b"\xef\xbb\xbf")
-    return bool(_JSON.match(head) or _ROWS.match(head) or _TITLES.match(head))
+    return bool(_JSON.match(head) or _ROWS.match(head) or _STREAMED.match(head) or _TITLES.match(head))
 
 
 def streams(data: bytes, cut: list[str] | None = None) -> dict[str, bytes]:
@@ -158,6 +160,12 @@ def _of_table(text: str) -> Iterator[_Entry]:
             cells = line[0].split("\t", 2)
             if len(cells) == 3 and cells[0].isdecimal() and len(cells[0]) <= _LONGEST_STAMP:
                 yield _Entry(_short(cells[1]), int(cells[0]), cells[2])
+        return
+    if _STREAMED.match(text[:600].encode()):
+        for line in _FILLED.finditer(text):
+            cells = line[0].split("\t", 3)
+            if len(cells) == 4:
+                yield _Entry(_short(cells[2]), cells[1].replace(" +0000", "Z"), cells[3].strip())
         return
     yield from _of_rows(csv.reader(line[0] for line in _WHOLE.finditer(text)))
 

@@ -215,12 +215,20 @@ def _read_error_file(item: Input, source: Source) -> LogRead:
 def _with_named_ranks(reads: Sequence[Read]) -> list[Read]:
     """What only all files together tell: `slurm-4711_3.out` is rank 3 beside 0, 1 and 2, `worker-0` rank 1 beside a
     master; and where no name says it, each program may have said who it is."""
+    reads = [_coordinating(read) for read in reads]
     named = ranks_of_places([read.place for read in reads])
     if all(rank is None for rank in named):
         named = _counted(reads)
     named = _beside_records(_by_process(_with_stated(named, reads), reads), reads)
     each = _ranks_in_a_pod(reads, named)
     return [_as_named(read, rank, each) for read, rank in zip(reads, named, strict=True)]
+
+
+def _coordinating(read: Read) -> Read:
+    """A chief that hands out the work, as with TensorFlow's parameter servers, does none: workers count from 0."""
+    if read.place.pod != "chief" or not any(fact.name == "coordinator" for fact in read.log.facts):
+        return read
+    return Read(replace(read.place, rank=None, pod=None), _renamed(read.log, None))
 
 
 def _ranks_in_a_pod(reads: Sequence[Read], named: Sequence[int | None]) -> int:

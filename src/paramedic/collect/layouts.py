@@ -43,7 +43,8 @@ _PATHS = (
     re.compile(r"(?:^|/)rank[._-]?(?P<rank>\d{1,6})/[^/]+$", re.I),
     re.compile(r"\.prterun-[\w.-]{1,80}@\d{1,5}\.(?P<rank>\d{1,6})\.(?:out|err)" + _PACKED),
     re.compile(r"(?:^|[/._-])(?P<pod>master|chief|worker)-(?P<rank>\d{1,5})(?:-[a-z0-9]{5})?" + _LOG),
-    re.compile(r"(?:^|/)(?:task|proc|process|worker|log)[._-](?P<rank>0\d{1,4}|\d{1,3})" + _LOG),
+    re.compile(r"(?:^|/)workerpool(?P<pool>[01])-(?P<rank>\d{1,4})(?:\.\w{1,6})?$"),  # Vertex AI
+    re.compile(r"(?:^|/)(?:task|proc|(?:std_log_)?process|worker|log)[._-](?P<rank>0\d{1,4}|\d{1,3})" + _LOG),
     # A bare number may be a rank if others count with it; from four digits on it is rather a job's (sbatch's %j.out).
     re.compile(r"(?P<group>^|^.*/)(?P<rank>0\d{1,4}|\d{1,3})" + _LOG),
     re.compile(r"(?P<group>(?:^|/)[A-Za-z][\w.]{0,60}?[-_.]\d{2,12}[-_.](?:task[-_.]?)?)(?P<rank>\d{1,4})" + _LOG),
@@ -51,6 +52,10 @@ _PATHS = (
         r"(?:^|/)(?:[\w.]{1,60}[-_.]\d{2,12}[-_.])?(?P<host>(?:node|host|gpu|nid|cn|compute|ip)-?\d[\w-]{0,40})" + _LOG
     ),
 )  # fmt: skip
+
+
+_POOLS = {"0": "chief", "1": "worker"}
+"""Vertex AI's first pool has one replica, the chief; the second has the workers."""
 
 
 def place_of(path: str) -> Place:
@@ -62,7 +67,7 @@ def place_of(path: str) -> Place:
                 attempt=int(parts.get("attempt") or 0),
                 run=parts.get("run"),
                 host=parts.get("host"),
-                pod=parts.get("pod"),
+                pod=_POOLS.get(parts.get("pool", ""), parts.get("pod")),
                 group=parts.get("group"),
             )
     return Place()

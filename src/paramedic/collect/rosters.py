@@ -21,6 +21,13 @@ _TOGETHER = (
     re.compile(rf"\bhost(?:name)?[=: ]{{1,2}}{_HOST}\b.{{0,40}}?{_RANK}", re.I),
     re.compile(rf"{_RANK}.{{0,80}}?\b(?:on(?: (?:host|node))?|host(?:name)?[=:]|node(?:name)?[=:]) ?{_HOST}", re.I),
 )
+_AT_HEAD = (
+    re.compile(rf"(?:^|>: ?){_HOST}[ :,|]{{1,3}}(?:hvd |byteps )?{_RANK}(?:/| of )\d", re.I),
+    re.compile(
+        r"(?:^|>: ?)(?P<host>[A-Za-z][\w.-]{0,60})[ :,|]{1,3}pid[ =:]\d{1,10}[ ,|]{1,3}(?:hvd |byteps )?" + _RANK, re.I
+    ),
+)
+"""`gpu03 rank 7/16` at the head of a line, behind nothing but a launcher's prefix."""
 _OWN_RANK = (
     r"(?<!local[ _-])(?<!node[ _-])(?<!group[ _-])(?<!lora[ _-])\brank[ =:_#]{0,2}(?P<rank>\d{1,6})"
     r"(?: ?(?:/|of) ?\d{1,6})?"
@@ -46,7 +53,8 @@ _SLOTS = re.compile(r"'([\w.-]{1,120})': \[([\d, ]{0,400})\]")
 _WORLD_INFO = re.compile(r"--world_info[= ]([\w=-]{8,16000})")
 """The same, as DeepSpeed's runner hands it to each node."""
 _SPAN = re.compile(
-    r"\branks? {1,4}(?P<first>\d{1,6}) ?- {0,4}(?P<last>\d{1,6})[ :]{1,4}(?:on )?(?:host|node)[=: ]{1,2}" + _HOST,
+    r"\branks? {1,4}(?P<first>\d{1,6}) ?(?:-|\.\.) {0,4}(?P<last>\d{1,6})(?: of \d{1,6})?[ :]{1,4}"
+    r"(?:on (?:host |node )?|(?:host|node)[=: ]{1,2})" + _HOST,
     re.I,
 )
 _SPANNED = re.compile(
@@ -56,6 +64,20 @@ _SPANNED = re.compile(
     r"(?P<first>\d{1,6}) ?(?:-|\.\.|to) ?(?P<last>\d{1,6})\b",
     re.I,
 )
+_INTEL = re.compile(
+    r"MPI startup\(\): (?P<rank>\d{1,6}) {1,12}(?P<pid>\d{2,10}) {1,12}(?P<host>[A-Za-z][\w.-]{0,100}) {1,80}[{\d]"
+)
+"""Intel MPI's table of its processes, with I_MPI_DEBUG=4 and above."""
+_HOSTFILE = re.compile(
+    r"(?P<host>[A-Za-z][\w.-]{0,100}) {1,20}slots ?= ?(?P<slots>\d{1,4})(?: {1,4}max[-_]slots ?= ?\d{1,4})? *$"
+)
+_HOSTS = re.compile(
+    r"\b(?:mpirun|mpiexec|prterun|horovodrun)\b[^\n]{0,2000}? (?:-H|--?hosts?)[ =]"
+    r"(?P<hosts>[A-Za-z][\w.-]{0,100}:\d{1,4}(?:,[A-Za-z][\w.-]{0,100}:\d{1,4}){0,1000})(?: |$)"
+)
+"""How many processes Open MPI and Horovod may start on each host, in the order in which they fill them."""
+_MAPPED = re.compile(r" (?:-bynode\b|--?(?:map|rank)-by {1,2}(?P<how>node|seq|ppr:\d{1,4}:\w{1,10})\b)")
+_ITSELF = ("localhost", "slots")
 _LISTED = re.compile(rf"\s{{0,8}}(?P<first>\d{{1,6}})(?:-(?P<last>\d{{1,6}}))?[\s:,]{{1,8}}{_HOST}\s*$")
 _HEADING = re.compile(r"\brank\b.{0,20}(?:->|:|=|to).{0,12}\b(?:host|node)", re.I)
 _SOME_HOSTS = r"[A-Za-z][\w-]{0,60}(?:\[\d{1,6}(?:[-,]\d{1,6}){0,200}\])?"
@@ -83,6 +105,8 @@ _BRIDGE = re.compile(
 )
 """An interface behind which only the host itself is."""
 _LAUNCH = re.compile(r"\bnnodes=\d{1,6}, num_local_procs=(\d{1,5}), node_rank=(\d{1,5})\b")
+_COORDINATES = " is now connecting to cluster with cluster_spec: "
+"""What TensorFlow's parameter server strategy says in the process that hands out the work."""
 _MET = re.compile(r"\bglobal_ranks=\[([\d, ]{1,20000})\]")
 _BEFORE = re.compile(r"\[pod/([\w.-]{1,253})[/\]]|([A-Za-z0-9][\w.-]{0,100}): ")
 _OF_NAME = re.compile(r"\.(?:log|txt|out|err)\b")
@@ -94,7 +118,9 @@ def roster(lines: Sequence[str], source: Source) -> Iterator[Fact]:
     with the size of the group in which it has its number, and `device`, as `host index size`; `gpu index`, as
     `bus index`; `pid` and `cuda` of a rank, as numbers; `tasks on a node`; `node`, as `host number processes`; `place`,
     as `host number`, where nobody says how many processes there are; `bridge` is the address that NCCL gives out on a
-    host though nobody else can reach it, as `host address`."""
+    host though nobody else can reach it, as `host address`; `slots` of a host in the launcher's order, as `host
+    number`, and `mapped`, where processes are dealt out otherwise; `coordinator`, where the log is that of a process
+    which hands out the work to all ranks, and is none itself."""
     stated: set[tuple[str, str | int, int | None]] = set()
     of_file = source.host or _OF_NAME.split(source.id.rsplit("/", 1)[-1], maxsplit=1)[0]
     heading = False
@@ -110,6 +136,7 @@ def roster(lines: Sequence[str], source: Source) -> Iterator[Fact]:
             *(whole if number == 1 else ()),
             *row,
             *_met(line[:20_000], of_file),
+            *_slots(line[:20_000]),
             *_asked(line[:4_000], of_file),
             *_said(line[:20_000]),
             *_announced(line[:300]),
@@ -137,8 +164,22 @@ def _met(line: str, of_file: str) -> Iterator[tuple[str, str, int | None]]:
     """torchrun's agent on each node, once all have met: `global_ranks=[8, 9]`; DeepSpeed's, when it starts its own."""
     if "global_ranks=[" in line and (found := _MET.search(line)) is not None:
         yield from (("host", _before(line) or of_file, rank) for rank in ranks_in(found[1])[:_MOST])
+    elif _COORDINATES in line:
+        yield "coordinator", "tensorflow", None
     elif "num_local_procs=" in line and (found := _LAUNCH.search(line)) is not None:
         yield "node", f"{_before(line) or of_file} {found[2]} {found[1]}", None
+
+
+def _slots(line: str) -> Iterator[tuple[str, str, int | None]]:
+    """Open MPI's hostfile, or what it and Horovod were asked for."""
+    if "slots" in line and (found := _HOSTFILE.match(line)) is not None and found["host"] not in _ITSELF:
+        yield "slots", f"{found['host']} {int(found['slots'])}", None
+    elif "run " in line or "mpiexec" in line:
+        if (found := _HOSTS.search(line)) is not None:
+            pairs = [entry.rpartition(":") for entry in found["hosts"].split(",")]
+            yield from (("slots", f"{host} {int(slots)}", None) for host, _, slots in pairs if host not in _ITSELF)
+        if (how := _MAPPED.search(line)) is not None:
+            yield "mapped", how["how"] or "node", None
 
 
 def _before(line: str) -> str:
@@ -255,6 +296,9 @@ def _said(line: str) -> Iterator[tuple[str, str, int | None]]:
         yield "gpu", f"{gpu['host']} {_as_nvidia_writes(gpu['bus'])} {gpu['size']}", int(gpu["rank"])
         yield "device", f"{gpu['host']} {gpu['device']} {gpu['size']}", int(gpu["rank"])
         return
+    if "MPI startup" in line and (process := _INTEL.search(line[:500])) is not None:
+        yield "host", process["host"], int(process["rank"])
+        return
     if ": Using " in line and (bridge := _BRIDGE.search(line)) is not None:
         yield "bridge", f"{bridge['host']} {bridge['address']}", None
         return
@@ -266,6 +310,8 @@ def _said(line: str) -> Iterator[tuple[str, str, int | None]]:
         found = next((hit for pattern in _TOGETHER if (hit := pattern.search(line[:500])) is not None), None)
         if found is not None:
             yield "host", found["host"].rstrip("."), int(found["rank"])
+    elif "rank" in low and (found := next((hit for p in _AT_HEAD if (hit := p.search(line[:200]))), None)) is not None:
+        yield "host", found["host"], int(found["rank"])
     if "[" in low and _SEVERAL_OF.search(line[:2_000]) and _SPEAKS_OF_NODES.search(line[:500]):
         listed = next((hit[1] for hit in _SLURM.finditer(line[:2_000]) if _SEVERAL_OF.search(hit[1])), "")
         names = list(islice(_all_of(listed), _MOST))

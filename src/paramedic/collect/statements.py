@@ -208,6 +208,15 @@ _PROCESSORS = ("cuda", "cpu", "gpu")
 _UNLIKENESS = ("diff", "spread", "deviat", "drift", "across ranks", "sync", "identical")
 
 
+_KINDS = ("classes", "categories", "labels", "vocab")
+_VOCABULARY = re.compile(
+    r"\b(\d{1,3}(?:,\d{3}){1,3}|\d{1,9}) "
+    r"(?:classes|categories|labels|(?:words|entries|tokens) in (?:the )?vocab\w{0,6})\b"
+    r"|\b(?:(?:num|n)[_ ]?(?:classes|labels|categories)|vocab(?:ulary)?(?:[_ ]size)?)\W{1,3}"
+    r"(\d{1,3}(?:,\d{3}){1,3}|\d{1,9})\b(?![.%])",
+    re.I,
+)
+"""How many kinds of things a model tells apart: what its first or last layer is as wide as."""
 _SAVES = ("sav", "checkpoint", "ckpt")
 _SAVE_TIME = re.compile(
     r"\b(?:sav(?:e|ed|ing)|checkpoint(?:ing|ed)?|ckpt)\b[^\n]{0,160}?"
@@ -225,7 +234,7 @@ _SAVED_STEP = re.compile(
     r"(?<![a-z])(?:global[_-]?)?(?:step|iter(?:ation)?)s?[=_-]?(\d{1,9})(?!\d)|^checkpoint-(\d{1,9})$", re.I
 )
 WORDS = (
-    *_SAVES,
+    *_SAVES, *_KINDS,
     *_LOADING, *_BATCHES, *_COUNTS, *_SIZES, *_STARTS, *_PLANS, *_DIFFERENT, *_LISTED, *_UNLIKENESS, *_OF_WEIGHTS,
     *_PROCESSORS, " of ", " on ", " over ", "/", "%", "change", "throttl", "quota", "finite", "nan", "efficiency",
     "max", "min", "backend", "file",
@@ -266,7 +275,7 @@ def statements(text: str, low: str, present: Set[str], labelled: bool) -> list[V
         ]
         values.append(Value("slowest_rank", float(found[3])))
     of_loaders = () if labelled else _of_loaders(text, present)
-    of_samples = _of_samples(text, present)
+    of_samples = [*_of_samples(text, present), *_of_kinds(text, present)]
     return [*values, *of_loaders, *of_samples, *_saving(text, present), *_read_by_rank(text, present, labelled)]
 
 
@@ -297,6 +306,11 @@ def _of_samples(text: str, present: Set[str]) -> list[Value]:
     if not present.isdisjoint(_DIFFERENT) and (found := _REPEATED.search(text)):
         values += _ratio("repeated", found[1] or found[3], found[2] or found[4])
     return values
+
+
+def _of_kinds(text: str, present: Set[str]) -> list[Value]:
+    found = None if present.isdisjoint(_KINDS) else _VOCABULARY.search(text)
+    return [Value("vocabulary", float((found[1] or found[2]).replace(",", "")))] if found else []
 
 
 def _of_loaders(text: str, present: Set[str]) -> Iterator[Value]:

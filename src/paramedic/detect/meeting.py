@@ -1,4 +1,4 @@
-"""What torch says on its way to the meeting point."""
+"""What torch and ps-lite say on the way to the meeting point."""
 
 from __future__ import annotations
 
@@ -51,3 +51,29 @@ def never_answered(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[F
     if len(most) >= _TOGETHER:
         fields = {"count": str(len(most)), "address": address, "port": port}
         yield on_events(rule, list(most.values())[:4], (), fields)
+
+
+_ASSIGNED = re.compile(
+    r"\bassign rank=(?P<id>\d{1,6}) to node role=(?P<role>worker|server),(?: id=\d{1,6},)? ip=(?P<ip>[\d.]{7,15}),"
+)
+_CONNECTED = re.compile(r"\b[WS]\[(\d{1,6})\] is connected to others")
+_INSIDE = re.compile(r"127\.|172\.(?:1[7-9]|2\d|3[01])\.0\.1$|192\.168\.122\.1$|10\.88\.0\.1$")
+"""Addresses of loopback, and of the bridges of Docker, libvirt and Podman: only their own host can reach them."""
+_FIRST_WORKER = 9
+
+
+def registered_inside(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """ps-lite, which MXNet and BytePS use: a node registered with an address of its own host's inside, others did not,
+    and it never got to know them."""
+    nodes = [(e, hit) for e in run.saying("assign rank=", "line") if (hit := _ASSIGNED.search(e.text)) is not None]
+    met = {int(hit[1]) for e in run.saying("is connected to others", "line") if (hit := _CONNECTED.search(e.text))}
+    inside = [(event, hit) for event, hit in nodes if _INSIDE.match(hit["ip"])]
+    outside = {hit["ip"] for _, hit in nodes if not _INSIDE.match(hit["ip"])}
+    lost = {int(hit["id"]) for _, hit in nodes} - met
+    if not inside or not outside or not met or lost != {int(hit["id"]) for _, hit in inside}:
+        return
+    workers = sorted({(int(hit["id"]) - _FIRST_WORKER) // 2 for _, hit in inside if hit["role"] == "worker"})
+    fields = {"address": inside[0][1]["ip"]}
+    if workers:
+        fields["accused"] = ", ".join(map(str, workers))
+    yield on_events(rule, [event for event, _ in inside[:3]], workers, fields)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from paramedic.detect.match import on_event
+from paramedic.detect.match import on_event, on_events
 from paramedic.detect.once import once
 from paramedic.detect.series import every
 from paramedic.knowledge import Rule
@@ -149,6 +150,38 @@ def of_another(process: str, event: Event) -> bool:
     home = _HOME.match(process)
     own = {found[1] for frame in event.fields.get("frames", ()) if (found := _HOME.match(str(frame))) is not None}
     return home is not None and bool(own) and home[1] not in own
+
+
+_MADE = re.compile(
+    r"Created (?:TensorFlow )?device \(?/job:\S{1,80}?device:GPU:\d{1,3} with (\d{1,7}) MB memory\)?"
+    r".{0,160}?\bpci bus id: ([0-9a-fA-F:.]{7,20})"
+)
+_LITTLE = 0.5
+_TAKEN_TWICE = {"device-assignment-error": 500.0}
+"""It outweighs what the allocator's own message is mostly about."""
+
+
+def each_on_all(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """TensorFlow takes each GPU that it sees. Where each process of a job with one process a GPU takes several, and
+    there was little left of them for those that failed, they take them from each other."""
+    failed = [one for one in found if one.symptom == rule.symptom and one.severity == "error"]
+    if not failed or "horovod" not in run.frameworks:
+        return
+    taken: dict[int, dict[str, int]] = defaultdict(dict)
+    said: dict[int, Event] = {}
+    for event in run.saying(" with ", "line"):
+        if event.rank is not None and "MB memory" in event.text and (made := _MADE.search(event.text)) is not None:
+            taken[event.rank].setdefault(made[2], int(made[1]))
+            said.setdefault(event.rank, event)
+    several = {rank for rank, gpus in taken.items() if len(gpus) > 1}
+    most = {bus: max(gpus.get(bus, 0) for gpus in taken.values()) for gpus in taken.values() for bus in gpus}
+    ranks = {rank for one in failed for rank in one.ranks}
+    little = all(size < _LITTLE * most[bus] for rank in ranks & several for bus, size in taken[rank].items())
+    if len(several) < 2 or several != taken.keys() or not ranks or not ranks <= several or not little:
+        return
+    first = failed[0].evidence[0].event
+    fields = {"count": str(len(several)), "gpus": str(len(most))}
+    yield on_events(rule, [first, *(said[rank] for rank in sorted(several)[:3])], (), fields, _TAKEN_TWICE)
 
 
 def _ooms(run: Run, rule: Rule, kind: str) -> Iterator[Finding]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import NamedTuple
@@ -113,7 +113,9 @@ class _Before(NamedTuple):
 
 _DIVERGED = {"hyperparameter-scaling-error": 2.5, "data-or-input-defect": 0.6, "hardware-fault": 0.5}
 """It came gradually: steps that are too large do so, one bad batch or one flipped bit does not."""
-_LEVEL, _RISEN, _GROWN = 20, 1.5, 2.0
+_EXPLODED = {"hyperparameter-scaling-error": 6.0, "data-or-input-defect": 0.4, "hardware-fault": 0.3}
+"""And by many orders of magnitude: so far half precision does not reach."""
+_LEVEL, _RISEN, _GROWN, _FAR = 20, 1.5, 2.0, 1e6
 
 
 def _before(run: Run, rank: int | None, source: str) -> _Before:
@@ -121,6 +123,16 @@ def _before(run: Run, rank: int | None, source: str) -> _Before:
     own = [s for s in every(run, "grad_norm", "loss", "loss_scale") if (s.rank, s.event.source) == (rank, source)]
     climbs = [told for name in ("grad_norm", "loss") for s in own if s.name == name and (told := _climb(s))]
     return _Before(climbs[0] if climbs else "", next((told for s in own if (told := _scale(s))), ""))
+
+
+def diverged(run: Run, first: Finding) -> Mapping[str, float]:
+    """What it speaks for that the loss rose step by step in the log in which somebody then stopped at NaN."""
+    source = first.evidence[0].event.source
+    losses = [one for one in every(run, "loss") if one.event.source == source]
+    if not any(map(_climb, losses)):
+        return {}
+    far = any(max(one.finite) >= _FAR * max(one.finite[0], 1e-3) for one in losses if one.finite)
+    return _EXPLODED if far else _DIVERGED
 
 
 def _climb(one: Series) -> str:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from paramedic.detect.interrupted import TIME_LIMIT
 from paramedic.detect.match import on_events
 from paramedic.detect.recordings import odd_ones
-from paramedic.detect.where import NCCL_PROCESS, short, whole_blocks
+from paramedic.detect.where import NCCL_PROCESS, places, short, whole_blocks
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 
@@ -80,6 +80,30 @@ _ADAPTERS = re.compile(r"\bNCCL_IB_HCA (?:is )?set (?:by environment )?to ")
 def _failed(found: Sequence[Finding]) -> bool:
     """Something worse than slowness, or than a time that was over."""
     return any(one.severity == "error" and one.symptom != "low-throughput" and one.rule != TIME_LIMIT for one in found)
+
+
+_PROVIDER = re.compile(r"MPI startup\(\): libfabric provider: (?P<name>[a-z]\w{1,20})")
+_BY_TCP, _FASTER = ("tcp", "sockets", "net"), ("mlx", "verbs", "psm2", "psm3", "efa", "cxi", "opx", "gni")
+_ASKED_FOR_TCP = re.compile(r"\b(?:FI_PROVIDER|I_MPI_OFI_PROVIDER)=(?:tcp|sockets|net)\b")
+
+
+def mpi_over_tcp(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Intel MPI says at the start what it sends over: TCP between several hosts, while the record shows an adapter, or
+    another run that had a faster way."""
+    if _failed(found) or len(places(run).ranks_on) < 2:
+        return
+    said = [(e, by["name"]) for e in run.saying("libfabric provider: ", "line") if (by := _PROVIDER.search(e.text))]
+    over = [(event, name) for event, name in said if name in _BY_TCP]
+    slow = {event.source for event, _ in over}
+    faster = [event for event, name in said if name in _FASTER and event.source not in slow]
+    if not over:
+        return
+    lines = run.of_kind("line")
+    fabric = faster[:1] or [event for event in lines if _FABRIC.search(event.text)][:1]
+    asked = [event for event in lines if _ASKED_FOR_TCP.search(event.text)][:1]
+    if fabric:
+        one = on_events(rule, [over[0][0], *fabric, *asked], (), {"provider": over[0][1]})
+        yield replace(one, weights={"communication-backend-misconfiguration": _NAMED}) if asked else one
 
 
 def peer_to_peer_off(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

@@ -110,6 +110,7 @@ def places(run: Run) -> Places:
     _in_slurms_order(run, hosts)
     _as_launched(run, hosts)
     _as_numbered(run, hosts)
+    _in_slots_order(run, hosts)
     gpus = _gpus(run, hosts)
     _last_block(run, hosts)
     _numbered(run, hosts)
@@ -299,6 +300,31 @@ def _as_numbered(run: Run, hosts: dict[str, set[int]]) -> None:
         hosts.update(blocks)
 
 
+_OF_SLOTS = re.compile(r"(\S{1,120}) (\d{1,4})")
+_PER_NODE = re.compile(r"ppr:(\d{1,4}):node")
+
+
+def _in_slots_order(run: Run, hosts: dict[str, set[int]]) -> None:
+    """Open MPI and Horovod fill one host after the other, unless somebody asks for another way; what is known must
+    agree."""
+    said = [
+        (short(found[1]), int(found[2]))
+        for fact in run.facts
+        if fact.name == "slots" and isinstance(fact.value, str) and (found := _OF_SLOTS.fullmatch(fact.value))
+    ]
+    each = {found[1] if (found := _PER_NODE.fullmatch(str(f.value))) else "" for f in run.facts if f.name == "mapped"}
+    slots = dict(said)
+    if len(slots) < 2 or len(slots) < len(set(said)) or each - {str(count) for count in slots.values()}:
+        return
+    size, at = run.world_size or sum(slots.values()), 0
+    blocks: dict[str, set[int]] = {}
+    for host, count in slots.items():
+        blocks[host] = set(range(at, min(at + count, size)))
+        at += count
+    if at <= _MOST_NODES and all(ranks <= blocks.get(host, ranks) for host, ranks in hosts.items()):
+        hosts.update({host: ranks for host, ranks in blocks.items() if ranks})
+
+
 def placed(run: Run, name: str) -> Iterator[tuple[str, int, int, int | None]]:
     """(host, number on it, of how many, rank) of the facts of that name. A recording is a stranger's file."""
     for fact in run.facts:
@@ -323,6 +349,7 @@ def located(run: Run, found: Sequence[Finding]) -> list[Finding]:
         return list(found)
     known = places(run)
     found = [_behind_a_bridge(_by_loopback(run, one, known), bridged, known, run.expected_ranks) for one in found]
+    found = [_handed_out(one, tasks) for one in found] if (tasks := _failed_tasks(run)) else found
     blocks = _blocks(run, found, known)
     pods = {source.name: source.rank for source in run.sources}
     everybody = run.expected_ranks
@@ -388,6 +415,29 @@ def _by_loopback(run: Run, one: Finding, known: Places) -> Finding:
     return replace(accused, hosts=tuple(hosts[:1]), fields={**accused.fields, "who": who})
 
 
+_CLOSURE = re.compile(
+    r"/job:worker(?:/replica:\d{1,4})?/task:(\d{1,6}) encountered the following error"
+    r" when processing (?:resource )?closure"
+)
+
+
+def _failed_tasks(run: Run) -> dict[str, int]:
+    """Logs of TensorFlow's coordinators, and the one worker in which work that they handed out has failed."""
+    logs = {fact.source for fact in run.facts if fact.name == "coordinator"}
+    said: dict[str, set[int]] = defaultdict(set)
+    for event in run.saying("error when processing ", "line") if logs else ():
+        if event.source in logs and (found := _CLOSURE.search(event.text)) is not None:
+            said[event.source].add(int(found[1]))
+    return {source: next(iter(tasks)) for source, tasks in said.items() if len(tasks) == 1}
+
+
+def _handed_out(one: Finding, tasks: Mapping[str, int]) -> Finding:
+    """What a coordinator tells of its worker is the worker's failure."""
+    task = tasks.get(one.evidence[0].event.source)
+    told = task is not None and not one.ranks and one.consequence == "never" and one.severity == "error"
+    return at_ranks(one, {task}) if told and task is not None else one
+
+
 def _few(hosts: Collection[str]) -> str:
     return ", ".join(sorted(hosts)[:4]) + (", …" if len(hosts) > 4 else "")
 
@@ -407,7 +457,7 @@ def _located(
         return one
     here = _meant(one, event, known)
     rank = _rank_of_gpu(one, here or _of_file(event, known), known)
-    if rank is None and one.symptom in _OF_NODES and not here:
+    if rank is None and one.symptom in (*_OF_NODES, "host-out-of-memory") and (not here or "host" in one.fields):
         rank = pods.get(one.fields.get("host", ""))
     if rank is None and one.consequence == "never":
         rank = rank_by_nccl(event, known)

@@ -1,0 +1,64 @@
+"""What launchers say of programs that they could not start, and on which hosts."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from paramedic.detect.match import on_events
+from paramedic.detect.where import at_ranks, places
+from paramedic.knowledge import Rule
+from paramedic.model import Event, Finding, Run
+
+_NOT_FOUND = re.compile(
+    r"\bunable to (?:find|access) the specified executable file"
+    r"|\bunable to launch the specified application as it could not access"
+    r"|^\[proxy:\S{1,40}@(?P<host>[\w.-]{1,255})\] HYDU_create_process .{0,80}execvp error on file (?P<file>\S{1,400})"
+)
+_RANK = re.compile(
+    r"^(?:rank )?(\d{1,6}); it may have occurred for other processes|\battempting to start process rank (\d{1,6})\b"
+)
+_FILE = re.compile(r"(?:^|\s)Executable: {1,4}(\S{1,400})$")
+_COUNT = re.compile(r"^(\d{1,6}) total process(?:es)? failed to start")
+_WORDS = (
+    "executable",
+    "Executable: ",
+    "could not access",
+    "execvp error",
+    "for other processes",
+    "to start process",
+    "failed to start",
+)
+
+
+def no_executable(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Open MPI names one rank and counts the others, Hydra names the host: where ranks are known to be, it is all of
+    that host."""
+    by_source: dict[str, list[Event]] = defaultdict(list)
+    for event in run.of_kind("line"):
+        if any(word in event.text for word in _WORDS):
+            by_source[event.source].append(event)
+    for events in by_source.values():
+        refused = [(event, said) for event in events if (said := _NOT_FOUND.search(event.text)) is not None]
+        if not refused:
+            continue
+        ranks = {int(hit[1] or hit[2]) for event in events if (hit := _RANK.search(event.text)) is not None}
+        hosts = {said["host"].lower().split(".", 1)[0] for _, said in refused if said["host"]}
+        files = [hit[1] for event in events if (hit := _FILE.search(event.text)) is not None]
+        files += [said["file"] for _, said in refused if said["file"]]
+        counted = max((int(hit[1]) for event in events if (hit := _COUNT.search(event.text)) is not None), default=0)
+        one = on_events(rule, [refused[0][0]], (), {"file": files[0]} if files else {})
+        struck = _struck(run, ranks, hosts, counted)
+        yield at_ranks(one, struck) if struck else one
+
+
+def _struck(run: Run, ranks: set[int], hosts: set[str], counted: int) -> set[int]:
+    """All ranks of the hosts in question; nobody where it is everybody, or where more failed than are there."""
+    known = places(run).ranks_on
+    here = {host: set(there) for host, there in known.items() if host in hosts or there & ranks}
+    whole = set().union(*here.values())
+    everybody = run.expected_ranks | set().union(*known.values())
+    if not here or len(known) < 2 or whole >= everybody:
+        return set()
+    return whole if counted in (0, len(whole)) else set()
