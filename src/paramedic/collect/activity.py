@@ -152,3 +152,20 @@ def _without_numbers(text: str) -> str:
     pairs = list(_PAIR.finditer(text[:2_000]))
     signed = sum(not pair["sign"].isspace() for pair in pairs)
     return _PAIR.sub("", text) if signed >= _FEW or len(pairs) >= _MANY else text
+
+
+_NO_MORE = Guarded(
+    ("end of", "no more", "exhausted", "ran out", "depleted", "drained", "out of"),
+    re.compile(
+        r"\bend of (?:the |my |its )?(?:data ?)?(?:loader|set|iterator|shards?|stream|split)\b"
+        r"|\bno more (?:batches|data|samples|shards)\b"
+        r"|\b(?:loader|iterator|sampler|shards?|stream|dataset)\b[^\n]{0,40}\b(?:exhausted|ran out|depleted|drained)\b"
+        r"|\b(?:out of|exhausted) (?:(?:the|all|its) )?(?:data|batches|samples|shards)\b",
+        re.I,
+    ),
+)
+
+
+def out_of_data(text: str) -> bool:
+    """A program says that its loader has come to its end."""
+    return _NO_MORE.search(text) is not None

@@ -261,7 +261,7 @@ def _by_tables(reads: Sequence[Read], named: Sequence[int | None]) -> int:
     rows = [(pod, [e for e in read.log.events if e.rank != read.log.source.rank]) for read, pod in pods]
     steps = {divmod(offset, pod) for pod, events in rows for offset in _of_table(events)}
     each, rest = steps.pop() if len(steps) == 1 else (1, 0)
-    return each if each > 1 and not rest else 1
+    return each if 1 < each <= _MOST_IN_A_POD and not rest else 1
 
 
 def _as_named(read: Read, rank: int | None, each: int) -> Read:

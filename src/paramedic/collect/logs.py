@@ -19,6 +19,7 @@ from paramedic.collect.activity import (
     ended,
     finished,
     left_well,
+    out_of_data,
     shows_progress,
     steps,
     tested,
@@ -55,8 +56,6 @@ _ODD = bytes(code for code in range(32) if code not in (7, 8, 9, 10, 12, 13, 27)
 _MAX_OPEN = 4_096
 _SILENCE = 20_000  # lines after which a traceback or a table that was never finished is given up
 _COMPLAINTS = 12  # of the tail's lines that speak of an error, the last ones
-_LAST_WORDS, _WORDS = 16, 200
-"""So many lines behind a speaker's last progress are kept with its last one, and so much of each."""
 _LAST_LINES = 8  # in which a program takes its leave
 _PROGRESS = 64  # of each rank's lines in the tail that show it, the last ones
 _EVIDENCE = 4  # places that one series may need for the lines that show it
@@ -530,7 +529,7 @@ class _Scan:
         bars: dict[int | None, dict[str, tuple[int, str, Peeled]]] = defaultdict(dict)
         again: dict[int | None, int] = {}
         shapes: dict[int | None, bytes] = {}
-        words: dict[int | None, list[str]] = defaultdict(list)
+        dry: set[int | None] = set()
         end, closes, passed = 0, False, False
         tail = self._tail_lines(lines, self._line_count() - len(lines) + 1)
         for seen, item in enumerate(reversed(tail)):
@@ -540,8 +539,8 @@ class _Scan:
             end = end or (item[0] if ended(peeled.text) else 0)
             passed = passed or tested(peeled.text)
             closes = closes or (not progress and seen < _LAST_LINES and closing(peeled.text))
-            if len(words[rank]) < _LAST_WORDS and rank not in progress:
-                words[rank].append(peeled.text.strip()[:_WORDS])
+            if rank not in progress and out_of_data(peeled.text):
+                dry.add(rank)
             alike = shape(peeled.text)
             again[rank] = again.get(rank, 0) + (shapes.setdefault(rank, alike) == alike)
             if len(complaints) < _COMPLAINTS and complains(peeled.text):
@@ -571,8 +570,7 @@ class _Scan:
             named = rank_named(peeled.text) if rank is None and self.source.rank is None else None
             self._event(
                 "last", peeled, number, raw, again=again[rank], **({} if named is None else {"said_by": named}),
-                words="\n".join(clipped_lines(words[rank][::-1], _WORDS)),
-                **({"well": True} if left_well(peeled.text) else {}),
+                **({"well": True} if left_well(peeled.text) else {}), **({"dry": True} if rank in dry else {}),
             )  # fmt: skip
         for number, raw, peeled in complaints:
             self._event("complaint", peeled, number, raw)

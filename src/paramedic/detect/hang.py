@@ -398,18 +398,9 @@ def _by_last_words(run: Run, ranks: Set[int]) -> Mapping[str, float]:
 
 
 def _out_of_data(run: Run, ranks: Set[int]) -> bool:
-    """Each of these has said, among its last words, that it has no more of it; nobody else has."""
-    saying = {e.rank for e in run.of_kind("last") if _NO_MORE.search(str(e.fields.get("words", "")))}
+    """Each of these has said, behind its last step, that it has no more of it; nobody else has."""
+    saying = {e.rank for e in run.of_kind("last") if e.fields.get("dry")}
     return bool(ranks) and saying == ranks
-
-
-_NO_MORE = re.compile(
-    r"\bend of (?:the |my |its )?(?:data ?)?(?:loader|set|iterator|shards?|stream|split)\b"
-    r"|\bno more (?:batches|data|samples|shards)\b"
-    r"|\b(?:loader|iterator|sampler|shards?|stream|dataset)\b[^\n]{0,40}\b(?:exhausted|ran out|depleted|drained)\b"
-    r"|\b(?:out of|exhausted) (?:(?:the|all|its) )?(?:data|batches|samples|shards)\b",
-    re.I,
-)
 
 
 def has_less(run: Run, ranks: Collection[int]) -> bool:
