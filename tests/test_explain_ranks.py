@@ -533,3 +533,10 @@ def test_a_file_that_the_first_rank_opens_for_all_is_missing_for_all(said: Said)
     text = missing.replace("/srv/job/run.py", "/ws/Megatron-LM/megatron/core/datasets/indexed_dataset.py")
     verdict = said("> building train, validation, and test datasets for GPT ...\n" + of(0, text))
     assert (verdict.symptom, verdict.ranks) == ("data-pipeline-failure", ())
+
+
+def test_mpirun_names_one_of_several_that_crash_alike(said: Said) -> None:
+    crash = "[neptun:{0}] *** Process received signal ***\n[neptun:{0}] Signal: Segmentation fault (11)\n"
+    end = "mpirun noticed that process rank 1 with PID 77311 on node neptun exited on signal 11 (Segmentation fault).\n"
+    assert said(crash.format(77311) + end).ranks == (1,)
+    assert said(crash.format(77311) + crash.format(77312) + end).ranks == ()

@@ -141,9 +141,23 @@ def _is_abort(event: Event) -> bool:
     return ended or "Fatal Python error: Aborted" in event.text or "SIGABRT" in event.text
 
 
+_SIGNALLED = re.compile(r"\[([\w.-]{1,120}:\d{1,10})\] \*\*\* Process received signal \*\*\*")
+
+
 def with_the_crashed(run: Run, found: Sequence[Finding]) -> list[Finding]:
-    """Of a log in which only one rank ended by a signal of its own making, a crash that names nobody is that one's."""
+    """Of a log in which only one rank ended by a signal of its own making, a crash that names nobody is that one's. Of
+    several processes that say that they crash mpirun names the first that it has seen end."""
+    said = {hit[1] for e in run.saying("*** Process received signal ***", "line") if (hit := _SIGNALLED.search(e.text))}
+    if len(said) > 1:
+        return [_of_several(one) if one.symptom == "native-crash" else one for one in found]
     return [_crashed_there(run, one) if one.symptom == "native-crash" and not one.ranks else one for one in found]
+
+
+def _of_several(one: Finding) -> Finding:
+    if "noticed that process rank" not in one.evidence[0].event.text and one.evidence[0].event.kind != "exit":
+        return one
+    others = {"accused": f"{one.fields['accused']} and others"} if "accused" in one.fields else {}
+    return replace(one, ranks=(), scope="job", fields={**one.fields, **others, "who": "Several ranks"})
 
 
 def _crashed_there(run: Run, one: Finding) -> Finding:

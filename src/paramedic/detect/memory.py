@@ -83,10 +83,11 @@ def parse(text: str) -> DeviceOom | None:
     reserved = sizes.pop("reserved", None)
     if reserved is not None and "allocated" in sizes:
         sizes.setdefault("unused", max(reserved - sizes["allocated"], 0))
-    others = sum(size for _, size in _named(text))
+    named = [size for _, size in _named(text)]
+    others = sum(named)
     total, own = sizes.get("total", 0), sizes.get("used", sizes.get("allocated", 0))
-    if others + own > total * 1.02:  # cannot both fit: in a container a process does not know its own number
-        others = 0
+    if others + own > total * 1.02:  # cannot all fit: in a container a process does not know its own number
+        others -= min((size for size in named if size >= own), default=others)
     if not others and "free" in sizes and (held := sizes.get("used", reserved)) is not None:
         others = max(total - sizes["free"] - held - _CONTEXT, 0)  # what is neither free nor held by this process
     return DeviceOom(**sizes, others=others) if sizes or _RAISED.search(text) else None

@@ -167,8 +167,11 @@ def _without_rate(run: Run, one: Series, values: Sequence[float]) -> Iterator[Ev
 
 
 def no_gain(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
-    """After several passes over all data the loss is what it was after the first one, and no score has risen."""
+    """After several passes over all data the loss is what it was after the first one, no score has risen, and no loss
+    of whole epochs has fallen."""
     if any(one.symptom == "numerical-instability" for one in found) or _warms_up(run) or _scores_rise(run):
+        return
+    if any(_sinks(one.finite) for one in every(run, "summary_loss", "eval_loss")):
         return
     for one in every(run, *LOSSES):
         epochs = _by_epoch(one)
@@ -189,6 +192,10 @@ def no_gain(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]
 def _stays(values: Sequence[float]) -> bool:
     """Nothing gained since the first value, and no trend downwards."""
     return min(values[1:]) > (1 - _GAINED) * values[0] and kendall(values) > -_FALLS and max(values) < 2 * values[0]
+
+
+def _sinks(values: Sequence[float]) -> bool:
+    return len(values) >= _PASSES and values[-1] < (1 - _GAINED) * values[0] and kendall(values) < -_FALLS
 
 
 def _schedule_done(run: Run, losses: Series) -> bool:

@@ -459,7 +459,7 @@ def _located(
     rank = _rank_of_gpu(one, here or _of_file(event, known), known)
     if rank is None and one.symptom in (*_OF_NODES, "host-out-of-memory") and (not here or "host" in one.fields):
         rank = pods.get(one.fields.get("host", ""))
-    if rank is None and one.consequence == "never":
+    if rank is None and one.consequence == "never" and not _OF_TWO.search(event.text):
         rank = rank_by_nccl(event, known)
     if rank is not None:
         return at_ranks(one, {rank})
@@ -469,6 +469,10 @@ def _located(
     if one.symptom in _OF_PROCESSES and len(ranks) > 1:  # one of them, but which?
         return one
     return at_ranks(one, ranks) if ranks and ranks != everybody else one
+
+
+_OF_TWO = re.compile(r"\brank \d{1,6} and rank \d{1,6} both on\b")
+"""Whoever says it has it in common with another."""
 
 
 def _ranks_of_pod(name: str, known: Places, pods: Mapping[str, int | None], size: int) -> Collection[int]:
