@@ -266,7 +266,9 @@ class Prefixes:
     @property
     def on_one_node(self) -> bool:
         """Nothing shows that ranks of a node are others than those of the job."""
-        several = len({*self._in_stream, *self.hosts.values()}) > 1 or any(map(any, self._offsets.values()))
+        by_nccl = {process.rpartition("@")[2] for process in self._devices}
+        hosts = {*self._in_stream, *self.hosts.values()}
+        several = max(len(hosts), len(by_nccl)) > 1 or any(map(any, self._offsets.values()))
         return not (several or self._first_on or self._speaks_of(_SEVERAL_NODES))
 
     def _speaks_of(self, pattern: re.Pattern[str]) -> bool:
