@@ -494,7 +494,8 @@ def _everywhere(run: Run, first: Finding, errors: Sequence[Finding]) -> bool:
     expected = run.expected_ranks
     if not first.ranks:
         return False
-    others = expected - set(first.ranks) - (set() if "accused" in first.fields else _saying_the_same(first, errors))
+    repeated = "accused" in first.fields and first.symptom not in _MET_BY_MANY
+    others = expected - set(first.ranks) - (set() if repeated else _saying_the_same(first, errors))
     if not others:
         return len(expected) > 1 or _alone(run, first) or _is_missing_data(first)
     said_more = {r for f in errors if f.rule != first.rule and not _only_ended(f) for r in f.ranks}
@@ -534,10 +535,14 @@ def _only_ended(one: Finding) -> bool:
     return one.consequence == "always" or (event.kind == "exit" and 0 < event.fields.get("exitcode", 0) < _BY_SIGNAL)
 
 
+_MET_BY_MANY = ("checkpoint-save-failure", "native-crash")
+"""That one of those who met it is known by its host does not make it that one's alone."""
+
+
 def _saying_the_same(first: Finding, errors: Sequence[Finding]) -> set[int]:
     """Of whom only the last line is left, so that another rule fits it; or whose checkpoint met the same full disk, or
     whose crash somebody else saw, in other words."""
-    if first.symptom in ("checkpoint-save-failure", "native-crash"):
+    if first.symptom in _MET_BY_MANY:
         return {r for one in errors if (one.symptom, one.consequence) == (first.symptom, "never") for r in one.ranks}
     own = [item.event for item in first.evidence if item.event.kind == "traceback"]
     said = {event.text for event in own}
