@@ -276,9 +276,13 @@ _GAVE_UP, _DIED = "JOB760", "JOB047"
 def _not_by_time(run: Run, errors: Sequence[Finding]) -> Sequence[Finding]:
     """Who waits in vain waits until the scheduler's time is over: that is the echo, where the wait was told before it,
     and nobody made a step in between."""
+    if not any(map(_ran_out, errors)):
+        return errors
     waits = [f.evidence[0].event for f in errors if f.symptom in _IN_VAIN]
-    steps = [(event.source, line) for event in run.stepping for line in event.fields.get("at", ())]
-    since = [e for e in waits if not any(source == e.source and line > e.seq for source, line in steps)]
+    last: dict[str, int] = {}
+    for event in run.stepping:
+        last[event.source] = max(last.get(event.source, -1), *event.fields.get("at", ()), -1)
+    since = [e for e in waits if last.get(e.source, -1) <= e.seq]
     return [replace(f, consequence="always") if _ran_out(f) and _told_before(since, f) else f for f in errors]
 
 

@@ -165,7 +165,7 @@ RUN_DETECTORS: dict[str, Detector] = {
     "transport.slow_port": transport.slow_port,
     "transport.other_version": transport.other_version,
     "endpoints.one_adapter": endpoints.one_adapter,
-    "endpoints.link_lost": endpoints.link_lost,
+    "links.link_lost": links.link_lost,
     "transport.not_direct_on_some": transport.not_direct_on_some,
     "stragglers.below_expected": stragglers.below_expected,
     "growth.memory": growth.memory,

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from paramedic.detect.match import on_events
+from paramedic.detect.once import once
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 
@@ -46,14 +47,15 @@ def not_admitted(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
     by that."""
     if _evictions(run) and _seen_to_end(found) and not _keeps_waiting(run):
         return
-    by_source: dict[str, list[Event]] = defaultdict(list)
-    for event in run.of_kind("line"):
-        if "quota" in event.text or "assign flavors" in event.text or "ClusterQueue" in event.text:
-            by_source[event.source].append(event)
-    for events in by_source.values():
-        waiting = [(event, said) for event in events if (said := _NOT_ADMITTED.search(event.text)) is not None]
-        admitted = max((event.seq for event in events if _ADMITTED.search(event.text)), default=-1)
-        if not waiting or waiting[-1][0].seq < admitted:
+    by_source: dict[str, list[tuple[Event, re.Match[str]]]] = defaultdict(list)
+    for event, said in _refusals(run):
+        by_source[event.source].append((event, said))
+    admitted: dict[str, int] = {}
+    for event in run.saying("ClusterQueue", "line"):
+        if _ADMITTED.search(event.text):
+            admitted[event.source] = max(event.seq, admitted.get(event.source, -1))
+    for source, waiting in by_source.items():
+        if waiting[-1][0].seq < admitted.get(source, -1):
             continue
         event, said = waiting[-1]
         why = said["why"] or said["reason"]
@@ -65,20 +67,30 @@ def not_admitted(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
 def evicted(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Kueue took back what the job ran with; where it is not the job's trouble by now that it waits for quota since."""
     told = _evictions(run)
-    waits = any(_NOT_ADMITTED.search(event.text) for event in run.of_kind("line"))
-    if told and (not waits or (_seen_to_end(found) and not _keeps_waiting(run))):
+    if told and (not _refusals(run) or (_seen_to_end(found) and not _keeps_waiting(run))):
         event, said = told[0]
         yield on_events(rule, [event], (), {"why": said["why"] or said["reason"]})
 
 
+@once
 def _evictions(run: Run) -> list[tuple[Event, re.Match[str]]]:
-    return [(event, said) for event in run.of_kind("line") if (said := _EVICTED.search(event.text)) is not None]
+    return _said(run, _EVICTED, "Preempted to accommodate a workload", "EvictedDueTo")
+
+
+@once
+def _refusals(run: Run) -> list[tuple[Event, re.Match[str]]]:
+    return _said(run, _NOT_ADMITTED, "assign flavors", "quota")
+
+
+def _said(run: Run, pattern: re.Pattern[str], *words: str) -> list[tuple[Event, re.Match[str]]]:
+    """In the order of the record; one of the words stands in whatever the pattern finds."""
+    lines = (event for event in run.of_kind("line") if any(word in event.text for word in words))
+    return [(event, said) for event in lines if (said := pattern.search(event.text)) is not None]
 
 
 def _keeps_waiting(run: Run) -> bool:
     """By the workload's state, or as an event that came again and again: it was refused since, too."""
-    said = [event.text for event in run.of_kind("line") if _NOT_ADMITTED.search(event.text)]
-    return any(_STATE.search(text) for text in said)
+    return any(_STATE.search(event.text) for event, _ in _refusals(run))
 
 
 def _seen_to_end(found: Sequence[Finding]) -> bool:
@@ -103,6 +115,8 @@ def unhealthy_device(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator
 
 def held_by_ended_job(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Something waits for room in a Ray cluster, while actors or placement groups live whose job has ended."""
+    if not (run.saying("SUBMISSION", "line") or run.saying("DRIVER", "line")):
+        return  # no list of jobs
     ended: dict[str, Event] = {}
     held: dict[str, list[Event]] = defaultdict(list)
     groups: dict[str, list[Event]] = defaultdict(list)

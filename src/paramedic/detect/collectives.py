@@ -126,31 +126,33 @@ _UNLIKE = re.compile(
     r"tensor of shape \[(?P<one>[\d, ]{1,200})\], but another rank sent a tensor of shape \[(?P<other>[\d, ]{1,200})\]"
     r"|equal to (?P<size>\d{1,12}), but another rank sent a tensor with dimension \d{1,3} equal to (?P<two>\d{1,12})"
 )
-_FROM_ROOT = "Mismatched BROADCAST"
 _LOCAL_FILE = {"cross-node-environment-skew": 400.0, "collective-order-divergence": 0.1}
-_OWN_DATA = {"model-construction-error": 8.0, "collective-order-divergence": 0.1}
 
 
 def unlike_vocabularies(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Horovod tells which two shapes it was sent, but not by whom: ranks have said how many classes or words they know.
+    Only where those of one host agree is it what hosts have read; else each counts what it was dealt, and none is odd.
     Where as many know the one as the other, those are amiss who are not as the one that sends its own to all."""
     for events in _by_attempt(run.saying("but another rank sent a tensor", "line", "traceback")):
         sizes = {size for event in events for said in _UNLIKE.finditer(event.text) for size in _apart(said)}
         told = [one for one in every(run, "vocabulary") if one.rank is not None and sizes.intersection(one.said)]
         knows = {one.rank: f"{one.said[-1]:g}" for one in told if one.rank is not None}
-        if not run.expected_ranks <= knows.keys() or len(set(knows.values())) != 2:
+        if not run.expected_ranks <= knows.keys() or len(set(knows.values())) != 2 or not _by_host(run, knows):
             continue
         odd, usual = _minority(knows)
         others = [rank for rank, size in sorted(knows.items()) if size != knows[min(knows)]]
-        sent = any(_FROM_ROOT in event.text for event in events)
+        sent = any("Mismatched BROADCAST" in event.text for event in events)
         named = odd or (others if sent else [])
         shown = [event for one in told if one.rank in (odd or others)[:2] for event in one.shown(0)]
         fields = {"odd": knows[(odd or others)[0]], "usual": usual or knows[min(knows)]}
         fields |= {"accused": ", ".join(map(str, named))} if named else {"who": "Half of the ranks"}
-        here = places(run).ranks_on.values()
-        group = {*(odd or others)}
-        of_hosts = len(here) > 1 and group == set().union(*(there for there in here if there & group))
-        yield on_events(rule, [*shown, events[0]], named, fields, _LOCAL_FILE if of_hosts else _OWN_DATA)
+        yield on_events(rule, [*shown, events[0]], named, fields, _LOCAL_FILE)
+
+
+def _by_host(run: Run, knows: Mapping[int, str]) -> bool:
+    """Every host has several ranks, which say the same."""
+    here = [{*ranks} & knows.keys() for ranks in {*places(run).ranks_on.values()}]
+    return len(here) > 1 and all(len(ranks) > 1 and len({knows[rank] for rank in ranks}) == 1 for ranks in here)
 
 
 def _apart(said: re.Match[str]) -> set[float]:

@@ -98,3 +98,23 @@ def _host(event: Event, hosts: Mapping[str, frozenset[int]]) -> str:
         return short(said["host"])
     of_file = {short(part) for part in parts_of_name(event.source)} & hosts.keys()
     return next(iter(of_file)) if len(of_file) == 1 else ""
+
+
+_PORT = re.compile(
+    r"(?:(?P<host>[\w.-]{1,120}) kernel: (?:\[ {0,8}[\d.]{1,20}\] )?|^\[[^\]\n]{1,40}\] )?"
+    r"\w{2,20} [0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.\d (?P<port>[\w.@-]{1,40}): "
+    r"(?:NIC )?Link (?:is )?(?P<state>[Uu]p|[Dd]own)\b"
+)
+"""As the drivers of adapters say it: driver, address, interface."""
+
+
+def link_lost(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """The kernel's last word on a port that had a link is that it went down."""
+    told: dict[tuple[str, str, str], list[tuple[Event, bool]]] = defaultdict(list)
+    for event in run.saying("Link ", "line"):
+        if (said := _PORT.search(event.text)) is not None:
+            key = event.source, said["host"] or event.host or "", said["port"]
+            told[key].append((event, said["state"].casefold() == "up"))
+    for (_, host, port), words in told.items():
+        if not words[-1][1] and any(up for _, up in words):
+            yield on_events(rule, [words[-1][0], words[0][0]], (), {"port": port, "host": host or "its host"})

@@ -83,7 +83,7 @@ def parse(text: str) -> DeviceOom | None:
     reserved = sizes.pop("reserved", None)
     if reserved is not None and "allocated" in sizes:
         sizes.setdefault("unused", max(reserved - sizes["allocated"], 0))
-    named = [size for _, size in _named(text)]
+    named = [size for _, size in others_named(text)]
     others = sum(named)
     total, own = sizes.get("total", 0), sizes.get("used", sizes.get("allocated", 0))
     if others + own > total * 1.02:  # cannot all fit: in a container a process does not know its own number
@@ -93,7 +93,7 @@ def parse(text: str) -> DeviceOom | None:
     return DeviceOom(**sizes, others=others) if sizes or _RAISED.search(text) else None
 
 
-def _named(text: str) -> list[tuple[str, int]]:
+def others_named(text: str) -> list[tuple[str, int]]:
     """(pid, bytes) of the other processes that the message names."""
     found = _OTHERS.finditer(text[:8_000]) if "Process " in text else ()
     return [(one["pid"], _bytes(_A_SIZE.match(one["size"])) or 0) for one in found]
@@ -132,7 +132,7 @@ def shared(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
 
 def _holders(run: Run, event: Event, oom: DeviceOom) -> dict[str, str]:
     """The processes by number and name, how to see whose they are, and those that are surely another user's."""
-    named = _named(event.text)
+    named = others_named(event.text)
     if not named or sum(size for _, size in named) != oom.others:
         return {"holders": "other processes", "look": _LIST_ALL}
     pids = [pid for pid, _ in named[:_MOST_NAMED]]

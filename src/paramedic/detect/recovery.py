@@ -13,6 +13,7 @@ from statistics import median
 
 from paramedic.detect.interrupted import TIME_LIMIT
 from paramedic.detect.match import on_events
+from paramedic.detect.memory import others_named
 from paramedic.detect.once import once
 from paramedic.detect.series import Series, every, numbered
 from paramedic.detect.where import located
@@ -138,7 +139,6 @@ def _by_log(found: Sequence[Finding]) -> dict[int | str, list[Finding]]:
     return max(logs.values(), key=len, default={})
 
 
-_HOLDS = re.compile(r"\bProcess (\d{1,10}) has \d")
 _OOM = "device-out-of-memory"
 
 
@@ -149,7 +149,7 @@ def former_process_holds(run: Run, rule: Rule, found: Sequence[Finding]) -> Iter
     full: dict[int, dict[str, Finding]] = defaultdict(dict)
     for one in errors:
         if one.symptom == _OOM and len(one.ranks) == 1:
-            named = _HOLDS.findall(one.evidence[0].event.text[:8_000])[:16]
+            named = [pid for pid, _ in others_named(_said(one))[:16]]
             full[one.attempt].update(dict.fromkeys(named, one))
     first = min(full, default=0)
     if not any(one.attempt < first for one in errors) or len(full) < _AGAIN:

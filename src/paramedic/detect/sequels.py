@@ -53,8 +53,13 @@ class Parts(NamedTuple):
     after: Series
 
 
-def sequels(run: Run) -> Iterator[Sequel]:
+@once
+def sequels(run: Run) -> tuple[Sequel, ...]:
     """Each log that begins in the middle, with the one that led there."""
+    return tuple(_sequels(run))
+
+
+def _sequels(run: Run) -> Iterator[Sequel]:
     if len({(one.event.source, one.event.attempt) for one in of_all_attempts(run, "step", "loss")}) < 2:
         return
     for name in _COUNTED:

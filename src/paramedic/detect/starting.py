@@ -21,23 +21,17 @@ _RANK = re.compile(
 )
 _FILE = re.compile(r"(?:^|\s)Executable: {1,4}(\S{1,400})$")
 _COUNT = re.compile(r"^(\d{1,6}) total process(?:es)? failed to start")
-_WORDS = (
-    "executable",
-    "Executable: ",
-    "could not access",
-    "execvp error",
-    "for other processes",
-    "to start process",
-    "failed to start",
-)
+_REFUSED = ("specified executable file", "could not access", "execvp error")
+_WORDS = ("executable", "Executable: ", *_REFUSED[1:], "for other processes", "to start process", "failed to start")
 
 
 def no_executable(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Open MPI names one rank and counts the others, Hydra names the host: where ranks are known to be, it is all of
     that host."""
+    logs = {event.source for words in _REFUSED for event in run.saying(words, "line")}
     by_source: dict[str, list[Event]] = defaultdict(list)
-    for event in run.of_kind("line"):
-        if any(word in event.text for word in _WORDS):
+    for event in run.of_kind("line") if logs else ():
+        if event.source in logs and any(word in event.text for word in _WORDS):
             by_source[event.source].append(event)
     for events in by_source.values():
         refused = [(event, said) for event in events if (said := _NOT_FOUND.search(event.text)) is not None]

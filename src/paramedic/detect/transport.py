@@ -247,7 +247,8 @@ def slow_port(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
 
 def _ports(run: Run) -> Iterator[_Port]:
     """As `ibstatus`, `ibstat` and lists of sysfs show them; the host stands above, where the line does not name it."""
-    telling = {event.source for words in ("b/sec", "ate:") for event in run.saying(words, "line")}
+    rated = (event for words in ("b/sec", "ate:") for event in run.saying(words, "line"))
+    telling = {event.source for event in rated if _RATE.search(event.text)}
     host = name = source = ""
     for event in run.of_kind("line") if telling else ():
         if event.source not in telling:

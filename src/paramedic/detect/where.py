@@ -367,9 +367,14 @@ def _by_index(run: Run, one: Finding, known: Places) -> Finding:
     event = one.evidence[0].event
     if one.symptom != "device-out-of-memory" or one.ranks or event.rank is not None or len(known.ranks_on) > 1:
         return one
-    size = run.world_size or len(run.saying("Killing subprocess ", "line"))
     index = int(found[1]) if (found := _OF_GPU.search(event.text)) else 0
-    return at_ranks(one, (index,)) if 0 < index < size <= _ON_ONE_NODE else one
+    return at_ranks(one, (index,)) if 0 < index < (run.world_size or _ended_together(run)) <= _ON_ONE_NODE else one
+
+
+@once
+def _ended_together(run: Run) -> int:
+    """By torch's launcher of old, on its node."""
+    return len(run.saying("Killing subprocess ", "line"))
 
 
 def _bridged(run: Run) -> Mapping[str, set[str]]:
@@ -401,8 +406,10 @@ def _behind_a_bridge(
 
 def _by_loopback(run: Run, one: Finding, known: Places) -> Finding:
     """Of two hosts the one is refused at an address that every host has for itself: the other has given it out."""
+    if not one.fields.get("remote", "").startswith("127.") or one.ranks:
+        return one
     blocks = set(known.ranks_on.values())  # a host may have two names
-    if not one.fields.get("remote", "").startswith("127.") or one.ranks or len(blocks) != 2:
+    if len(blocks) != 2:
         return one
     source = one.evidence[0].event.source
     here = {e.rank for e in run.of_kind("exit") if e.source == source} - {None}
