@@ -143,7 +143,6 @@ UNREAD = {
     "fr027": "a model that cannot be fetched: said as a path",
     "fr029": "which end of a transfer is at fault, by the kernel's word on its port",
     "fr034": "one wrapper around the whole model, by its printed form",
-    "fr035": "tasks that each train alone, by what the Trainer says of itself",
     "fr038": "whose shard it is, by the name of the file",
     "fr043": "the first of a node's ranks that cannot be started: all four are named",
 }

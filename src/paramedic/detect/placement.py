@@ -45,7 +45,9 @@ def each_alone(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findi
     if len(lonely) >= 2:
         yield on_events(rule, [one.evidence[0].event for one in [*lonely.values()][:4]], ())
         return
-    if (alone := _trainers_alone(run)) and max(_numbers(every(run, "launched")), default=1) == len(alone):
+    alone = _trainers_alone(run)
+    labelled = len({event.rank for event in alone} - {None}) == len(alone)
+    if alone and (labelled or max(_numbers(every(run, "launched")), default=1) == len(alone)):
         yield on_events(rule, alone[:4], ())
         return
     said = of_this_run(every(run, "world"))
@@ -63,8 +65,9 @@ def each_alone(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findi
 def _trainers_alone(run: Run) -> list[Event]:
     """Processes of one log of which each says that it is the first, and that training is not distributed. It may have
     several GPUs to itself, which divide its batch."""
-    said = [event for event in run.saying(", distributed training: ", "line") if _FIRST_OF_ALL.search(event.text)]
-    every_one = len(said) == len(run.saying(", distributed training: ", "line"))
+    told = run.saying("distributed training: ", "line")
+    said = [event for event in told if _FIRST_OF_ALL.search(event.text)]
+    every_one = len(said) == len(told)
     return said if len(said) > 1 and every_one and len({event.source for event in said}) == 1 else []
 
 
