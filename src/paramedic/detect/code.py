@@ -405,6 +405,7 @@ def saved_by_every_rank(setup: Setup) -> Iterator[Hit]:
                 call.fields["name"] != "torch.save"
                 or _guarded(call)
                 or re.search(r"(?i)rank|local|shard|dcp", path + str(call.fields["function"]))
+                or script.ranks.intersection(re.findall(r"\w+", path))
             ):
                 continue
             if not _called_under_guard(script, str(call.fields["function"])) and _has_training(script):

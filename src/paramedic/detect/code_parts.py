@@ -376,7 +376,7 @@ def exponentials_without_maximum(flow: Flow, module: Module) -> Iterator[Hit]:
 
 
 def _takes_maximum(function: Function) -> bool:
-    return re.search(r"\b(?:max|amax|clamp|clip|log_softmax|logsumexp)\(", text_of(function)) is not None
+    return re.search(r"\b(?:max|amax|clamp\w{0,8}|clip|log_softmax|logsumexp)\(", text_of(function)) is not None
 
 
 def _summed_exponentials(flow: Flow, module: Module) -> Iterator[tuple[Function, ast.Call]]:
@@ -387,6 +387,8 @@ def _summed_exponentials(flow: Flow, module: Module) -> Iterator[tuple[Function,
     helpers |= {name for name, one in module.classes.items() if "all_reduce" in text_of(one)}
     for function in module.statements:
         if not isinstance(function, Function) or not re.search(r"\blog\(", text_of(function)):
+            continue
+        if not re.search(r"sum\(", text_of(function)):
             continue
         known: set[str] = set()
         for name, value in _assigned(function):

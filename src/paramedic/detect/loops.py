@@ -265,6 +265,8 @@ _EACH_WEIGHT = re.compile(
     r"|state_dict\(\)\.(?:items|values)|_flatten_dense_tensors\("
 )
 _TO_ONE = ("isend", "irecv", "P2POp")
+_ADDS = re.compile(r"\w(?:\[[^\]\n]{1,40}\])? \+= \w{2,}\n|\.add_\(")
+"""What has come from a neighbour, to what is there: a ring's own sum."""
 _SENDS = ("all_reduce", "reduce", "broadcast", "all_gather", "gather", "scatter", "reduce_scatter", "send", "recv")
 
 
@@ -279,7 +281,7 @@ def exchanges_weights(flow: Flow) -> bool:
         text = _text_around(op) if around else ""
         if _EACH_WEIGHT.search(text) or (".grad" in text and ".backward(" not in text):
             return True
-    return False
+    return any(op.loops and _ADDS.search(_text_around(op)) for op in flow.calls(*_TO_ONE, "send", "recv"))
 
 
 def _text_around(op: Op) -> str:

@@ -221,7 +221,7 @@ def _drawn_anew(flow: Flow, models: list[Value]) -> Iterator[Op]:
 
 @every_distributed_program("new_group")
 def group_leaves_ranks_out(flow: Flow) -> Iterator[Hit]:
-    """Gradients reduced, or a model wrapped, in a group that is not all ranks."""
+    """Gradients reduced, or a model wrapped, in a group that is not all ranks, by all of them alike."""
     if model_parallel(flow):
         return
     groups: dict[int, str] = {}
@@ -235,7 +235,7 @@ def group_leaves_ranks_out(flow: Flow) -> Iterator[Hit]:
             groups[id(op.result)] = text
     for op in [*gradient_reductions(flow), *wrapped(flow, "ddp")]:
         group = op.argument("group") or op.argument("process_group")
-        if group is not None and id(group) in groups:
+        if group is not None and id(group) in groups and not any(guard.label for guard in op.guards):
             yield hit(op, ranks=groups[id(group)])
 
 
