@@ -15,7 +15,7 @@ from rich.cells import cell_len
 
 from paramedic.collect.settings import Settings, leaves, read_settings, template
 from paramedic.commands import main
-from paramedic.differences import KINDS, _relevance
+from paramedic.differences import EFFECTS, KINDS, _relevance
 from paramedic.knowledge import load_taxonomy
 
 ROOT = Path(__file__).parents[1]
@@ -258,12 +258,123 @@ def test_masked_messages_are_the_same_message() -> None:
 
 
 def test_every_cause_has_its_kinds() -> None:
-    assert set(_relevance()) == set(load_taxonomy().causes)
+    assert set(_relevance()) - {*EFFECTS} == set(load_taxonomy().causes)
     for rows in _relevance().values():
         assert rows
         for kind, _, weight in rows:
             assert kind in KINDS
-            assert 0 < weight <= 1
+            assert 0 <= weight <= 1
+
+
+def pair(folder: Path, ok: dict[str, str], bad: dict[str, str]) -> tuple[Path, Path]:
+    for name, files in (("ok", ok), ("bad", bad)):
+        for file, text in files.items():
+            (folder / name / file).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name / file).write_text(text)
+    return folder / "ok", folder / "bad"
+
+
+def best(document: dict[str, Any]) -> tuple[str, str]:
+    first = next(one for one in document["differences"] if one["kind"] not in ("failure", "pace", "warning"))
+    return first["kind"], first["key"]
+
+
+def test_what_a_job_script_asks_the_scheduler_for_is_compared(tmp_path: Path, capsys: Captured) -> None:
+    def script(cpus: int, cuda: str, seed: int) -> str:
+        return (
+            f"#!/bin/bash\n#SBATCH --cpus-per-task={cpus}\n#SBATCH -t 10:00:00\nmodule load gcc/12.2 CUDA/{cuda}\n"
+            f"srun python train.py --seed {seed}\n"
+        )
+
+    found = changes(
+        compared(*pair(tmp_path, {"j.sbatch": script(12, "12.1.1", 1)}, {"j.sbatch": script(2, "11.8.0", 2)}), capsys)
+    )
+    assert found["launch", "--cpus-per-task"] == ("12", "2")
+    assert found["version", "cuda"] == ("12.1.1", "11.8.0")
+    assert ("version", "gcc") not in found and ("launch", "--time") not in found
+
+
+def test_a_slower_run_is_explained_by_what_makes_runs_slow(tmp_path: Path, capsys: Captured) -> None:
+    def log(seconds: float, workers: int) -> str:
+        steps = "".join(f"step {n} loss 2.{9 - n} step_time (s): {seconds}\n" for n in range(9))
+        return f"Namespace(seed={workers}, num_workers={workers}, run_name='a{workers}')\n{steps}"
+
+    document = compared(*pair(tmp_path, {"a.log": log(0.5, 8)}, {"a.log": log(1.9, 0)}), capsys)
+    assert document["bad"]["failure"] is None
+    assert best(document) == ("argument", "num_workers")
+    assert (
+        next(one for one in document["differences"] if one["key"] == "num_workers")["why"] == "can be why it is slower"
+    )
+
+
+def test_a_launcher_that_was_left_out_explains_fewer_ranks(tmp_path: Path, capsys: Captured) -> None:
+    ok = {
+        "run.sh": "accelerate launch --num_processes 2 train.py\n",
+        "a.log": "rank 0 of 2\nrank 1 of 2\nstep 1 loss 2.0\n",
+    }
+    bad = {"run.sh": "python train.py\n", "a.log": "rank 0 of 1\nstep 1 loss 2.0\n"}
+    assert best(compared(*pair(tmp_path, ok, bad), capsys)) == ("launch", "launcher")
+
+
+def test_the_host_on_which_it_failed_comes_first(tmp_path: Path, capsys: Captured) -> None:
+    def logs(last: str, text: str) -> dict[str, str]:
+        nodes = f"NodeList=n[1-2],{last}\n"
+        ranks = {
+            f"rank-{n}.log": f"{host}:7:8 [0] NCCL INFO Bootstrap : Using eth0\nstep 1 loss 2.0\n"
+            for n, host in enumerate(("n1", "n2"))
+        }
+        return {
+            "job.txt": nodes,
+            **ranks,
+            "rank-2.log": f"{last}:7:8 [0] NCCL INFO Bootstrap : Using eth0\n{text}",
+            "c.yaml": f"seed: {last[1:]}\n",
+        }
+
+    broken = (
+        'Traceback (most recent call last):\n  File "/a/train.py", line 3, in <module>\n    main()\n'
+        "FileNotFoundError: [Errno 2] No such file or directory: '/local/data'\n"
+    )
+    document = compared(*pair(tmp_path, logs("n3", "step 1 loss 2.0\n"), logs("n9", broken)), capsys)
+    assert best(document) == ("hosts", "hosts")
+    assert changes(document)["hosts", "hosts"] == ("n3 beside 2 others", "n9 beside 2 others")
+
+
+def test_the_revision_of_the_code_is_compared(tmp_path: Path, capsys: Captured) -> None:
+    ok, bad = (
+        {"a.log": f"commit {revision} of main, world 8\nstep 1 loss 2.0\n"} for revision in ("3fa02c6", "b7e41d9")
+    )
+    assert changes(compared(*pair(tmp_path, ok, bad), capsys))["code", "revision"] == ("3fa02c6", "b7e41d9")
+
+
+def test_a_run_that_broke_off_does_not_lack_what_it_had_no_time_to_say(tmp_path: Path, capsys: Captured) -> None:
+    def log(lines: int) -> str:
+        dots = "".join(f"  option_{n} ............. {n}\n" for n in range(lines))
+        return f"Namespace(lr=0.1, width=8)\n{dots}"
+
+    ok, bad = pair(tmp_path, {"a.log": log(40)}, {"a.log": log(3) + OOM})
+    assert not [key for kind, key in changes(compared(ok, bad, capsys)) if kind == "argument"]
+
+
+def test_items_of_a_manifest_are_compared_by_their_names() -> None:
+    volumes = [{"name": "data", "mountPath": "/data"}, {"name": "dshm", "mountPath": "/dev/shm"}]
+    assert dict(leaves({"mounts": volumes}))["mounts[dshm].mountPath"] == "/dev/shm"
+    assert dict(leaves({"mounts": [{"name": "a"}, {"name": "a"}]})) == {"mounts[0].name": "a", "mounts[1].name": "a"}
+
+
+def test_what_differs_in_every_run_explains_nothing(tmp_path: Path, capsys: Captured) -> None:
+    def files(number: int, end: str) -> dict[str, str]:
+        config = {"seed": number, "run_name": f"lm-{number}", "out": f"/runs/lm-{number}"}
+        return {"c.json": json.dumps(config), "a.log": f"step 1 loss 2.0\n{end}"}
+
+    fault = "NVRM: Xid (PCI:0000:3b:00): 79, pid=4711, GPU has fallen off the bus.\n"
+    ok, bad = pair(tmp_path, files(50981, ""), files(51207, fault))
+    assert main(["diff", str(ok), str(bad)]) == 1
+    assert "Nothing that differs is known to bring this about." in capsys.readouterr().out
+
+
+def test_the_best_explanation_stands_at_the_top(runs: tuple[Path, Path], capsys: Captured) -> None:
+    assert main(["diff", *map(str, runs)]) == 1
+    assert "Most likely it is the config ds_config.json: train_micro_batch_size_" in capsys.readouterr().out
 
 
 # -- the command ---------------------------------------------------------------------------------------------------

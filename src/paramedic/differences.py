@@ -10,6 +10,7 @@ import difflib
 import math
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -23,13 +24,17 @@ MOST = 2_000
 _MOST_DIFF = 400  # lines of one program's difference that are kept
 _MOST_CODE = 20_000  # lines of a program that are compared
 _PACE = 1.25  # steps that are so much slower, or faster, or take so much more memory, are said
-_PROPORTIONS = ("seconds a step", "memory in GB")
+_PROPORTIONS = ("seconds a step", "done a second", "memory in GB")
 _REASONS = {
     "pace": "how far it came",
     "memory in GB": "what it took, as it said itself",
     "warning": "only the bad run says it",
 }
 _NAMED = 0.5
+_NAMED_VALUE = 0.3
+_NAMED_PARTLY = 0.15
+_FAILED_THERE = 0.6
+_SHOWN_HOSTS = 16
 _IN_EVERY_MESSAGE = ("torch", "python", "cuda", "nccl", "tensorflow")
 _NAMED_CODE = 0.15  # a traceback names the program whatever failed
 _BASE = {
@@ -38,8 +43,16 @@ _BASE = {
 }  # fmt: skip
 KINDS = tuple(_BASE)
 _VOLATILE = re.compile(
-    r"port\b|run.?id|rdzv.?id|world.?info|timestamp|time.?stamp|\bdate|uuid|session|job.?id|log.?dir|output.?dir", re.I
+    r"port\b|run.?id|rdzv.?id|world.?info|time.?stamp|\bdate|uuid|session|job.?id|\bseed|\blabels?\b|annotations|queue"
+    r"|(?:log|out(?:put)?|save|ckpt|checkpoint).?(?:s$|dir|root)"
+    r"|(?:run|job|exp(?:eriment)?|project|display|wandb|mlflow|metadata|version).{0,2}(?:name|group|tags?|notes?)\b"
+    r"|\bexperiment$|(?:^|[.: _-])(?:out|logs?|output|error|comment|account|priority|mail\S*)$|^--time$"
+    r"|WANDB|MLFLOW|COMET|\bprint|verbos|log(?:ging)?.{0,2}(?:every|interval|steps|freq|level)|\bEXP_|_NAME$",
+    re.I,
 )
+"""Other in each run, and hardly ever why it fails."""
+_OF_VALUE = re.compile(r"\d{4,}")
+"""The number of a job or a day within a name or path."""
 
 
 class Stated(Protocol):
@@ -49,6 +62,8 @@ class Stated(Protocol):
     def source(self) -> str: ...
     @property
     def line(self) -> int | None: ...
+    @property
+    def part(self) -> str: ...
 
 
 class Code(Protocol):
@@ -66,6 +81,8 @@ class Side:
     world_size: int | None
     hosts: tuple[str, ...]
     stated: Mapping[tuple[str, str], Stated]
+    failed_on: frozenset[str] = frozenset()
+    """Hosts of the ranks that failed first."""
     code: Mapping[str, Code] = field(default_factory=dict)
 
     @property
@@ -99,7 +116,8 @@ class Change:
 def compare(ok: Side, bad: Side) -> tuple[Change, ...]:
     """Every difference, the most relevant first. What one run alone says counts where the other says such things."""
     changes = _once([*_failures(ok, bad), *_run(ok, bad), *_stated(ok, bad), *_programs(ok, bad)])
-    ranked = [_ranked(change, bad.failure) for change in changes]
+    effects = [] if bad.failure else _effects(changes)
+    ranked = [_ranked(change, bad, effects) for change in changes]
     order = {kind: number for number, kind in enumerate(KINDS)}
     return tuple(sorted(ranked, key=lambda c: (-c.relevance, order[c.kind], c.key)))
 
@@ -146,12 +164,21 @@ def _run(ok: Side, bad: Side) -> Iterator[Change]:
     if one != two and one is not None and two is not None:
         yield Change("world size", "world size", str(one), str(two))
     if ok.hosts and bad.hosts and set(ok.hosts) != set(bad.hosts):
-        yield Change("hosts", "hosts", ", ".join(ok.hosts[:16]), ", ".join(bad.hosts[:16]))
+        gone, come = ([host for host in a.hosts if host not in {*b.hosts}] for a, b in ((ok, bad), (bad, ok)))
+        yield Change("hosts", "hosts", _few(gone, ok.hosts), _few(come, bad.hosts))
+
+
+def _few(apart: Sequence[str], among: Sequence[str]) -> str:
+    """Those that only this run has; the others are the same."""
+    more = f" and {len(apart) - _SHOWN_HOSTS} more" if len(apart) > _SHOWN_HOSTS else ""
+    same = len(among) - len(apart)
+    return (
+        f"{', '.join(apart[:_SHOWN_HOSTS])}{more}{f' beside {same} others' if apart and same else ''}" or "the others"
+    )
 
 
 def _stated(ok: Side, bad: Side) -> Iterator[Change]:
-    both = {kind for kind, _ in ok.stated} & {kind for kind, _ in bad.stated}
-    files = {_file(kind, key) for kind, key in ok.stated} & {_file(kind, key) for kind, key in bad.stated}
+    parts = [Counter(_part(*one) for one in side.stated.items()) for side in (ok, bad)]
     for kind, key in dict.fromkeys([*ok.stated, *bad.stated]):
         one, two = ok.stated.get((kind, key)), bad.stated.get((kind, key))
         if kind == "warning":
@@ -160,15 +187,28 @@ def _stated(ok: Side, bad: Side) -> Iterator[Change]:
         elif kind == "pace":
             yield from _pace(key, one, two)
         elif one is not None and two is not None:
-            if set(one.values) != set(two.values):
+            if set(one.values) != set(two.values) and not (kind == "version" and _as_precise(one, two)):
                 yield Change(kind, key, _joined(one), _joined(two), 0.0, "", _place(one), _place(two))
-        elif kind in both and kind not in ("statement", "hosts") and _file(kind, key) in files:
+        elif kind not in ("statement", "hosts", "code") and _told_by_both(parts, kind, key, one or two):
             yield Change(kind, key, _joined(one), _joined(two), 0.0, "", _place(one), _place(two))
 
 
-def _file(kind: str, key: str) -> str:
-    """Keys of a file that only one run has are not each a difference."""
-    return f"{kind} {key.split(': ', 1)[0]}" if kind == "config" else kind
+def _as_precise(one: Stated, two: Stated) -> bool:
+    """`2.19.3+cuda12.1` beside `2.19.3` is the same release."""
+    whole, other = ([value.split("+", 1)[0] for value in stated.values] for stated in (one, two))
+    return set(whole) == set(other) and bool({*one.values} & {*two.values})
+
+
+def _part(name: tuple[str, str], stated: Stated | None) -> str:
+    """In what it was said: a file of keys, a list, a dump, a command."""
+    kind, key = name
+    return f"{kind} {key.split(': ', 1)[0] if kind == 'config' else '' if stated is None else stated.part}"
+
+
+def _told_by_both(parts: Sequence[Counter[str]], kind: str, key: str, stated: Stated | None) -> bool:
+    """A run that broke off early, or has one file less, does not lack each single thing that the other has told."""
+    fewer, more = sorted(part[_part((kind, key), stated)] for part in parts)
+    return fewer > 0 and (2 * fewer >= more or kind == "launch")
 
 
 def _joined(stated: Stated | None) -> str | None:
@@ -239,31 +279,70 @@ def _only_namesake(name: str, ours: Mapping[str, Code], theirs: Mapping[str, Cod
 
 @cache
 def _relevance() -> Mapping[str, tuple[tuple[str, re.Pattern[str], float], ...]]:
+    """By cause and by what a run shows without failing: of the rows that fit a change the first counts."""
     text = resources.files("paramedic.knowledge").joinpath("relevance.toml").read_text("utf-8")
+    table = tomllib.loads(text)
+    words = table.pop("patterns")
     return {
-        cause: tuple((kind, re.compile(pattern, re.I), weight) for kind, pattern, weight in rows)
-        for cause, rows in tomllib.loads(text).items()
+        cause: tuple((kind, re.compile(words.get(pattern, pattern), re.I), weight) for kind, pattern, weight in rows)
+        for cause, rows in table.items()
     }
 
 
-def _ranked(change: Change, failure: Finding | None) -> Change:
+def _ranked(change: Change, bad: Side, effects: Sequence[str]) -> Change:
     if change.kind == "failure":
         return _with(change, 1.0, "what is to be explained")
     score, reasons = _BASE[change.kind], []
+    failure = bad.failure
     if failure is not None:
         shares = {cause.id: cause.probability * _weight(cause.id, change) for cause in failure.causes}
         score += sum(shares.values())
         top = max(shares, key=shares.__getitem__, default="")
         if top and shares[top] >= 0.05:
             reasons.append(f"can bring about {top.replace('-', ' ')} ({_probability(failure, top):.0%})")
-        if _named(change, failure):
-            score += _NAMED_CODE if change.kind == "code" else _NAMED
-            reasons.insert(0, "the failure's own message names it")
-    if _VOLATILE.search(change.key):
-        score *= 0.3
+        share, how = _named(change, failure)
+        score += share
+        reasons[:0] = how
+        if change.kind == "hosts" and any(host in (change.bad or "") for host in bad.failed_on):
+            score += _FAILED_THERE
+            reasons.insert(0, "what failed first, failed there")
+    elif effects and (weight := max(_weight(effect, change) for effect in effects)):
+        score += weight
+        reasons.append(f"can be why {effects[0]}")
+    if _VOLATILE.search(change.key) or _only_numbered(change):
+        score *= 0.2
     if change.kind in ("pace", "warning", "statement") and not reasons:
         reasons.append(_REASONS.get(change.key) or _REASONS.get(change.kind, ""))
     return _with(change, min(score, 0.99), "; ".join(filter(None, reasons)))
+
+
+EFFECTS = ("it takes another network", "fewer ranks take part", "it is slower")
+"""What a run shows that did not fail, but is not like the other one: keys of `relevance.toml`, beside the causes."""
+
+
+def _effects(changes: Sequence[Change]) -> list[str]:
+    told = {change.key: change for change in changes if change.kind in ("pace", "world size", "statement")}
+    network = told.get("network")
+    shown = (
+        network is not None and network.bad is not None,
+        _less(told.get("world size")),
+        _less(told.get("done a second")) or _less(told.get("seconds a step"), -1),
+    )
+    return [effect for effect, is_shown in zip(EFFECTS, shown, strict=True) if is_shown]
+
+
+def _less(change: Change | None, sign: int = 1) -> bool:
+    return change is not None and sign * _number(change.bad or "") < sign * _number(change.ok or "")
+
+
+def _only_numbered(change: Change) -> bool:
+    """`runs/lm-89871`, `runs/lm-90233`: but for the number of a job or a day the same."""
+    before, after = change.ok or "", change.bad or ""
+    return (
+        bool(re.search("[A-Za-z]", before))
+        and change.kind in ("config", "argument", "environment", "launch")
+        and _OF_VALUE.sub("#", before) == _OF_VALUE.sub("#", after)
+    )
 
 
 def _with(change: Change, relevance: float, why: str) -> Change:
@@ -281,27 +360,58 @@ def _with(change: Change, relevance: float, why: str) -> Change:
 
 
 def _weight(cause: str, change: Change) -> float:
-    return max(
-        (w for kind, key, w in _relevance().get(cause, ()) if kind == change.kind and key.search(change.key)),
-        default=0.0,
-    )
+    for kind, key, weight in _relevance().get(cause, ()):
+        if kind == change.kind and key.search(change.key):
+            return weight
+    return 0.0
 
 
 def _probability(failure: Finding, id: str) -> float:
     return next((cause.probability for cause in failure.causes if cause.id == id), 0.0)
 
 
-def _named(change: Change, failure: Finding) -> bool:
-    """Whether the evidence has the key as a word: `train_batch_size`, `transformers`, or the program's own frame."""
+def _named(change: Change, failure: Finding) -> tuple[float, list[str]]:
+    """How much it counts that the failure's evidence has the key as a word (`train_batch_size`, `transformers`, or the
+    program's own frame), the new value, or a part of the key that is no everyday word."""
+    if change.kind in ("warning", "statement", "pace", "hosts", "world size"):
+        return 0.0, []
     events = [item.event for item in failure.evidence]
-    said = "\n".join(text for event in events for text in (event.text, *map(str, event.fields.get("frames", ()))))[
-        :40_000
-    ]
-    if change.kind == "warning":
-        return False
-    key = re.split(r"[.:/\s]", change.key)[-1] if change.kind == "config" else change.key.lstrip("-").rsplit("/", 1)[-1]
-    if len(key) < 4 or key in _IN_EVERY_MESSAGE or change.kind in ("statement", "pace", "hosts", "world size"):
-        return False
-    if key.lower() not in said.lower():
-        return False  # of thousands of keys hardly any is named: no pattern is compiled for the others
-    return re.search(rf"(?<![\w-]){re.escape(key)}(?![\w-])", said, re.I) is not None
+    said = "\n".join(text for event in events for text in (event.text, *map(str, event.fields.get("frames", ()))))
+    said = said[:40_000].lower()
+    name = change.key.split(": ", 1)[-1] if change.kind == "config" else change.key
+    key = re.split(r"[.:/\s]", name)[-1].lstrip("-").lower()
+    if len(key) >= 4 and key not in _IN_EVERY_MESSAGE and _is_word(key, said):
+        return (_NAMED_CODE if change.kind == "code" else _NAMED), ["the failure's own message names it"]
+    value = (change.bad or "").lower()
+    if _TELLING.search(value) and len(value) >= 4 and _is_word(value, said):
+        return _NAMED_VALUE, ["the failure's own message has its value"]
+    parts = (
+        {part for part in re.findall(r"[a-z]{3,}", key) if part not in _EVERYDAY} if change.kind != "code" else set()
+    )
+    if any(re.search(rf"(?<![a-z]){part}(?![a-z])", said) for part in parts if part in said):
+        return _NAMED_PARTLY, ["the failure's own message speaks of it"]
+    return 0.0, []
+
+
+_TELLING = re.compile(r"[\d/._-]")
+_EVERYDAY = frozenset(
+    re.findall(
+        r"\w+",
+        """
+    all and attention auto backend base batch cache cfg check checkpoint class code collective config count cpu cuda
+    data dataloader dataset default device dim dir dist distributed dtype enable enabled epoch epochs error eval file
+    files first flag float for from global gpu gpus grad gradient group head heads hidden host input int interval iter
+    iters key last layer layers learning len length level limit list load local log loss main mask max mean memory
+    micro min mode model module name nccl net new node nodes none not num number old one optimizer option out output
+    pad parallel param parameter parameters params path per pipeline port process rank ranks rate run samples save
+    script seq sequence set shape size source split start state step steps string sum system tensor test text the time
+    timeout tokens torch total train training true type update use value version warmup weight weights width with work
+    worker workers world
+    """,
+    )
+)
+
+
+def _is_word(word: str, said: str) -> bool:
+    """Of thousands of keys hardly any is named: no pattern is compiled for the others."""
+    return word in said and re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", said) is not None

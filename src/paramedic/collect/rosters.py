@@ -314,7 +314,7 @@ def _said(line: str) -> Iterator[tuple[str, str, int | None]]:
         yield "host", found["host"], int(found["rank"])
     if "[" in low and _SEVERAL_OF.search(line[:2_000]) and _SPEAKS_OF_NODES.search(line[:500]):
         listed = next((hit[1] for hit in _SLURM.finditer(line[:2_000]) if _SEVERAL_OF.search(hit[1])), "")
-        names = list(islice(_all_of(listed), _MOST))
+        names = list(islice(all_of(listed), _MOST))
         if len(names) > 1:
             yield "nodelist", ",".join(names), None
     if "tasks" in low and (tasks := _TASKS_EACH.search(line[:2_000])) is not None:
@@ -338,7 +338,7 @@ def _as_nvidia_writes(number: str) -> str:
     return f"{number[:-3][-2:]:0>2}:{number[-3:-1]}"
 
 
-def _all_of(listed: str) -> Iterator[str]:
+def all_of(listed: str) -> Iterator[str]:
     """Of `gx[12-14,21],hx3` as of `gx[12-14]`."""
     for item in _ITEM.finditer(listed):
         yield from _expanded(item[1], item[2]) if item[2] else (item[1],)

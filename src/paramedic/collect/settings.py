@@ -12,16 +12,18 @@ import re
 import statistics
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass, field, replace
+from itertools import islice, pairwise
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO
 
 from paramedic.clocks import find_stamp
 from paramedic.collect.archives import is_log
+from paramedic.collect.formats import launch as job_scripts
 from paramedic.collect.formats.toml import refuse_deep_keys
 from paramedic.collect.inputs import open_inputs
 from paramedic.collect.layouts import Prefixes, plain
+from paramedic.collect.rosters import all_of
 from paramedic.model import Run, Skipped
 from paramedic.redact import redact
 
@@ -34,6 +36,7 @@ MOST_VALUE = 400
 _TAIL = 1 << 20
 _CHUNK = 4 << 20
 _MOST_VALUES = 8
+_MOST_HOSTS = 4_096
 _MOST_BLOCK = 400  # lines of a dump
 _DEEPEST = 12
 _CONFIGS = (".json", ".yaml", ".yml", ".toml")
@@ -43,11 +46,13 @@ _NOT_CONFIGS = re.compile(r"^(?:error|tokenizer|vocab|trainer_state|run)\b.*\.js
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """What was said of one thing: all different values, in their order, and where the first one stands."""
+    """What was said of one thing: all different values, in their order, and where the first one stands. `part`: in what
+    kind of list it was said, which the other run may lack as a whole."""
 
     values: tuple[str, ...]
     source: str
     line: int | None = None
+    part: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +69,7 @@ class Settings:
     code: dict[str, Code] = field(default_factory=dict)
     skipped: list[Skipped] = field(default_factory=list)
 
-    def add(self, kind: str, key: str, value: object, source: str, line: int | None = None) -> None:
+    def add(self, kind: str, key: str, value: object, source: str, line: int | None = None, *, part: str = "") -> None:
         key = " ".join(key.split())
         if len(self.stated) >= MOST_FACTS and (kind, key) not in self.stated:
             return  # before anything is looked through for secrets: that is what takes time
@@ -72,9 +77,9 @@ class Settings:
         known = self.stated.get((kind, key))
         if known is None:
             if key and len(self.stated) < MOST_FACTS:
-                self.stated[kind, key] = Stated((text,), source, line)
-        elif text not in known.values and len(known.values) < _MOST_VALUES:
-            self.stated[kind, key] = Stated((*known.values, text), known.source, known.line)
+                self.stated[kind, key] = Stated((text,), source, line, part)
+        elif text not in known.values and len(known.values) < (_MOST_HOSTS if kind == "hosts" else _MOST_VALUES):
+            self.stated[kind, key] = replace(known, values=(*known.values, text))
 
 
 def _shown(key: str, value: object) -> str:
@@ -155,8 +160,24 @@ def _read_code(found: Settings, name: str, source: str, text: str) -> None:
     found.code[name] = Code(redact(text), source)
     if not name.endswith(".py"):
         for number, line in enumerate(text.replace("\\\n", " ").split("\n"), 1):
-            _environment(found, line.strip(), source, number)
+            _environment(found, line.strip(), source, number, "script")
             _launch(found, line.strip(), source, number)
+            _modules(found, line, source, number)
+        for entry in job_scripts.batch(text):
+            if entry.value is not None:
+                key = f"--{entry.key.replace('_', '-')}"
+                found.add(
+                    "launch", key, "given" if entry.value is True else entry.value, source, entry.line, part="batch"
+                )
+
+
+def _modules(found: Settings, line: str, source: str, number: int) -> None:
+    """`module load CUDA/12.1.1 gcc/12`, as clusters have it."""
+    if (loads := _MODULE.match(line)) is not None:
+        for word in loads[1].split()[:40]:
+            name, slash, version = word.rpartition("/")
+            if slash and _DIGIT.search(version):
+                found.add("version", _package(name.rsplit("/", 1)[-1]), version, source, number, part="modules")
 
 
 def _read_config(found: Settings, name: str, source: str, text: str) -> None:
@@ -208,8 +229,10 @@ def leaves(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, ob
         for key, item in [*value.items()][:2_000]:
             yield from leaves(item, f"{path}.{key}" if path else str(key), depth + 1)
     elif isinstance(value, list) and any(isinstance(item, dict | list) for item in value) and depth < _DEEPEST:
+        names = [item.get("name") for item in value[:200] if isinstance(item, dict)]
+        named = len({*map(str, names)}) == len(value) and all(isinstance(name, str) and name for name in names)
         for number, item in enumerate(value[:200]):
-            yield from leaves(item, f"{path}[{number}]", depth + 1)
+            yield from leaves(item, f"{path}[{names[number] if named else number}]", depth + 1)
     else:
         yield path or "value", value if not isinstance(value, dict | list) else _compact(value)
 
@@ -223,13 +246,26 @@ def _compact(value: Any) -> str:
 
 # -- logs and other texts ------------------------------------------------------------------------------------------
 
+_MODULE = re.compile(r"^\s*(?:module|ml) (?:load |add |swap )?([\w./+ -]{3,400})$")
+_DIGIT = re.compile(r"\d")
+_NODES = re.compile(r"\b(?:SLURM_(?:JOB_|STEP_)?NODELIST|NodeList)=([\w.,\[\]-]{2,2000})")
+_REVISION = re.compile(
+    r"(?i:\b(?:commit|revision|git[ _-]?(?:sha|hash|rev))(?: id| hash| sha)?\b[ \t]{0,2}[:=]?[ \t]{0,2}"
+    r"|\bhead is now at )"
+    r"([0-9a-f]{7,40})\b|^([0-9a-f]{7,40}) \(HEAD\b"
+)
+_NETWORK = re.compile(r"NCCL INFO (Using network \w{1,40})")
 _LEAD = re.compile(
     r"^(?:\[?\d{4}-\d\d-\d\d[ T][\d:,.]{5,15}(?:Z|[+-]\d\d:?\d\d)?\]?[ ,]*)?"
     r"(?:\[?(?:INFO|DEBUG|WARNING|WARN|ERROR)\]?[ :]+)?"
     r"(?:\[[\w./-]{1,80}:\d{1,6}(?::\w{1,60})?\] ?)?(?:[\w.]{1,40}: )?(?:\[?rank[ _]?\d{1,6}\]?:? )?"
 )
 _DOTTED = re.compile(r"^\s*([A-Za-z_][\w.-]{0,80}) \.{3,} ?(.{0,400})$")
-_ASSIGNED = re.compile(r"^(?:\+ |\d{1,4} )?(?:export |setenv )?([A-Z][A-Z0-9_]{2,60})[= ](.{0,400})$")
+_ASSIGNED = re.compile(
+    r"^(?:\+ |\d{1,4} )?(?:setenv (?=\w{3,61} )|(?:export )?(?=\w{3,61}=))([A-Z][A-Z0-9_]{2,60})[= ](.{0,400})$"
+)
+_SEVERAL = re.compile(r"(?:^|\s)([A-Z][A-Z0-9_]{2,60})=(\S{1,200})(?=\s+[A-Za-z_]\w{1,60}=\S|$)")
+"""`MASTER_ADDR=a1 MASTER_PORT=29500`."""
 _OUR_VARIABLES = re.compile(
     r"^(?:NCCL|TORCH|PYTORCH|CUDA|GLOO|UCX|FI|OMPI|OMP|MKL|HF|TRANSFORMERS|ACCELERATE|DEEPSPEED|DS|MASTER|WORLD|HOROVOD|TF|XLA|"
     r"RAY|MV2|I_MPI|PMIX|LD|PYTHON|PATH|NVIDIA|ROCR|HIP|SLURM|NVTE|MEGATRON|TOKENIZERS|TRITON|BNB|FSDP|WANDB|NODE|NUM|N?NODES|"
@@ -238,14 +274,14 @@ _OUR_VARIABLES = re.compile(
 _OF_ONE_RUN = re.compile(
     r"^(?:RANK|LOCAL_RANK|GROUP_RANK|ROLE_RANK|NODE_RANK|PWD|OLDPWD|HOME|USER|TERM|SHLVL|_|PS1|HOSTNAME|TMPDIR|"
     r"(?:TORCHELASTIC_RUN|SLURM_(?:JOB|JOBID|STEP|PROC|LOCAL|NODE|TASK|GTIDS|TOPOLOGY|LAUNCH|SUBMIT|SRUN|UMASK|CONF))\w*|"
-    r"OMPI_\w*|PMIX?_\w*|SSH_\w*|XDG_\w*|DBUS_\w*|LS_COLORS|BASH_\w*|\w*PID|\w*TIMESTAMP|\w*_PORT_RANGE)$"
+    r"OMPI_\w*|PMIX?_\w*|SSH_\w*|XDG_\w*|TMUX\w*|STY|WINDOW\w*|DISPLAY|COLUMNS|LINES|LESS\w*|EDITOR|MAIL|DBUS_\w*|LS_COLORS|BASH_\w*|\w*PID|\w*TIMESTAMP|\w*_PORT_RANGE)$"
 )
 _NCCL_ENV = re.compile(r"NCCL INFO ([A-Z][A-Z0-9_]{3,60}) set by environment to (\S{1,200}?)\.?$")
 _NCCL_HOST = re.compile(r"^([\w.-]{1,64}):\d{1,8}:\d{1,8} \[\d{1,3}\] NCCL ")
 _LAUNCHERS = (
     r"(?:torchrun|accelerate launch|deepspeed|horovodrun|mpirun|mpiexec|srun|colossalai run|ray job submit|"
     r"(?:\S{0,200}python[\d.]{0,8}) (?:-u )?-m (?:torch\.distributed\.(?:run|launch)|deepspeed\.launcher\.launch|"
-    r"accelerate\.commands\.launch))"
+    r"accelerate\.commands\.launch)|(?:\S{0,200}python[\d.]{0,8})(?: -u)?(?= \S{1,200}\.py\b))"
 )
 _LAUNCH = re.compile(rf"(?:^|\bcmd = |[Cc]ommand(?: line)?: |[$+] |&& |: )(\S{{0,200}}?{_LAUNCHERS} .{{1,2000}})$")
 _NAMESPACE = re.compile(
@@ -280,6 +316,13 @@ _TOOK = (
     (re.compile(r"\b(\d{1,7}(?:\.\d{1,6})?) ?(s/it|it/s)\b"), 1, 2),
     (re.compile(r"\bloss\b.{1,60}?\b(\d{1,7}(?:\.\d{1,6})?) (ms)\b"), 1, 2),
 )  # fmt: skip
+_RATE = re.compile(
+    r"\b(\d{1,9}(?:,\d{3}){0,3}(?:\.\d{1,6})?) ?(?:tok(?:en)?s?|samples|images?|imgs?|seqs?|examples|rows)"
+    r"(?:/| per )s(?:ec(?:ond)?)?\b"
+    r"|\b(?:tokens|samples|images|examples)(?:/s(?:ec)?|_per_sec(?:ond)?| per second)\b[ =:]{1,3}"
+    r"(\d{1,9}(?:\.\d{1,6})?)",
+    re.I,
+)
 _MEMORY = re.compile(
     r"(?:\b|_)(?:mem|memory)(?:[ _](?:alloc(?:ated)?|reserved|used|usage|peak|max)){0,2}\W{0,3}"
     r"(\d{1,9}(?:\.\d{1,6})?) ?([GM])i?B?\b",
@@ -311,6 +354,7 @@ class _Pace:
     last: int = -1
     loss: str = ""
     memory: float = 0.0
+    rates: list[float] = field(default_factory=list)
     took: list[float] = field(default_factory=list)
     stamps: dict[int, int] = field(default_factory=dict)
 
@@ -322,6 +366,8 @@ class _Pace:
         if loss := _LOSS.search(line):
             self.loss = loss[1]
         step = _STEP.search(line)
+        if (step or loss) and len(self.rates) < 5_000 and (rate := _RATE.search(line)):
+            self.rates.append(float((rate[1] or rate[2]).replace(",", "")))
         if (step or loss) and (memory := _MEMORY.search(line)):
             self.memory = max(self.memory, float(memory[1]) / (1 if memory[2] in "gG" else 1024))
         if step is None:
@@ -348,7 +394,8 @@ def _read_text(found: Settings, source: str, text: str) -> None:
         return
     if _listing(lines, re.compile(r"^(?:export |declare -x )?[A-Za-z_]\w*=")):
         for number, line in enumerate(lines, 1):
-            _environment(found, line.removeprefix("declare -x "), source, number, every=True)
+            _environment(found, line.removeprefix("declare -x "), source, number, "listing")
+            _nodes(found, line, source, number)
         return
     _read_log(found, source, lines)
 
@@ -375,6 +422,9 @@ def _read_log(found: Settings, source: str, lines: list[str]) -> None:
             continue
         if host := _NCCL_HOST.match(line):
             found.add("hosts", "hosts", host[1], source, number)
+            if network := _NETWORK.search(line):
+                found.add("statement", "network", network[1], source, number)
+        _nodes(found, line, source, number)
         if size := _WORLD.search(line[:500]):
             found.add("world size", "world size", size[1], source, number)
         if _warning(found, line, source, number):
@@ -388,6 +438,12 @@ def _read_log(found: Settings, source: str, lines: list[str]) -> None:
                 _statement(stated, shown, text, number)
     _say_statements(found, source, stated, shown)
     _say_pace(found, source, pace)
+
+
+def _nodes(found: Settings, line: str, source: str, number: int) -> None:
+    if (listed := _NODES.search(line)) is not None:
+        for host in islice(all_of(listed[1]), _MOST_HOSTS):
+            found.add("hosts", "hosts", host, source, number)
 
 
 def _statement(stated: dict[str, list[tuple[str, ...]]], shown: dict[str, tuple[str, int]], text: str, at: int) -> None:
@@ -414,6 +470,8 @@ def _say_pace(found: Settings, source: str, pace: _Pace) -> None:
         found.add("pace", "last loss", pace.loss, source)
     if (seconds := pace.seconds()) is not None and math.isfinite(seconds):
         found.add("pace", "seconds a step", f"{seconds:.4g}", source)
+    if len(pace.rates) >= 3 and (rate := statistics.median(pace.rates)) > 0:
+        found.add("pace", "done a second", f"{rate:.6g}", source)
     if pace.memory:
         found.add("pace", "memory in GB", f"{pace.memory:.4g}", source)
 
@@ -429,18 +487,30 @@ def _warning(found: Settings, line: str, source: str, number: int) -> bool:
     return True
 
 
-def _environment(found: Settings, line: str, source: str, number: int, every: bool = False) -> bool:
+def _environment(found: Settings, line: str, source: str, number: int, part: str = "log") -> bool:
     if (nccl := _NCCL_ENV.search(line)) is not None:
-        found.add("environment", nccl[1], nccl[2], source, number)
+        found.add("environment", nccl[1], nccl[2], source, number, part="nccl")
         return True
     said = _ASSIGNED.match(line.strip())
-    if said is None or (said[0].find("=") < 0 and not line.startswith("setenv")):
+    if said is None:
         return False
-    if (every or line.startswith(("export ", "+ export ")) or _OUR_VARIABLES.match(said[1])) and not _OF_ONE_RUN.match(
-        said[1]
-    ):
-        found.add("environment", said[1], said[2].strip().strip("'\""), source, number)
+    several = _SEVERAL.findall(line) if "=" in said[2] else []
+    every = part == "listing" or line.startswith(("export ", "+ export "))
+    for name, value in several if len(several) > 1 else [(said[1], said[2])]:
+        if (every or _OUR_VARIABLES.match(name)) and not _OF_ONE_RUN.match(name):
+            found.add("environment", name, value.strip().strip("'\""), source, number, part=part)
     return True
+
+
+def _revision(found: Settings, text: str, source: str, number: int) -> bool:
+    """Of a list of them the first one counts, which is the newest."""
+    said = _REVISION.search(text[:300])
+    revision = "" if said is None else said[1] or said[2]
+    if revision and not revision.isdigit():
+        known = found.stated.get(("code", "revision"))
+        if known is None or known.source != source:
+            found.add("code", "revision", revision[:12], source, number)
+    return False
 
 
 def _launch(found: Settings, line: str, source: str, number: int) -> bool:
@@ -484,10 +554,11 @@ def _requirement(found: Settings, line: str, source: str, number: int) -> bool:
     said = _REQUIREMENT.match(line)
     if said is not None:
         name, sign, version = said.groups()
-        found.add("version", _package(name), version if sign.startswith("==") else f"{sign}{version}", source, number)
+        shown = version if sign.startswith("==") else f"{sign}{version}"
+        found.add("version", _package(name), shown, source, number, part="packages")
         return True
     if (listed := _CONDA_LIST.match(line)) is not None:
-        found.add("version", _package(listed[1]), listed[2], source, number)
+        found.add("version", _package(listed[1]), listed[2], source, number, part="packages")
         return True
     return False
 
@@ -500,12 +571,13 @@ def _package(name: str) -> str:
 def _versions(found: Settings, text: str, source: str, number: int) -> bool:
     if (env := _COLLECT_ENV.match(text)) is not None:
         short = {"pytorch version": "torch", "nvidia driver version": "driver", "python version": "python"}
-        found.add("version", short.get(env[1].lower(), env[1].lower()), env[2] or "none", source, number)
+        key = short.get(env[1].lower(), env[1].lower())
+        found.add("version", key, env[2] or "none", source, number, part="collect_env")
         return True
     if "==" in text and _requirement(found, text, source, number):
         return True
     for name, version in _VERSION.findall(text[:500]):
-        found.add("version", _package(name), version.rstrip(".-"), source, number)
+        found.add("version", _package(name), version.rstrip(".-"), source, number, part="log")
     return False
 
 
@@ -514,7 +586,7 @@ def _dotted(found: Settings, text: str, source: str, number: int) -> bool:
     if said is None:
         return False
     if not _VERSION.search(text[:200]) or "version" not in said[1].lower():
-        found.add("argument", said[1], said[2].strip() or "none", source, number)
+        found.add("argument", said[1], said[2].strip() or "none", source, number, part="dotted")
     else:
         _versions(found, text, source, number)
     return True
@@ -533,7 +605,7 @@ def _dumped(found: Settings, text: str, source: str, number: int) -> bool:
         return False
     for part in _split(inner):
         if entry := _ENTRY.match(part):
-            found.add("argument", entry[1], entry[2].strip("'\""), source, number)
+            found.add("argument", entry[1], entry[2].strip("'\""), source, number, part="dump")
     return True
 
 
@@ -559,12 +631,12 @@ def _listed(found: Settings, text: str, source: str, number: int) -> bool:
     said = _LISTED.match(text) or _TORCHRUN.match(text)
     if said is not None:
         kind = "launch" if said.re is _TORCHRUN else "argument"
-        found.add(kind, said[1], said[2].strip().replace(",", ""), source, number)
+        found.add(kind, said[1], said[2].strip().replace(",", ""), source, number, part="listed")
     return said is not None
 
 
 _READERS: tuple[Callable[[Settings, str, str, int], bool], ...] = (
-    _environment, _launch, _dotted, _dumped, _listed, _versions,
+    _revision, _environment, _launch, _dotted, _dumped, _listed, _versions,
 )  # fmt: skip
 
 
@@ -599,10 +671,10 @@ class _Block:
         if self.closing == "}":
             try:
                 for key, value in leaves(json.loads("\n".join(self.lines))):
-                    found.add("argument", key, value, source, self.line)
+                    found.add("argument", key, value, source, self.line, part="block")
                 return
             except (ValueError, RecursionError):
                 pass
         for text in self.lines[:-1]:
             if (entry := _ENTRY.match(text)) is not None:
-                found.add("argument", entry[1], entry[2].strip("'\""), source, self.line)
+                found.add("argument", entry[1], entry[2].strip("'\""), source, self.line, part="block")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from paramedic.collect.settings import Settings
     from paramedic.differences import Change, Side
     from paramedic.knowledge import Knowledge
-    from paramedic.model import Run, Skipped
+    from paramedic.model import Report, Run, Skipped
     from paramedic.pipeline import Options
     from paramedic.prefilter import Prefilter
 
@@ -91,7 +91,15 @@ def _side(path: str, knowledge: Knowledge, prefilter: Prefilter, options: Option
     named = {*_hosts(recording), *(hosts.values if hosts else ())}
     for name, value in _facts(recording, settings):
         settings.add("version", name, value, "")
-    return Side(report, size, tuple(sorted(named)), stated, settings.code), (*recording.skipped, *settings.skipped)
+    side = Side(report, size, tuple(sorted(named)), stated, _failed_on(recording, report), settings.code)
+    return side, (*recording.skipped, *settings.skipped)
+
+
+def _failed_on(recording: Run, report: Report) -> frozenset[str]:
+    if (verdict := report.verdict) is None:
+        return frozenset()
+    theirs = [event for event in recording.events if event.rank is not None and event.rank in verdict.ranks]
+    return frozenset(e.host for e in (*theirs, *(item.event for item in verdict.evidence)) if e.host)
 
 
 def _hosts(recording: Run) -> set[str]:

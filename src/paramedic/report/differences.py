@@ -25,6 +25,8 @@ SHOWN_VERBOSE = 300
 NARROW = 110
 """Below so many columns the table would break words."""
 _VALUE = 44
+_EXPLAINS = 0.35
+_SHOWN_ONLY = ("failure", "pace", "warning", "statement")
 _INDENT = 6
 
 
@@ -36,7 +38,16 @@ def headlines(ok: Side, bad: Side, changes: tuple[Change, ...]) -> list[str]:
     if not changes:
         return [*lines, "No differences in what both runs have on record."]
     most = ", the most relevant to the failure first" if bad.failure else ""
-    return [*lines, f"{words.count(len(changes), 'difference')}{most}"]
+    return [*lines, f"{words.count(len(changes), 'difference')}{most}", *_best(bad, changes)]
+
+
+def _best(bad: Side, changes: tuple[Change, ...]) -> list[str]:
+    """What explains it best; or that nothing does, which is worth as much: then it is the machines, or chance."""
+    made = [change for change in changes if change.kind not in _SHOWN_ONLY]
+    if made and made[0].relevance >= _EXPLAINS:
+        what, ok, now = _cells(made[0], verbose=False)
+        return [f"Most likely it is the {made[0].kind}{f' {what}' if what else ''}: {ok} → {now}"]
+    return ["Nothing that differs is known to bring this about."] if bad.failure else []
 
 
 def _verdict(side: Side) -> str:

@@ -94,6 +94,11 @@ def sections(text: str) -> Iterator[Section]:
     yield from variables.of_launches(batch + launched)
 
 
+def batch(text: str) -> Iterator[Entry]:
+    """What `#SBATCH` lines ask for."""
+    return _sbatch(text, Lines(text))
+
+
 def _launched(commands: Sequence[Command], lines: Lines, raw: str) -> Iterator[Section]:
     number = 0
     for command in commands:
