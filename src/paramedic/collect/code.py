@@ -191,9 +191,7 @@ def read(name: str, text: str) -> Read:
     except ValueError as error:
         raise Broken(f"cannot be parsed: {error}", 1) from None
     named = sorted(_NAMED.intersection(_NAME.findall(text)))
-    script.events.append(
-        Event(name, len(script.events), "script", name, None, fields={"names": named, "ranks": sorted(ranks)})
-    )
+    script.events.append(Event(name, len(script.events), "script", name, None, fields={"names": named}))
     cut = f"has more than {_MOST_EVENTS:,} calls: the rest was not looked at" if _is_full(script) else ""
     return Read(script.events + program, script.sections, cut)
 

@@ -397,21 +397,6 @@ def unreduced_metric(setup: Setup) -> Iterator[Hit]:
 # -- files ---------------------------------------------------------------------------------------------------------
 
 
-def saved_by_every_rank(setup: Setup) -> Iterator[Hit]:
-    for script in _distributed(setup):
-        for call in script.named("save"):
-            path = _text(_keyword(call, "f", 1))
-            if (
-                call.fields["name"] != "torch.save"
-                or _guarded(call)
-                or re.search(r"(?i)rank|local|shard|dcp", path + str(call.fields["function"]))
-                or script.ranks.intersection(re.findall(r"\w+", path))
-            ):
-                continue
-            if not _called_under_guard(script, str(call.fields["function"])) and _has_training(script):
-                yield Hit((call,), {"path": path})
-
-
 def _called_under_guard(script: Script, function: str) -> bool:
     """Functions are not followed; one whose name says that it saves may be called by one rank only."""
     return bool(re.search(r"(?i)save|checkpoint|export|dump", function))

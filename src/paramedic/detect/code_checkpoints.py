@@ -9,8 +9,8 @@ from itertools import pairwise
 
 from paramedic.detect.every import every_distributed_program, every_program
 from paramedic.detect.flow import Flow
-from paramedic.detect.loops import backwards, hit, optimizers, torch_saves
-from paramedic.detect.program import text_of
+from paramedic.detect.loops import backwards, function_around, hit, optimizers, torch_saves
+from paramedic.detect.program import Function, text_of
 from paramedic.detect.setup import Hit
 from paramedic.detect.values import Loop, Op, Value
 
@@ -103,6 +103,21 @@ def _same_file(save: Op, loads: list[Op]) -> bool:
 def _has_memory(op: Op) -> bool:
     momentum = op.keywords.get("momentum")
     return op.last != "SGD" or (momentum is not None and momentum.const not in (0, 0.0, None))
+
+
+@every_distributed_program("save")
+def saved_by_every_rank(flow: Flow) -> Iterator[Hit]:
+    """No rank writes to a place of its own, and none is left out."""
+    for op in flow.calls("save") if backwards(flow) else ():
+        path = op.argument("f", 1)
+        one_of_them = op.label or any(guard.value.has("rank") for guard in op.guards)
+        if op.name != "torch.save" or one_of_them or path is None or path.has("rank"):
+            continue
+        node = op.node.args[1] if isinstance(op.node, ast.Call) and len(op.node.args) > 1 else op.node
+        around = function_around(op)
+        where = around.name if isinstance(around, Function) else ""
+        if not re.search(r"(?i)rank|local|shard|dcp", text_of(node) + where):
+            yield hit(op, path=text_of(node)[:120])
 
 
 @every_distributed_program("save")

@@ -366,6 +366,7 @@ def _passes_sparse(node: ast.If) -> bool:
 
 # -- averages that go on while training --------------------------------------------------------------------------------
 
+_A_MEAN = re.compile(r"(?i)mean|avg|average|\bmu\b|running|moment|decay|beta|alpha|count|delta|lerp|total|\bn\b")
 _TOGETHER = re.compile(r"all_reduce|all_?gather|broadcast|\breduce|sync|distributed|allreduce|\bmpi", re.I)
 
 
@@ -382,6 +383,7 @@ def running_statistics_apart(flow: Flow) -> Iterator[Hit]:
             continue
         name = op.target.removeprefix("self.")
         goes_on = op.kind == "augassign" or op.target in text_of(op.node).partition("=")[2]
+        goes_on = goes_on and _A_MEAN.search(text_of(op.node)) is not None
         text = text_of(holder)
         taken_off = re.search(rf"- self\.{re.escape(name)}\b[^\n]{{0,20}}\)\s*/", text)
         module = any(base.rsplit(".", 1)[-1] == "Module" for base in map(text_of, holder.bases))

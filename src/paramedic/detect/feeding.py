@@ -349,7 +349,11 @@ def ran_out_apart(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
     ranks = conducts(run)
     if len(ranks) < 2 or not all(one.models for one in ranks.values()):
         return
-    if not ran_out_of_data(ranks) or any(one.sharded for one in ranks.values()):
+    if (
+        not ran_out_of_data(ranks)
+        or any(one.sharded for one in ranks.values())
+        or any(map(_sends_moments, ranks.values()))
+    ):
         return
     begun = {rank: one.training[0].steps for rank, one in ranks.items() if len(one.training) == 1}
     epochs = {len(steps) for steps in begun.values()}
@@ -362,6 +366,12 @@ def ran_out_apart(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
     if moments and least > 0 and most - least > 1:
         fields = {"most": str(most), "least": str(least), "type": str(used[0][0].get("type"))}
         yield finding(rule, ranks, [], fields)
+
+
+def _sends_moments(one: Conduct) -> bool:
+    """Between two steps it sends twice what the model holds, or more: Adam's two moments, say."""
+    elements = max((look.elements for look in one.looks.values()), default=0)
+    return bool(elements) and natural(one.raw.get("moved_most")) >= 2 * elements
 
 
 def classes_apart(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

@@ -531,6 +531,8 @@ class Libraries:
 
     def _seeded(self, op: Op, every: list[Value]) -> Value:
         tags = union(every) & {"rank", "world", "unseeded", "epoch", "count"}
+        if any(value.has("loaded") for value in every):
+            tags -= {"rank"}  # each from a file of its own may be the same for all
         of = op.of
         if op.name.startswith(".") and of is not None and of.made is not None and of.made.last == "Generator":
             of.kind = "generator"

@@ -40,7 +40,7 @@ _OFTEN_DIVIDED_BY = 2
 _OFTEN_TOO_LATE = 8
 _MUCH_LARGER, _LEAST_BYTES = 1.5, 1 << 20
 """Many a loss has a factor of one half."""
-_AS_MUCH = 0.9
+_AS_MUCH, _NEARLY, _FEW = 0.9, 0.02, 64
 _COSTS = 0.25
 """Of the time of a step."""
 
@@ -140,7 +140,8 @@ def _sent_by_owners(one: Conduct) -> int:
 
 
 def moved_again(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
-    """DDP averages the gradients, and the program sends as much once more in every step."""
+    """DDP averages the gradients, and the program sends as much once more in every step: the same number of values, or
+    so many times, but for a loss and a few counts. What is not is something else, features or answers."""
     ranks = conducts(run)
     if not all(any(model.forwards for model in one.models) for one in ranks.values()) or dealt_out(ranks):
         return
@@ -149,12 +150,17 @@ def moved_again(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Find
     for rank, seen in ranks.items():
         if seen.raw.get("hook") or as_dict(seen.raw.get("spread")).get("ZeroRedundancyOptimizer"):
             moved[rank] -= elements[rank]  # a hook does what DDP would do; owners send what they have stepped
-    if ranks and all(elements[rank] and moved[rank] >= _AS_MUCH * elements[rank] for rank in ranks):
+    if ranks and all(elements[rank] and _as_often(moved[rank], elements[rank]) for rank in ranks):
         share = min(map(_share_of_collectives, ranks.values()))
         times = f"{min(moved[rank] / elements[rank] for rank in ranks):.1f}"
         fields = {"times": times, "share": f"{share:.0%}", "place": ranks[min(ranks)].place("r")}
         one = finding(rule, ranks, [], fields, _order)
         yield one if share >= _COSTS else replace(one, severity="warning")
+
+
+def _as_often(moved: float, elements: int) -> bool:
+    once = moved - elements * max(1, round(moved / elements))
+    return moved >= _AS_MUCH * elements and abs(once) <= max(_FEW, _NEARLY * elements)
 
 
 def buffers_sent(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

@@ -37,7 +37,7 @@ _MOST_OF_IT, _LARGE_PART = 0.5, 0.3  # of a step
 _FIFTH = 0.2
 _PASSES, _SHORT = 6, 8
 """Passes through a loader, at least, and steps of each, at most."""
-_MUCH_MORE, _FAR_MORE, _STEADY, _TENTH = 1.4, 2.0, 1.35, 0.1
+_MUCH_MORE, _FAR_MORE, _STEADY, _FIFTH = 1.4, 2.0, 1.35, 0.2
 _HELD_BY_ONE = "memory-savings-not-realised"
 """Who holds most of what was to be shared computes most of it."""
 _FAR = 0.4  # of a step
@@ -227,7 +227,7 @@ def _more(work: Sequence[Work]) -> list[Work]:
     rest, more = ordered[:at], ordered[at:]
     steady = max(one.swing for one in work) <= _STEADY
     factor = _MUCH_MORE if steady else _FAR_MORE
-    far = more[0].total >= factor * rest[-1].total and gap >= _TENTH * median([one.of for one in work])
+    far = more[0].total >= factor * rest[-1].total and gap >= _FIFTH * median([one.of for one in work])
     lately = min(one.lately for one in more) > max(one.lately for one in rest)
     return more if far and lately else []
 

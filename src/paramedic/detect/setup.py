@@ -83,8 +83,6 @@ class Script:
     source: str
     events: tuple[Event, ...]
     names: frozenset[str]
-    ranks: frozenset[str]
-    """Variables that hold this process's rank."""
 
     @cached_property
     def calls(self) -> tuple[Event, ...]:
@@ -187,9 +185,8 @@ class Setup:
 
 
 def _script(source: str, events: list[Event]) -> Script:
-    told = [event.fields for event in events if event.kind == "script"]
-    names, ranks = (frozenset(name for fields in told for name in fields[key]) for key in ("names", "ranks"))
-    return Script(source, tuple(events), names, ranks)
+    names = frozenset(name for event in events if event.kind == "script" for name in event.fields["names"])
+    return Script(source, tuple(events), names)
 
 
 Check = Callable[[Setup], Iterable[Hit]]

@@ -71,7 +71,7 @@ class Conduct:
             "orders": {}, "calls": [], "replicas": [], "loaders": [], "models": [], "fed": [], "optimizers": [],
             "loads": [], "saves": [], "states": {}, "matched": [], "factors": [], "groups": [], "groups_made": 0,
             "sharded_units": 0, "left_over": 0, "places": {}, "sums": [], "buckets": [], "called": 0, "moved": [],
-            "schedules": [], "scaler_updates": 0, "plans": {}, "spread": {},
+            "moved_most": 0, "schedules": [], "scaler_updates": 0, "plans": {}, "spread": {},
             "gathered": 0, "gathers": [], "too_late": 0, "kept": [], "sharded_leaves": 0, "meshes": {},
         }  # fmt: skip
         agent.conduct = self.said
@@ -125,6 +125,8 @@ class Conduct:
         if order in orders or len(orders) < _ORDERS:
             orders[order] = orders.get(order, 0) + 1
         count = self.agent.box.count if self.agent.box else 0
+        if self.said["calls"]:  # before the first one they begin alike
+            self.said["moved_most"] = max(self.moved, self.said["moved_most"])
         if len(self.said["calls"]) < _CALLS:
             self.said["calls"].append(count - self.calls_before)
             self.said["moved"].append(self.moved)
