@@ -361,6 +361,30 @@ def test_items_of_a_manifest_are_compared_by_their_names() -> None:
     assert dict(leaves({"mounts": [{"name": "a"}, {"name": "a"}]})) == {"mounts[0].name": "a", "mounts[1].name": "a"}
 
 
+def test_a_configuration_that_a_log_shows_as_yaml_is_read(tmp_path: Path) -> None:
+    text = "[main] - resolved config:\ndata:\n  root: /a\n  size: 512\n  sizes:\n  - 1\n  - 2\nmodel:\n  width: 8\noptim:\n  lr: 0.1\nseed: 7\nstep 1 loss 2.0\n"
+    (tmp_path / "a.log").write_text(text)
+    stated = read_settings(str(tmp_path)).stated
+    assert {key: said.values for (kind, key), said in stated.items() if kind == "argument"} == {
+        "data.root": ("/a",), "data.size": ("512",), "model.width": ("8",), "optim.lr": ("0.1",), "seed": ("7",),
+    }  # fmt: skip
+
+
+def test_overrides_on_a_command_line_and_what_an_image_is_made_of_are_read(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text(
+        "$ torchrun --nproc-per-node 8 train.py data.root=/a +trainer.steps=4 --fp16\nstep 1 loss 2.0\n"
+    )
+    (tmp_path / "Dockerfile").write_text(
+        "FROM torch/torch:2.3-devel AS made\nENV NCCL_DEBUG=INFO\nRUN pip install \\\n 'numpy==1.26.4'\n"
+    )
+    stated = {name: said.values[0] for name, said in read_settings(str(tmp_path)).stated.items()}
+    assert stated["argument", "data.root"] == "/a"
+    assert stated["argument", "trainer.steps"] == "4"
+    assert stated["config", "Dockerfile: FROM image"] == "torch/torch:2.3-devel"
+    assert stated["environment", "NCCL_DEBUG"] == "INFO"
+    assert stated["version", "numpy"] == "1.26.4"
+
+
 def test_what_differs_in_every_run_explains_nothing(tmp_path: Path, capsys: Captured) -> None:
     def files(number: int, end: str) -> dict[str, str]:
         config = {"seed": number, "run_name": f"lm-{number}", "out": f"/runs/lm-{number}"}

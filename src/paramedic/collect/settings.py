@@ -37,10 +37,12 @@ _TAIL = 1 << 20
 _CHUNK = 4 << 20
 _MOST_VALUES = 8
 _MOST_HOSTS = 4_096
+_MOST_YAML, _LEAST_YAML = 20_000, 6
 _MOST_BLOCK = 400  # lines of a dump
 _DEEPEST = 12
 _CONFIGS = (".json", ".yaml", ".yml", ".toml")
 _CODE = (".py", ".sh", ".sbatch", ".slurm")
+_IMAGE_FILE = re.compile(r"(?i)^(?:docker|container)file\b")
 _NOT_CONFIGS = re.compile(r"^(?:error|tokenizer|vocab|trainer_state|run)\b.*\.json$|\.index\.json$|^merges", re.I)
 
 
@@ -101,7 +103,8 @@ def _shown(key: str, value: object) -> str:
 def is_wanted(name: str) -> bool:
     """Logs, and beside them what a run is configured by and consists of."""
     suffix = PurePosixPath(name).suffix.lower()
-    return is_log(name) or (suffix in (*_CONFIGS, *_CODE) and not name.startswith(".") and not _NOT_CONFIGS.match(name))
+    known = suffix in (*_CONFIGS, *_CODE) and not name.startswith(".") and not _NOT_CONFIGS.match(name)
+    return is_log(name) or known or _IMAGE_FILE.match(name) is not None
 
 
 def read_settings(path: str) -> Settings:
@@ -114,7 +117,9 @@ def read_settings(path: str) -> Settings:
         name = inside.removeprefix(root) if inside.startswith(root) else inside
         base = name.rsplit("/", 1)[-1]
         suffix = PurePosixPath(base).suffix.lower()
-        if suffix in _CODE:
+        if _IMAGE_FILE.match(base):
+            _read_image_file(found, base, item.name, _text(item.stream, MOST_FILE))
+        elif suffix in _CODE:
             _read_code(found, name, item.name, _text(item.stream, MOST_FILE))
         elif suffix in _CONFIGS:
             if not _NOT_CONFIGS.match(base):
@@ -169,6 +174,19 @@ def _read_code(found: Settings, name: str, source: str, text: str) -> None:
                 found.add(
                     "launch", key, "given" if entry.value is True else entry.value, source, entry.line, part="batch"
                 )
+
+
+def _read_image_file(found: Settings, name: str, source: str, text: str) -> None:
+    """What an image is made from, and what is put into it."""
+    for number, line in enumerate(text.replace("\\\n", " ").split("\n"), 1):
+        if (made := _FROM.match(line)) is not None:
+            found.add("config", f"{name}: FROM image", made[1], source, number)
+        elif re.match(r"(?i)^\s*ENV ", line):
+            for key, value in _OVERRIDE.findall(line):
+                found.add("environment", key, value, source, number, part="image")
+        elif "install " in line:
+            for word in line.split():
+                _requirement(found, word.strip("'\""), source, number)
 
 
 def _modules(found: Settings, line: str, source: str, number: int) -> None:
@@ -248,6 +266,10 @@ def _compact(value: Any) -> str:
 
 _MODULE = re.compile(r"^\s*(?:module|ml) (?:load |add |swap )?([\w./+ -]{3,400})$")
 _DIGIT = re.compile(r"\d")
+_OVERRIDE = re.compile(r"\+{0,2}([A-Za-z_][\w.@/]{0,80})=(\S{1,200})")
+"""`data.root=/scratch`, as Hydra takes it."""
+_YAML_LINE = re.compile(r"^( {0,16})(?:- )?([A-Za-z_][\w./-]{0,60}):(?: +(.{1,200}))?$")
+_FROM = re.compile(r"(?i)^\s*FROM (?:--\S+ )?(\S{1,200})")
 _NODES = re.compile(r"\b(?:SLURM_(?:JOB_|STEP_)?NODELIST|NodeList)=([\w.,\[\]-]{2,2000})")
 _REVISION = re.compile(
     r"(?i:\b(?:commit|revision|git[ _-]?(?:sha|hash|rev))(?: id| hash| sha)?\b[ \t]{0,2}[:=]?[ \t]{0,2}"
@@ -315,6 +337,7 @@ _TOOK = (
     (re.compile(r"(?i)(?:time per iteration|step[ _]time)\W{0,3}\(?(ms|s)\)?\W{1,3}(\d{1,9}(?:\.\d+)?)"), 2, 1),
     (re.compile(r"\b(\d{1,7}(?:\.\d{1,6})?) ?(s/it|it/s)\b"), 1, 2),
     (re.compile(r"\bloss\b.{1,60}?\b(\d{1,7}(?:\.\d{1,6})?) (ms)\b"), 1, 2),
+    (re.compile(r"\beta: .{1,200}?\btime: (\d{1,6}\.\d{1,6})()"), 1, 2),
 )  # fmt: skip
 _RATE = re.compile(
     r"\b(\d{1,9}(?:,\d{3}){0,3}(?:\.\d{1,6})?) ?(?:tok(?:en)?s?|samples|images?|imgs?|seqs?|examples|rows)"
@@ -361,7 +384,9 @@ class _Pace:
     def see(self, line: str) -> bool:
         for pattern, number, unit in _TOOK:
             if (found := pattern.search(line)) and len(self.took) < 5_000 and (value := float(found[number])) > 0:
-                self.took.append({"ms": value / 1e3, "s": value, "s/it": value, "it/s": 1 / value}[found[unit].lower()])
+                self.took.append(
+                    {"ms": value / 1e3, "s": value, "": value, "s/it": value, "it/s": 1 / value}[found[unit].lower()]
+                )
                 break
         if loss := _LOSS.search(line):
             self.loss = loss[1]
@@ -411,7 +436,11 @@ def _read_log(found: Settings, source: str, lines: list[str]) -> None:
     stated: dict[str, list[tuple[str, ...]]] = {}
     shown: dict[str, tuple[str, int]] = {}
     block: _Block | None = None
+    dumped = _yaml_dumps(lines)
     for number, raw in enumerate(lines, 1):
+        if number in dumped:
+            found.add("argument", *dumped[number], source, number, part="yaml")
+            continue
         line = prefixes.peel(plain(raw[:4_000]).rstrip("\r").rsplit("\r", 1)[-1]).text
         text = _LEAD.sub("", line, count=1)
         if block is not None:
@@ -438,6 +467,33 @@ def _read_log(found: Settings, source: str, lines: list[str]) -> None:
                 _statement(stated, shown, text, number)
     _say_statements(found, source, stated, shown)
     _say_pace(found, source, pace)
+
+
+def _yaml_dumps(lines: Sequence[str]) -> dict[int, tuple[str, str]]:
+    """Keys and values of configurations that stand in a log as YAML: several lines of it one after the other, at least
+    one of them within another."""
+    found: dict[int, tuple[str, str]] = {}
+    block: list[tuple[int, re.Match[str]]] = []
+    for number, line in enumerate([*lines[:_MOST_YAML], "."], 1):
+        if (said := _YAML_LINE.match(line.rstrip("\r"))) is not None:
+            block.append((number, said))
+        elif not line.lstrip().startswith("- "):
+            if len(block) >= _LEAST_YAML and any(said[1] for _, said in block):
+                found.update(_nested(block))
+            block = []
+    return found
+
+
+def _nested(block: Sequence[tuple[int, re.Match[str]]]) -> Iterator[tuple[int, tuple[str, str]]]:
+    above: list[tuple[int, str]] = []
+    for number, said in block:
+        depth = len(said[1])
+        while above and above[-1][0] >= depth:
+            above.pop()
+        if said[3] is None:
+            above.append((depth, said[2]))
+        else:
+            yield number, (".".join([*(name for _, name in above), said[2]]), said[3])
 
 
 def _nodes(found: Settings, line: str, source: str, number: int) -> None:
@@ -542,6 +598,8 @@ def _flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:
     while at < len(words):
         word = words[at]
         at += 1
+        if (override := _OVERRIDE.fullmatch(word)) is not None:
+            yield override[1], override[2]
         if not word.startswith("-") or word == "-":
             continue
         key, equals, value = word.partition("=")
@@ -583,7 +641,7 @@ def _versions(found: Settings, text: str, source: str, number: int) -> bool:
 
 def _dotted(found: Settings, text: str, source: str, number: int) -> bool:
     said = _DOTTED.match(text)
-    if said is None:
+    if said is None or said[2].startswith(": ("):  # timers
         return False
     if not _VERSION.search(text[:200]) or "version" not in said[1].lower():
         found.add("argument", said[1], said[2].strip() or "none", source, number, part="dotted")
