@@ -65,6 +65,7 @@ def main():
     dist.init_process_group("gloo")
     for kind in sys.argv[1:]:
         step(kind, dist.get_rank())
+    dist.destroy_process_group()
 
 if __name__ == "__main__":
     main()
