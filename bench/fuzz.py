@@ -5,7 +5,7 @@ python bench/fuzz.py --first 500001 --inputs 500000 …                         
 python bench/fuzz.py --repeat 4711                                           one of them once more, with its traceback
 
 An input is its number: `mutate.sample`. Every input is read, diagnosed and put into a document; every n-th is also rendered,
-validated against the JSON schema, recorded and read back. What is wrong: any exception but ParamedicError, more than a second
+validated against the JSON schema, recorded and read back, or read as one of two runs to compare. What is wrong: any exception but ParamedicError, more than a second
 of processor time a megabyte (`--floor` for small ones), memory, control characters or planted secrets in an output.
 `summary.json` in the folder of failures is written every few seconds; SIGTERM and Ctrl-C end the campaign with it.
 """
@@ -39,6 +39,7 @@ from typing import Any
 from mutate import Files, Sample, Seeds, sample
 
 from paramedic import run_folder
+from paramedic.collect.settings import read_settings
 from paramedic.errors import ParamedicError
 from paramedic.knowledge import Knowledge, load
 from paramedic.pipeline import Options, compile_prefilter, examine, read
@@ -49,8 +50,8 @@ LARGE = 64 << 10
 """From this size on seconds per megabyte mean something."""
 LARGEST = 8 << 20
 """No input is larger."""
-SHOWN, VALID, RECORDED = 8, 64, 64
-"""Every so many inputs are rendered, validated, recorded."""
+SHOWN, VALID, RECORDED, COMPARED = 8, 64, 64, 16
+"""Every so many inputs are rendered, validated, recorded, read as one side of `paramedic diff`."""
 _KEPT = 3  # inputs of the same failure
 _MINIMISE_SECONDS = 30
 _TELL_SECONDS = 10
@@ -149,6 +150,16 @@ def examine_one(made: Sample, number: int, folder: str, tools: Tools) -> None:
         check_secrets(made.secrets, shown)
     if number % RECORDED == 1 and made.kind != "run":
         check_recording(report, os.path.join(folder, "again.run"), tools)
+
+    if number % COMPARED == 3:
+        check_settings(made, os.path.join(folder, made.target) if made.target else folder)
+
+
+def check_settings(made: Sample, path: str) -> None:
+    found = read_settings(path)
+    told = repr((found.stated, found.code))
+    check_secrets(made.secrets, told)
+    told.encode("utf-8")
 
 
 def check_ranks(document: dict[str, Any]) -> None:
