@@ -325,7 +325,7 @@ _COLLECT_ENV = re.compile(
     r"cuDNN version|Python platform|GPU \d{1,2}|Is XPU available|HIP runtime version): ?(.{0,200})$"
 )
 _VERSION = re.compile(
-    r"\b(torch|pytorch|deepspeed|transformers|accelerate|nccl|cuda|cudnn|tensorflow|keras|horovod|lightning|ray|numpy|"
+    r"(?<![\w-])(torch|pytorch|deepspeed|transformers|accelerate|nccl|cuda|cudnn|tensorflow|keras|horovod|lightning|ray|numpy|"
     r"megatron-core|colossalai|flash[-_]attn|apex|triton|python|driver|transformer[-_]engine)"
     r"(?:[ _-]?version|\.__version__| info)?(?: ?[=:.]{1,40} ?| )v?(\d{1,4}\.\d{1,4}(?:\.\d{1,4})?[+.\w-]{0,24})",
     re.I,

@@ -41,12 +41,17 @@ def headlines(ok: Side, bad: Side, changes: tuple[Change, ...]) -> list[str]:
     return [*lines, f"{words.count(len(changes), 'difference')}{most}", *_best(bad, changes)]
 
 
+def explains(changes: tuple[Change, ...]) -> Change | None:
+    """What explains the failure best, if anything does."""
+    made = next((change for change in changes if change.kind not in _SHOWN_ONLY), None)
+    return made if made is not None and made.relevance >= _EXPLAINS else None
+
+
 def _best(bad: Side, changes: tuple[Change, ...]) -> list[str]:
-    """What explains it best; or that nothing does, which is worth as much: then it is the machines, or chance."""
-    made = [change for change in changes if change.kind not in _SHOWN_ONLY]
-    if made and made[0].relevance >= _EXPLAINS:
-        what, ok, now = _cells(made[0], verbose=False)
-        return [f"Most likely it is the {made[0].kind}{f' {what}' if what else ''}: {ok} → {now}"]
+    """That nothing explains it is worth as much: then it is the machines, or chance."""
+    if (best := explains(changes)) is not None:
+        what, ok, now = _cells(best, verbose=False)
+        return [f"Most likely it is the {best.kind}{f' {what}' if what else ''}: {ok} → {now}"]
     return ["Nothing that differs is known to bring this about."] if bad.failure else []
 
 
