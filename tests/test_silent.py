@@ -91,6 +91,18 @@ def test_more_work_explains_a_slow_rank(tmp_path: Path) -> None:
     assert (found.rule, found.ranks, found.causes[0].id) == ("PERF002", (3,), "uneven-work-across-ranks")
 
 
+def test_where_each_rank_has_more_than_the_one_before_only_the_last_is_waited_for(tmp_path: Path) -> None:
+    """Data sorted by length, a block for each rank."""
+
+    def line(rank: int, step: int) -> str:
+        tokens = 300 + 40 * rank * (rank + 2) + 3 * (step % 4)
+        return f"step {step} loss {2 - step / 100:.3f} tokens {tokens} forward {tokens / 4:.1f} ms"
+
+    report = say(tmp_path, lanes(24, 12, line))
+    assert report.verdict is not None
+    assert (report.verdict.rule, report.verdict.ranks) == ("PERF002", (11,))
+
+
 @pytest.mark.parametrize(
     ("slow", "tensor", "accused"), [((20, 21, 22, 23), 4, ()), ((21,), 1, (21,)), (range(32), 1, None)]
 )

@@ -184,7 +184,11 @@ def lock_file(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
     met = any(scene.stood[rank].waits != "rendezvous" for rank in scene.waiting)
     if not met and not run.of_kind("progress"):
         one = replace(one, symptom=load_taxonomy().symptom("rendezvous-setup-hang"))
-    yield replace(one, weights=PLACES["lock"])
+    yield replace(one, weights=_LEFT_BEHIND if not scene.waiting else PLACES["lock"])
+
+
+_LEFT_BEHIND = {"resource-leak-or-retained-reference": 250.0}
+"""Where all wait for it, nobody is left who made the lock."""
 
 
 def process_stopped(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

@@ -291,15 +291,15 @@ def _slower_in(
 def _waited_for_last(slow: tuple[int, ...], usual: Mapping[int, float]) -> tuple[int, ...]:
     """Where each rank is a little slower than the one before it, as over data sorted by length, there is no gap between
     the slow and the others: all but the slowest wait, too."""
-    most = max(usual[rank] for rank in slow)
-    least = min(usual[rank] for rank in slow)
-    next_to_them = max((value for rank, value in usual.items() if rank not in slow), default=0.0)
-    if most < _WIDE * least or least > _STEP_UP * next_to_them:
+    most, least = max(usual[rank] for rank in slow), min(usual[rank] for rank in slow)
+    others = [value for rank, value in usual.items() if rank not in slow]
+    gap = least > _STEP_UP * max(others)
+    if gap or max(others) < _STEP_UP * median(others):
         return slow
-    return tuple(rank for rank in slow if _LAST_OF_ALL * usual[rank] >= most)
+    return tuple(rank for rank in slow if _AS_SLOW * usual[rank] >= most)
 
 
-_WIDE, _STEP_UP, _LAST_OF_ALL = 1.5, 1.3, 1.05
+_STEP_UP, _AS_SLOW = 1.35, 1.05
 
 
 def _slower_in_tables(
