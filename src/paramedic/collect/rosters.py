@@ -119,7 +119,8 @@ def roster(lines: Sequence[str], source: Source) -> Iterator[Fact]:
     `bus index`; `pid` and `cuda` of a rank, as numbers; `tasks on a node`; `node`, as `host number processes`; `place`,
     as `host number`, where nobody says how many processes there are; `bridge` is the address that NCCL gives out on a
     host though nobody else can reach it, as `host address`; `slots` of a host in the launcher's order, as `host
-    number`, and `mapped`, where processes are dealt out otherwise; `coordinator`, where the log is that of a process
+    number`, and `mapped`, where processes are dealt out otherwise; `ranks on a node`, where the same command starts all
+    nodes; `coordinator`, where the log is that of a process
     which hands out the work to all ranks, and is none itself."""
     stated: set[tuple[str, str | int, int | None]] = set()
     of_file = source.host or _OF_NAME.split(source.id.rsplit("/", 1)[-1], maxsplit=1)[0]
@@ -190,7 +191,11 @@ def _before(line: str) -> str:
 
 def _asked(line: str, of_file: str) -> Iterator[tuple[str, str, int | None]]:
     """A launcher's command on one of several nodes: which one it is, and how many processes each has."""
-    if "-" not in line or (at := _NODE_RANK.search(line)) is None:
+    if "-" not in line:
+        return
+    if (at := _NODE_RANK.search(line)) is None:
+        if "nproc" in line and (alone := _PER_NODE.search(line)) is not None:
+            yield "ranks on a node", alone[1], None
         return
     if line.startswith("[pod/"):
         of_file = _before(line) or of_file

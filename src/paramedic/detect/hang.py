@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from paramedic.detect.match import on_events, own_frames
 from paramedic.detect.series import by_rank, every
+from paramedic.detect.where import MOST_ON_A_NODE, placed
 from paramedic.knowledge import Rule, load_taxonomy
 from paramedic.model import Event, Finding, Run
 
@@ -278,7 +279,10 @@ def absent(run: Run, waiting: Sequence[Finding]) -> Set[int]:
     missing = (frozenset(range(min(size, _MOST_RANKS))) if size else run.expected_ranks) - heard
     if size and joined is not None:
         named = missing - {fact.rank for fact in run.facts if fact.name == "host"}
-        return next((ranks for ranks in (missing, named) if len(ranks) == size - joined), frozenset())
+        nodes = {(at, each) for _, at, each, _ in placed(run, "node") if each <= MOST_ON_A_NODE}
+        launched = {rank for at, each in nodes for rank in range(at * each, (at + 1) * each)}
+        counted = (missing, named, missing - launched)
+        return next((ranks for ranks in counted if len(ranks) == size - joined), frozenset())
     return missing if few(missing, heard - {None}) else frozenset()
 
 
