@@ -519,8 +519,18 @@ def _block_of_pod(name: str, known: Places, size: int) -> Collection[int]:
 
 
 def _rank_of_gpu(one: Finding, host: str, known: Places) -> int | None:
+    """By the GPU's place on the bus; else by its number, where all eight of a host have a rank."""
     gpu = _BUS.search(one.fields.get("gpu", ""))
-    return known.rank_of_gpu.get((host, gpu[1].lower())) if gpu else None
+    rank = known.rank_of_gpu.get((host, gpu[1].lower())) if gpu else None
+    if rank is not None or (said := _BY_DRIVER.search(one.evidence[0].event.text)) is None:
+        return rank
+    there, index = sorted(known.ranks_on.get(host, ())), int(said[1])
+    in_a_row = len(there) == _ON_ONE_NODE and there[-1] - there[0] == len(there) - 1
+    return there[index] if in_a_row and index < len(there) else None
+
+
+_BY_DRIVER = re.compile(r"\bRPC response from GPU(\d{1,2}) GSP!")
+"""The driver counts GPUs as they stand on the bus, and a node full of ranks gives each one in this order."""
 
 
 def rank_by_nccl(event: Event, known: Places) -> int | None:
@@ -575,8 +585,14 @@ def _meant(one: Finding, event: Event, known: Places) -> str:
 def _of_file(event: Event, known: Places) -> str:
     if event.host:
         return short(event.host)
-    of_file = {short(word) for word in parts_of_name(event.source)} & known.ranks_on.keys()
+    words = {short(word) for word in parts_of_name(event.source)}
+    of_file = words & known.ranks_on.keys() or {host for host in known.ranks_on if _same_host(host, words)}
     return next(iter(of_file)) if len(of_file) == 1 else ""
+
+
+def _same_host(name: str, words: Set[str]) -> bool:
+    """What is known by the name of its log, `node-02_agent`, is the host of `node-02_dmesg.txt`."""
+    return any(word[:1].isalpha() and word[-1:].isdigit() for word in (parts_of_name(name) - {name}) & words)
 
 
 def _blocks(run: Run, found: Sequence[Finding], known: Places) -> dict[str, frozenset[int]]:
