@@ -6,6 +6,7 @@ no culprit: it is merely shown.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -207,6 +208,39 @@ def process_stopped(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[
     if any(letter != _STOPPED for letter in letters.values()):
         one = replace(one, symptom=load_taxonomy().symptom("worker-or-node-loss"))
     yield one
+
+
+def all_saving(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Everybody who was looked at writes the same checkpoint, and it came no further: somebody ended the job there, or
+    storage complains. That all save for a while is as it should be."""
+    failed = [one for one in found if one.severity == "error" and one.consequence == "never"]
+    stood = [*standing(run).values()]
+    writing = [one for one in stood if _writes(one)]
+    if len(writing) < 2 or any(one.rule not in ENDED for one in failed) or any(one.moved for one in stood):
+        return
+    saving = all(any(_SAVES.search(frame) for frame in one.event.fields.get("frames", ())) for one in stood)
+    ended = any(one.rule in _BY_SOMEBODY for one in found)
+    storage = any(one.rule == _BLOCKED for one in found)
+    still = all(_count(one, "unchanged") > 1 for one in stood) and len(stood) == run.world_size
+    if saving and 2 * len(writing) >= len(stood) and (ended or storage or still):
+        fields = {"place": writing[0].shown, "ranks": str(len(stood))}
+        yield on_events(rule, [one.event for one in writing[:3]], (), fields)
+
+
+_BY_SOMEBODY = frozenset(["JOB006", "JOB014", "JOB055"])
+"""A time limit, a job that was cancelled, a key that was pressed."""
+ENDED = _BY_SOMEBODY | {"HOST010", "JOB002", "JOB004"}
+"""And what becomes of the ranks then."""
+_SAVES = re.compile(r" in _{0,2}(?:\w{1,60}_)?(?:save|saving|write)(?:_\w{0,60})?$")
+
+
+def _writes(one: Standing) -> bool:
+    """The innermost frames are those of a save, and no other rank is waited for there."""
+    inner = list(one.event.fields.get("frames", ()))[-_INNER:]
+    return not one.for_peers and any(_SAVES.search(frame) for frame in inner)
+
+
+_INNER = 4
 
 
 # -- how a scene is judged -----------------------------------------------------------------------------------------
