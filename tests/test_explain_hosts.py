@@ -57,7 +57,9 @@ def test_a_node_that_slurm_lost_has_the_ranks_of_its_place_in_the_list(said: Sai
     assert said(f"job 77 on nid[001-004], 16 GPUs\nstep 1 loss 2.0\n{lost}{ended}").ranks == (8, 9, 10, 11)
 
 
-@pytest.mark.parametrize(("log", "each", "named"), [("gx-12_agent", 8, (14,)), ("agent", 8, ()), ("gx-12_agent", 4, ())])
+@pytest.mark.parametrize(
+    ("log", "each", "named"), [("gx-12_agent", 8, (14,)), ("agent", 8, ()), ("gx-12_agent", 4, ())]
+)
 def test_the_gpu_that_the_driver_numbers_is_that_of_the_rank_in_its_place(
     said: Said, log: str, each: int, named: tuple[int, ...]
 ) -> None:
