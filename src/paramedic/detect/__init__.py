@@ -126,6 +126,7 @@ RUN_DETECTORS: dict[str, Detector] = {
     "stacks.rank_not_at_meeting": stacks.rank_not_at_meeting,
     "stacks.different_collectives": stacks.different_collectives,
     "stacks.all_saving": stacks.all_saving,
+    "stacks.inherited_lock": stacks.inherited_lock,
     "hang.rank_missing": hang.rank_missing,
     "links.behind_a_lost_link": links.behind_a_lost_link,
     "hang.rank_lost": hang.rank_lost,

@@ -7,7 +7,7 @@ no culprit: it is merely shown.
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -241,6 +241,32 @@ def _writes(one: Standing) -> bool:
 
 
 _INNER = 4
+
+
+def inherited_lock(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """All ranks wait for their loaders, and gdb shows a process of one thread that waits for a lock: whoever held it
+    when the process was forked is a thread of the parent, and not here to give it back."""
+    stood = standing(run)
+    if not stood or any(one.waits != "data" for one in stood.values()) or _decided(found):
+        return
+    threads: dict[str, set[str]] = defaultdict(set)
+    for event in run.saying("(LWP ", "line"):
+        threads[event.source].update(_LWP.findall(event.text))
+    listed = {e.source for e in run.saying("(LWP ", "line") if _FIRST_THREAD.match(e.text)}
+    ranks = {str(one.event.fields.get("pid", "")) for one in stood.values()}
+    for event in run.saying("lll_lock_wait", "line"):
+        here = threads.get(event.source, set())
+        if event.source in listed and len(here) == 1 and not here & ranks and _LOCKING.match(event.text):
+            shown = [event, *(one.event for one in stood.values())]
+            yield on_events(
+                rule, shown[:4], (), {"process": next(iter(here)), "place": next(iter(stood.values())).shown}
+            )
+            return
+
+
+_LWP = re.compile(r"\(LWP (\d{1,10})\)")
+_FIRST_THREAD = re.compile(r"(?:\* {1,4})?1 {1,8}Thread 0x|Thread 1 \(Thread 0x")
+_LOCKING = re.compile(r"#\d{1,3} {1,4}(?:0x[0-9a-f]{1,16} in )?_{0,6}(?:GI_{1,6})?lll_lock_wait\b")
 
 
 # -- how a scene is judged -----------------------------------------------------------------------------------------
