@@ -43,7 +43,7 @@ def test_tops_sizes_have_units_and_a_process_is_followed_through_its_tables() ->
     tables = [
         f"{TOP}\n 77 me 20 0 {20 + n}.5g {n}.0g 12m R 99.0 1.2 1:02.03 python a.py\n\ntop - 10:0{n}" for n in (1, 2)
     ]
-    assert facts("\n".join(tables)) == [("resident", "77 1048576,2097152 22544384,23592960")]
+    assert facts("\n".join(tables)) == [("resident", "77 0 1048576,2097152 22544384,23592960")]
 
 
 def test_what_is_no_process_of_a_job_or_listed_once_is_left_out() -> None:

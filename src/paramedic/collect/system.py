@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from paramedic.clocks import find_stamp
 from paramedic.model import Fact, Source
 
 _PAGING = frozenset(("swpd", "si", "so", "free"))
@@ -21,7 +22,8 @@ class _Table:
     """A heading, and where in it the columns stand that are read."""
 
     names: list[str]
-    line: int
+    told_ns: int | None
+    """When it was printed, where the line above says so."""
     rows: list[tuple[int, list[str]]] = field(default_factory=list)
 
     def place(self, *names: str) -> int:
@@ -39,7 +41,8 @@ class _Table:
 
 def looked(lines: Sequence[str], source: Source) -> Iterator[Fact]:
     """`paging` of a host, as `samples in out`: how often vmstat looked, and what was usual, in KiB a second; and
-    `resident` of a process that was listed several times, as `pid sizes sizes`: resident and virtual, in KiB."""
+    `resident` of a process that was listed several times, as `pid seconds sizes sizes`: from the first time to the
+    last, and what was resident and virtual each time, in KiB."""
     if not any("PID" in line or "swpd" in line for line in lines):
         return
     tables = list(_tables(lines))
@@ -54,12 +57,17 @@ def _tables(lines: Sequence[str]) -> Iterator[_Table]:
         if _is_heading(words):
             if table is not None:
                 yield table
-            table = _Table(words, number)
+            table = _Table(words, _time_of(lines[number - 2]) if number > 1 else None)
         elif table is not None and not table.takes(words, number):
             yield table
             table = None
     if table is not None:
         yield table
+
+
+def _time_of(line: str) -> int | None:
+    stamp = find_stamp(line[:_LINE])
+    return stamp.utc_ns if stamp else None
 
 
 def _is_heading(words: Sequence[str]) -> bool:
@@ -86,6 +94,8 @@ def _is_count(word: str) -> bool:
 
 def _resident(tables: Sequence[_Table], source: Source) -> Iterator[Fact]:
     found: dict[str, list[tuple[int, float, float]]] = {}
+    told = [table.told_ns for table in tables if table.told_ns is not None]
+    seconds = (max(told) - min(told)) // 1_000_000_000 if len(told) == len(tables) > 1 else 0
     for table in tables if len(tables) > 1 else ():
         pid, held, mapped = table.place("PID"), table.place(*_RESIDENT), table.place(*_VIRTUAL)
         for line, words in table.rows:
@@ -98,7 +108,7 @@ def _resident(tables: Sequence[_Table], source: Source) -> Iterator[Fact]:
     for process, looks in found.items():
         if len(looks) > 1:
             held_by, mapped_by = (",".join(f"{look[n]:.0f}" for look in looks) for n in (1, 2))
-            yield Fact("resident", f"{process} {held_by} {mapped_by}", source.id, looks[-1][0])
+            yield Fact("resident", f"{process} {seconds} {held_by} {mapped_by}", source.id, looks[-1][0])
 
 
 def _kib(word: str) -> float | None:

@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from paramedic.clocks import find_stamp
 from paramedic.detect import hang, interrupted
 from paramedic.detect.hang import PLACES, few, is_saving, listed
 from paramedic.detect.match import on_events
@@ -185,11 +186,13 @@ def lock_file(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
     met = any(scene.stood[rank].waits != "rendezvous" for rank in scene.waiting)
     if not met and not run.of_kind("progress"):
         one = replace(one, symptom=load_taxonomy().symptom("rendezvous-setup-hang"))
-    yield replace(one, weights=_LEFT_BEHIND if not scene.waiting else PLACES["lock"])
+    frames = [frame for rank in lockers for frame in scene.stood[rank].event.fields.get("frames", ())]
+    left = not scene.waiting and any("file_baton.py" in frame for frame in frames)
+    yield replace(one, weights=_LEFT_BEHIND if left else PLACES["lock"])
 
 
 _LEFT_BEHIND = {"resource-leak-or-retained-reference": 250.0}
-"""Where all wait for it, nobody is left who made the lock."""
+"""Where all wait for a file that marks a build, nobody is left who made it."""
 
 
 def process_stopped(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -211,18 +214,15 @@ def process_stopped(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[
 
 
 def all_saving(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
-    """Everybody who was looked at writes the same checkpoint, and it came no further: somebody ended the job there, or
-    storage complains. That all save for a while is as it should be."""
+    """Everybody who was looked at writes the same checkpoint, and the job came no further: somebody ended it long after
+    its last step. That all save for a while is as it should be."""
     failed = [one for one in found if one.severity == "error" and one.consequence == "never"]
     stood = [*standing(run).values()]
     writing = [one for one in stood if _writes(one)]
     if len(writing) < 2 or any(one.rule not in ENDED for one in failed) or any(one.moved for one in stood):
         return
     saving = all(any(_SAVES.search(frame) for frame in one.event.fields.get("frames", ())) for one in stood)
-    ended = any(one.rule in _BY_SOMEBODY for one in found)
-    storage = any(one.rule == _BLOCKED for one in found)
-    still = all(_count(one, "unchanged") > 1 for one in stood) and len(stood) == run.world_size
-    if saving and 2 * len(writing) >= len(stood) and (ended or storage or still):
+    if saving and 2 * len(writing) >= len(stood) and _long_after(run, found):
         fields = {"place": writing[0].shown, "ranks": str(len(stood))}
         yield on_events(rule, [one.event for one in writing[:3]], (), fields)
 
@@ -232,6 +232,27 @@ _BY_SOMEBODY = frozenset(["JOB006", "JOB014", "JOB055"])
 ENDED = _BY_SOMEBODY | {"HOST010", "JOB002", "JOB004"}
 """And what becomes of the ranks then."""
 _SAVES = re.compile(r" in _{0,2}(?:\w{1,60}_)?(?:save|saving|write)(?:_\w{0,60})?$")
+
+
+def _long_after(run: Run, found: Sequence[Finding]) -> bool:
+    """Somebody ended it when the log's last word was that it saves, or, by its clock, long after its last step."""
+    ends = [one.evidence[0].event for one in found if one.rule in _BY_SOMEBODY]
+    last = [event for event in run.stepping if any(event.source == end.source for end in ends)]
+    if not ends or not last:
+        return False
+    times = [[at for event in events if (at := _when(event)) is not None] for events in (ends, last)]
+    known = len(times[0]) == len(ends) and len(times[1]) == len(last)
+    late = known and min(times[0]) - max(times[1]) >= _LONG_NS
+    return late or all(_IS_SAVING.search(event.text) for event in last)
+
+
+_IS_SAVING = re.compile(r"\b(?:sav|writ)ing\b", re.I)
+_LONG_NS = 600 * 1_000_000_000
+
+
+def _when(event: Event) -> int | None:
+    stamp = find_stamp(event.text)
+    return event.utc_ns if event.utc_ns is not None else stamp.utc_ns if stamp else None
 
 
 def _writes(one: Standing) -> bool:

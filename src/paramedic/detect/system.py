@@ -15,7 +15,7 @@ from paramedic.knowledge import Rule, load_taxonomy
 from paramedic.model import Fact, Finding, Run
 
 _PAGING = re.compile(r"(\d{1,6}) (\d{1,12}) (\d{1,12})")
-_RESIDENT = re.compile(r"(\d{1,10}) ((?:\d{1,15},){0,64}\d{1,15}) ((?:\d{1,15},){0,64}\d{1,15})")
+_RESIDENT = re.compile(r"(\d{1,10}) (\d{1,12}) ((?:\d{1,15},){0,64}\d{1,15}) ((?:\d{1,15},){0,64}\d{1,15})")
 _SAMPLES, _HARD = 5, 20_000
 """So many looks of vmstat, and in three of four so many KiB a second both in and out: then it does little else."""
 _LOADS = re.compile(r"(?:serialization|checkpoint)\w{0,40}\.py:\d{1,9} in \w{0,40}load\w{0,40}$")
@@ -50,21 +50,26 @@ def _all_load(run: Run) -> bool:
 
 class _Process(NamedTuple):
     pid: str
+    seconds: int
     held: list[int]
     mapped: list[int]
     fact: Fact
 
 
-_LOOKS, _GIB = 5, 1 << 20
+_LOOKS, _GIB, _FLAT, _HALF_AN_HOUR = 5, 1 << 20, 1.1, 1800
 _STEADILY, _TWICE, _GOES_ON, _ITS_OWN = 0.9, 2.0, 0.6, 0.7
 
 
 def processes_grow(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
-    """Several processes of the job hold more each time that they are listed, as much more at the end as before. What
-    is mapped grows with it: pages of a file that is merely read were mapped from the start."""
+    """Several processes of the job hold more each time that they are listed, as much more at the end as before, for so
+    long that they do not merely start, or beside a large one that stays as it is. What is mapped grows with it: pages
+    of a file that is merely read were mapped from the start."""
     listed = list(_processes(run))
     growing = [one for one in listed if _grows(one)]
     if len(growing) < 2 or 3 * len(growing) < len(listed):
+        return
+    stays = any(min(one.held) >= _GIB and max(one.held) <= _FLAT * min(one.held) for one in listed)
+    if min(one.seconds for one in growing) < (_HALF_AN_HOUR if stays else 4 * _HALF_AN_HOUR):
         return
     first, last = min(one.held[0] for one in growing), max(one.held[-1] for one in growing)
     fields = {"first": human(1024 * first), "last": human(1024 * last), "processes": str(len(growing))}
@@ -76,9 +81,9 @@ def _processes(run: Run) -> Iterator[_Process]:
     for fact in run.facts:
         said = _RESIDENT.fullmatch(str(fact.value)) if fact.name == "resident" else None
         if said is not None:
-            held, mapped = ([int(size) for size in listed.split(",")] for listed in (said[2], said[3]))
+            held, mapped = ([int(size) for size in listed.split(",")] for listed in (said[3], said[4]))
             if len(held) == len(mapped) >= _LOOKS:
-                yield _Process(said[1], held, mapped, fact)
+                yield _Process(said[1], int(said[2]), held, mapped, fact)
 
 
 def _grows(one: _Process) -> bool:
