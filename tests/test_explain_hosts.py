@@ -57,6 +57,22 @@ def test_a_node_that_slurm_lost_has_the_ranks_of_its_place_in_the_list(said: Sai
     assert said(f"job 77 on nid[001-004], 16 GPUs\nstep 1 loss 2.0\n{lost}{ended}").ranks == (8, 9, 10, 11)
 
 
+@pytest.mark.parametrize(
+    ("log", "each", "named"), [("gx-12_agent", 8, (14,)), ("agent", 8, ()), ("gx-12_agent", 4, ())]
+)
+def test_the_gpu_that_the_driver_numbers_is_that_of_the_rank_in_its_place(
+    said: Said, log: str, each: int, named: tuple[int, ...]
+) -> None:
+    """Where the agent of its host tells which ranks are there, one for each of eight GPUs."""
+    met = f"[default] Rendezvous complete for workers. Result:\n  role_ranks={list(range(each, 2 * each))}\n"
+    xid = "NVRM: Xid (PCI:0000:d1:00): 119, pid=88, name=python, Timeout after 45s of waiting for RPC response from GPU6 GSP!"
+    kernel = f"[Mon May  5 02:03:48 2025] {xid} Expected function 76 (GSP_RM_CONTROL) (0x20801702 0x4).\n"
+    console = f"world size: {2 * each}\n" + of(0, WATCHDOG.format(r=0) + "\n")
+    files = {f"{log}.log": met, "gx-12_dmesg.txt": kernel, "train.log": console}
+    verdict = said(**files)
+    assert (verdict.symptom, verdict.ranks) == ("accelerator-fault", named)
+
+
 def test_a_worker_that_ray_killed_is_the_rank_that_its_name_says(said: Said) -> None:
     why = (
         "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.\n"

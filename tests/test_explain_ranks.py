@@ -418,6 +418,26 @@ def test_who_is_counted_and_never_heard_is_the_one_that_did_not_join(said: Said)
     ).ranks == (1,)
 
 
+@pytest.mark.parametrize(("joined", "named"), [(4, (4, 5)), (2, ())])
+def test_nodes_that_nobody_launched_hold_the_ranks_that_did_not_join(
+    said: Said, joined: int, named: tuple[int, ...]
+) -> None:
+    """Only where as many are missing as the store counts."""
+    command = "n{0}: torchrun --nnodes=3 --nproc_per_node=2 --node_rank={0} --master_addr=n0 train.py\n"
+    late = f"Timed out after 601 seconds waiting for clients. {joined}/6 clients joined."
+    text = command.format(0) + command.format(1) + of(0, trace(f"torch.distributed.DistStoreError: {late}"))
+    assert said(text).ranks == named
+
+
+@pytest.mark.parametrize(("each", "named"), [(4, (4, 5, 6, 7)), (2, ())])
+def test_of_a_failed_node_are_the_ranks_that_alone_say_nothing(said: Said, each: int, named: tuple[int, ...]) -> None:
+    """As many as a node has: of several nodes' worth some may only have no log here."""
+    command = f"+ torchrun --nnodes {8 // each} --nproc-per-node {each} --rdzv-backend c10d train.py\n"
+    waited = "".join(of(rank, WATCHDOG + "\n") for rank in range(4))
+    lost = "srun: error: Node failure on nid0412\n"
+    assert said(command + "world size: 8\n" + waited + lost).ranks == named
+
+
 def test_an_ecc_error_without_a_rank_is_that_of_the_one_that_was_aborted(said: Said) -> None:
     error = "[E ProcessGroupNCCL.cpp:916] [Rank 1] NCCL watchdog thread terminated with exception: CUDA error: uncorrectable ECC error encountered\n"
     assert said(error + table((1, -6, 5121))).ranks == (1,)

@@ -91,6 +91,34 @@ def test_more_work_explains_a_slow_rank(tmp_path: Path) -> None:
     assert (found.rule, found.ranks, found.causes[0].id) == ("PERF002", (3,), "uneven-work-across-ranks")
 
 
+@pytest.mark.parametrize(("later", "expected"), [(2.4, "PERF020"), (0.33, None)])
+def test_of_parts_alone_the_sum_tells_since_when_steps_are_slower(
+    tmp_path: Path, later: float, expected: str | None
+) -> None:
+    rng = random.Random(5)
+    parts = [(0.9 + rng.random() / 50, (0.3 if n < 40 else later) + rng.random() / 30) for n in range(80)]
+    lines = (
+        f"step {n} loss {2 - n / 100:.3f} compute {c:.3f}s rs+ag exposed {w:.3f}s\n" for n, (c, w) in enumerate(parts)
+    )
+    report = say(tmp_path, "".join(lines))
+    assert (report.verdict.rule if report.verdict else None) == expected
+    if report.verdict is not None:
+        assert report.verdict.causes[0].id == "network-fabric-fault"
+        assert "communicating" in report.verdict.summary
+
+
+def test_where_each_rank_has_more_than_the_one_before_only_the_last_is_waited_for(tmp_path: Path) -> None:
+    """Data sorted by length, a block for each rank."""
+
+    def line(rank: int, step: int) -> str:
+        tokens = 300 + 40 * rank * (rank + 2) + 3 * (step % 4)
+        return f"step {step} loss {2 - step / 100:.3f} tokens {tokens} forward {tokens / 4:.1f} ms"
+
+    report = say(tmp_path, lanes(24, 12, line))
+    assert report.verdict is not None
+    assert (report.verdict.rule, report.verdict.ranks) == ("PERF002", (11,))
+
+
 @pytest.mark.parametrize(
     ("slow", "tensor", "accused"), [((20, 21, 22, 23), 4, ()), ((21,), 1, (21,)), (range(32), 1, None)]
 )

@@ -368,6 +368,7 @@ def test_all_wait_for_a_lock(tmp_path: Path) -> None:
     assert verdict(report) == ("COL043", ())
     assert report.verdict is not None
     assert report.verdict.symptom == "rendezvous-setup-hang"
+    assert report.verdict.causes[0].id == "resource-leak-or-retained-reference"
 
 
 def test_an_exception_is_surer_than_stacks(tmp_path: Path) -> None:

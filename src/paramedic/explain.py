@@ -22,6 +22,7 @@ from paramedic.detect.exits import (
 from paramedic.detect.hang import absent, has_less, missed, odd_among_accused, odd_ones
 from paramedic.detect.interrupted import TIME_LIMIT
 from paramedic.detect.numerics import diverged
+from paramedic.detect.stacks import ENDED
 from paramedic.detect.where import located, on_the_lost_node, places
 from paramedic.knowledge import Knowledge, Rule
 from paramedic.knowledge.clues import OUTRIGHT
@@ -276,6 +277,8 @@ _GAVE_UP, _DIED = "JOB760", "JOB047"
 def _not_by_time(run: Run, errors: Sequence[Finding]) -> Sequence[Finding]:
     """Who waits in vain waits until the scheduler's time is over: that is the echo, where the wait was told before it,
     and nobody made a step in between."""
+    if any(f.rule == _STUCK_SAVING for f in errors):  # seen before the end that somebody made of it
+        errors = [replace(f, consequence="always") if f.rule in ENDED else f for f in errors]
     if not any(map(_ran_out, errors)):
         return errors
     waits = [f.evidence[0].event for f in errors if f.symptom in _IN_VAIN]
@@ -286,6 +289,7 @@ def _not_by_time(run: Run, errors: Sequence[Finding]) -> Sequence[Finding]:
     return [replace(f, consequence="always") if _ran_out(f) and _told_before(since, f) else f for f in errors]
 
 
+_STUCK_SAVING = "CKPT780"
 _IN_VAIN = ("collective-hang", "rendezvous-setup-hang")
 _OF_TIME = frozenset(["TIME LIMIT", "TIMEOUT", "wall clock limit"])
 

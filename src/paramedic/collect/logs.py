@@ -32,6 +32,7 @@ from paramedic.collect.layouts import Peeled, Prefixes, Who, glued, may_be_wrapp
 from paramedic.collect.metrics import Meter
 from paramedic.collect.rosters import processes_on_a_node, roster
 from paramedic.collect.stacks import StackReader
+from paramedic.collect.system import looked
 from paramedic.collect.tracebacks import Traceback, process_in, rank_named
 from paramedic.model import Event, Fact, Skipped, Source
 from paramedic.prefilter import Prefilter
@@ -166,7 +167,7 @@ class _Scan:
         for line in lines:
             self.prefixes.peel(plain(line))
         self.facts = list(facts_in(lines, source))
-        self.roster = list(roster(lines, source))
+        self.roster = [*roster(lines, source), *looked(lines, source)]
         self.prefixes.on_a_node = processes_on_a_node(lines)
         self.stated = ranks_stated(lines)
         self.began = first_time(lines)

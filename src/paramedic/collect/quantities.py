@@ -87,7 +87,7 @@ _FREE = re.compile(r"(?:^| )(?:gb free|(?:gpu |cuda |device |host )?(?:free mem(
 _NOT_USED = re.compile(r"\b(?:free|total|available|limit|shared|saved|estimated|required)\b")
 _WAITING = re.compile(
     r"(?:^| )(?:all ?reduce|all ?gather|all ?to ?all|a a|reduce scatter"
-    r"|sync\w*|wait\w*|comm\w*|barrier|collectives?|idle|blocked)"
+    r"|sync\w*|wait\w*|comm\w*|barrier|collectives?|idle|blocked|exposed)"
     r"(?: time| for(?: \w{1,12})?| (?:recv|send|p2p))?(?: took)?$"
 )
 _READING = re.compile(

@@ -108,6 +108,8 @@ _LAUNCH = re.compile(r"\bnnodes=\d{1,6}, num_local_procs=(\d{1,5}), node_rank=(\
 _COORDINATES = " is now connecting to cluster with cluster_spec: "
 """What TensorFlow's parameter server strategy says in the process that hands out the work."""
 _MET = re.compile(r"\bglobal_ranks=\[([\d, ]{1,20000})\]")
+_MET_BY_ROLE = re.compile(r"\brole_ranks=\[([\d, ]{1,20000})\]")
+"""Within their role, which is the only one of nearly every job."""
 _BEFORE = re.compile(r"\[pod/([\w.-]{1,253})[/\]]|([A-Za-z0-9][\w.-]{0,100}): ")
 _OF_NAME = re.compile(r"\.(?:log|txt|out|err)\b")
 _SPEAKS_OF_NODES = re.compile(r"node|\bon\b|host|[A-Z]{4,}", re.I)
@@ -119,13 +121,15 @@ def roster(lines: Sequence[str], source: Source) -> Iterator[Fact]:
     `bus index`; `pid` and `cuda` of a rank, as numbers; `tasks on a node`; `node`, as `host number processes`; `place`,
     as `host number`, where nobody says how many processes there are; `bridge` is the address that NCCL gives out on a
     host though nobody else can reach it, as `host address`; `slots` of a host in the launcher's order, as `host
-    number`, and `mapped`, where processes are dealt out otherwise; `coordinator`, where the log is that of a process
+    number`, and `mapped`, where processes are dealt out otherwise; `ranks on a node`, where the same command starts all
+    nodes; `coordinator`, where the log is that of a process
     which hands out the work to all ranks, and is none itself."""
     stated: set[tuple[str, str | int, int | None]] = set()
     of_file = source.host or _OF_NAME.split(source.id.rsplit("/", 1)[-1], maxsplit=1)[0]
     heading = False
     columns = _NO_TABLE
     whole = _whole_list(lines)
+    met = _MET if any("global_ranks=[" in line for line in lines) else _MET_BY_ROLE
     for number, line in enumerate(lines, 1):
         listed = _spanned(_LISTED.match(line[:200])) if heading else []
         heading = bool(listed) or ("rank" in line and _HEADING.search(line[:200]) is not None)
@@ -135,7 +139,7 @@ def roster(lines: Sequence[str], source: Source) -> Iterator[Fact]:
             *listed,
             *(whole if number == 1 else ()),
             *row,
-            *_met(line[:20_000], of_file),
+            *_met(line[:20_000], of_file, met),
             *_slots(line[:20_000]),
             *_asked(line[:4_000], of_file),
             *_said(line[:20_000]),
@@ -160,9 +164,9 @@ _SPAWNED = re.compile(r"\bprocess \d{1,10} spawned with command: \[.{0,2000}--lo
 """DeepSpeed's launcher, once for each of its processes."""
 
 
-def _met(line: str, of_file: str) -> Iterator[tuple[str, str, int | None]]:
+def _met(line: str, of_file: str, met: re.Pattern[str]) -> Iterator[tuple[str, str, int | None]]:
     """torchrun's agent on each node, once all have met: `global_ranks=[8, 9]`; DeepSpeed's, when it starts its own."""
-    if "global_ranks=[" in line and (found := _MET.search(line)) is not None:
+    if "_ranks=[" in line and (found := met.search(line)) is not None:
         yield from (("host", _before(line) or of_file, rank) for rank in ranks_in(found[1])[:_MOST])
     elif _COORDINATES in line:
         yield "coordinator", "tensorflow", None
@@ -190,7 +194,11 @@ def _before(line: str) -> str:
 
 def _asked(line: str, of_file: str) -> Iterator[tuple[str, str, int | None]]:
     """A launcher's command on one of several nodes: which one it is, and how many processes each has."""
-    if "-" not in line or (at := _NODE_RANK.search(line)) is None:
+    if "-" not in line:
+        return
+    if (at := _NODE_RANK.search(line)) is None:
+        if "nproc" in line and (alone := _PER_NODE.search(line)) is not None:
+            yield "ranks on a node", alone[1], None
         return
     if line.startswith("[pod/"):
         of_file = _before(line) or of_file

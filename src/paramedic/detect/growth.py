@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -225,7 +226,7 @@ def _steadily(run: Run) -> _Slower | None:
 @once
 def _since(run: Run) -> _Slower | None:
     """Uneven steps count only where a part of them, and not their computing, takes most of what they take longer."""
-    series = [one for one in every(run, "step_time") if len(one.finite) >= 2 * EACH_SIDE]
+    series = [one for one in every(run, "step_time") or _summed(run) if len(one.finite) >= 2 * EACH_SIDE]
     batches = [one for one in every(run, "whole_batch", "device_batch", "accumulated") if len({*one.finite}) > 1]
     if not series or batches or _more_work(run):
         return None
@@ -240,6 +241,25 @@ def _since(run: Run) -> _Slower | None:
             fields = {"before": f"{before:.3g} s", "now": f"since {steps[at[0]]} it takes {after:.3g} s"}
             return _Slower(series, fields, True, part)
     return None
+
+
+def _summed(run: Run) -> list[Series]:
+    """Of who tells only what a step consists of, computing and communicating, the sum of all that he tells."""
+    found = []
+    of_speaker: dict[tuple[int | None, str], list[Series]] = defaultdict(list)
+    for one in every(run, *_ALL_PARTS):
+        of_speaker[one.rank, one.event.source].append(one)
+    for told in of_speaker.values():
+        waits = next((one for one in told if one.name == "wait_time"), None)
+        if waits is None or not any(one.name.startswith("compute_time") for one in told):
+            continue
+        values = [one.at for one in told]
+        sums = [sum(at[step] for at in values) if all(step in at for at in values) else None for step in waits.steps]
+        found.append(replace(waits, name="step_time", values=tuple(sums)))
+    return found
+
+
+_ALL_PARTS = ("compute_time", "wait_time", "data_time", "optimizer_time")
 
 
 def _rises_throughout(values: Sequence[float]) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from paramedic.detect.match import on_events, own_frames
 from paramedic.detect.series import by_rank, every
+from paramedic.detect.where import MOST_ON_A_NODE, placed
 from paramedic.knowledge import Rule, load_taxonomy
 from paramedic.model import Event, Finding, Run
 
@@ -85,6 +86,14 @@ def rank_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
             accused = _accusation(run, rule, [*blocked.values(), *events], {*blocked}, waiting - {*blocked})
             yield replace(accused, weights={**accused.weights, **PLACES["checkpoint"]})
             continue
+        if locked := _without_the_lock(found, victims):
+            accused = _accusation(run, rule, [*locked.values(), *events], {*locked}, waiting - {*locked})
+            yield replace(accused, weights={**accused.weights, "framework-implementation-defect": _DEADLOCKED})
+            continue
+        if came := _all_but_the_first(run, found, victims):
+            accused = _accusation(run, rule, events, {0}, came)
+            yield replace(accused, weights={**_WORKS_FOR_ALL, **accused.weights})
+            continue
         trying = _still_trying(run, victims)
         if trying and few(trying, waiting - trying):
             yield _accusation(run, rule, events, trying, waiting - trying)
@@ -121,6 +130,42 @@ def _blocked(found: Sequence[Finding], timed_out: Set[int]) -> dict[int, Event]:
     """Ranks whose process the kernel saw stand still in it, while the others waited until their timeout."""
     stuck = [one for one in found if one.fields.get("what", "").startswith("blocked for more than")]
     return {rank: one.evidence[0].event for one in stuck for rank in one.ranks if rank not in timed_out}
+
+
+def _without_the_lock(found: Sequence[Finding], victims: Sequence[Finding]) -> dict[int, Event]:
+    """Ranks in which no thread gets the interpreter's lock, and that are in no collective, while others time out in
+    one: nothing runs there any more."""
+    timed_out = {rank for one in victims if one.fields.get("seq") for rank in one.ranks}
+    stuck = [one for one in found if one.rule == _NO_LOCK]
+    ranks = {rank: one.evidence[0].event for one in stuck for rank in one.ranks if rank not in timed_out}
+    return ranks if len(timed_out) > 1 and few({*ranks}, timed_out) else {}
+
+
+_NO_LOCK, _DEADLOCKED = "COL067", 50.0
+
+
+def _all_but_the_first(run: Run, found: Sequence[Finding], victims: Sequence[Finding]) -> set[int]:
+    """Those that came to a monitored barrier and had no answer of rank 0, if they are all others of the job: rank 0
+    does not complain of anybody, and would if it had come."""
+    barrier = [one for one in victims if one.rule == _AT_BARRIER]
+    came = {int(one.fields["waiting"]) for one in barrier if one.fields.get("waiting", "").isdigit()}
+    said_so = any("accused" in one.fields or 0 in one.ranks for one in barrier)
+    if said_so or len(came) < 2 or came != {*range(1, len(came) + 1)} or 0 not in run.ranks_seen:
+        return set()
+    failed = any(0 in one.ranks and one.severity == "error" for one in found)
+    return came if not failed and (run.world_size or _processes(run)) == len(came) + 1 else set()
+
+
+_AT_BARRIER = "COL008"
+_WORKS_FOR_ALL = {"uneven-work-across-ranks": 3.0}
+"""What rank 0 is late with is mostly work that it does for all: it evaluates, saves or prepares."""
+_ENDED_BY_AGENT = re.compile(r"Sending process (\d{1,10}) closing signal")
+
+
+def _processes(run: Run) -> int:
+    """How many the agent ended, or saw end."""
+    closed = (_ENDED_BY_AGENT.search(event.text) for event in run.saying("Sending process", "line"))
+    return len({int(hit[1]) for hit in closed if hit} | {e.fields.get("pid") for e in run.of_kind("exit")})
 
 
 def _called_instead(theirs: Sequence[Event], others: Sequence[Event]) -> str:
@@ -234,7 +279,10 @@ def absent(run: Run, waiting: Sequence[Finding]) -> Set[int]:
     missing = (frozenset(range(min(size, _MOST_RANKS))) if size else run.expected_ranks) - heard
     if size and joined is not None:
         named = missing - {fact.rank for fact in run.facts if fact.name == "host"}
-        return next((ranks for ranks in (missing, named) if len(ranks) == size - joined), frozenset())
+        nodes = {(at, each) for _, at, each, _ in placed(run, "node") if each <= MOST_ON_A_NODE}
+        launched = {rank for at, each in nodes for rank in range(at * each, (at + 1) * each)}
+        counted = (missing, named, missing - launched)
+        return next((ranks for ranks in counted if len(ranks) == size - joined), frozenset())
     return missing if few(missing, heard - {None}) else frozenset()
 
 

@@ -9,7 +9,7 @@ from statistics import median
 
 from paramedic.detect.match import on_events
 from paramedic.detect.once import once
-from paramedic.detect.series import every
+from paramedic.detect.series import FIRST, LAST, every
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 
@@ -65,11 +65,13 @@ def _idle(said: _Said) -> float | None:
 
 def behind_another_layout(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Two runs of one model on equally many GPUs, of which one is far slower, and how it is divided explains that: as
-    much longer as its pipeline waits, or tensors that are divided over more GPUs than a node has. Beside a failure it
-    is a remark."""
-    logs = {source: said for source, said in _arguments(run).items() if said.keys() >= {*_MODEL, _TENSOR}}
-    speeds = {source: speed for source in logs if (speed := _samples_a_second(run, source)) is not None}
-    if len(logs) != 2 or len(speeds) != 2 or len({tuple(s[name][0] for name in _MODEL) for s in logs.values()}) != 1:
+    much longer as its pipeline waits, or tensors that are divided over more GPUs than a node has. Of a log that does
+    not show its model, what each GPU computes in a second is compared. Beside a failure it is a remark."""
+    logs = {source: said for source, said in _arguments(run).items() if _TENSOR in said}
+    speed_of = _samples_a_second if all(said.keys() >= {*_MODEL} for said in logs.values()) else _work_a_second
+    speeds = {source: speed for source in logs if (speed := speed_of(run, source)) is not None}
+    unlike = any(len({said[name][0] for said in logs.values() if name in said}) > 1 for name in _MODEL)
+    if len(logs) != 2 or len(speeds) != 2 or unlike:
         return
     slow, fast = sorted(speeds, key=lambda source: speeds[source])
     times = speeds[fast] / speeds[slow]
@@ -101,6 +103,20 @@ def _samples_a_second(run: Run, source: str) -> float | None:
     times = [one.finite for one in every(run, "step_time") if one.event.source == source]
     usual = median(times[0]) if len(times) == 1 and len(times[0]) >= _POINTS else 0.0
     return min(batches) / usual if len(batches) == 1 and usual > 0 else None
+
+
+_PER_GPU = re.compile(r"\bthroughput per GPU \(TFLOP/s/GPU\): (\d{1,5}(?:\.\d{1,3})?) ")
+
+
+def _work_a_second(run: Run, source: str) -> float | None:
+    """What Megatron counts of each GPU, whatever the model and the number of GPUs; as much at the end as at first."""
+    lines = [e for one in every(run, "step_time") if one.event.source == source for e in one.shown(FIRST, LAST)]
+    told = [float(found[1]) for event in lines if (found := _PER_GPU.search(event.text)) is not None]
+    steady = len(told) > 1 and 0 < max(told) <= _ALIKE * min(told)
+    return median(told) if steady else None
+
+
+_ALIKE = 1.2
 
 
 def _chunks(said: dict[str, int], stages: int) -> int:

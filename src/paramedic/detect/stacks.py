@@ -6,10 +6,12 @@ no culprit: it is merely shown.
 
 from __future__ import annotations
 
-from collections import Counter
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from paramedic.clocks import find_stamp
 from paramedic.detect import hang, interrupted
 from paramedic.detect.hang import PLACES, few, is_saving, listed
 from paramedic.detect.match import on_events
@@ -184,7 +186,13 @@ def lock_file(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
     met = any(scene.stood[rank].waits != "rendezvous" for rank in scene.waiting)
     if not met and not run.of_kind("progress"):
         one = replace(one, symptom=load_taxonomy().symptom("rendezvous-setup-hang"))
-    yield replace(one, weights=PLACES["lock"])
+    frames = [frame for rank in lockers for frame in scene.stood[rank].event.fields.get("frames", ())]
+    left = not scene.waiting and any("file_baton.py" in frame for frame in frames)
+    yield replace(one, weights=_LEFT_BEHIND if left else PLACES["lock"])
+
+
+_LEFT_BEHIND = {"resource-leak-or-retained-reference": 250.0}
+"""Where all wait for a file that marks a build, nobody is left who made it."""
 
 
 def process_stopped(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -203,6 +211,83 @@ def process_stopped(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[
     if any(letter != _STOPPED for letter in letters.values()):
         one = replace(one, symptom=load_taxonomy().symptom("worker-or-node-loss"))
     yield one
+
+
+def all_saving(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Everybody who was looked at writes the same checkpoint, and the job came no further: somebody ended it long after
+    its last step. That all save for a while is as it should be."""
+    failed = [one for one in found if one.severity == "error" and one.consequence == "never"]
+    stood = [*standing(run).values()]
+    writing = [one for one in stood if _writes(one)]
+    if len(writing) < 2 or any(one.rule not in ENDED for one in failed) or any(one.moved for one in stood):
+        return
+    saving = all(any(_SAVES.search(frame) for frame in one.event.fields.get("frames", ())) for one in stood)
+    if saving and 2 * len(writing) >= len(stood) and _long_after(run, found):
+        fields = {"place": writing[0].shown, "ranks": str(len(stood))}
+        yield on_events(rule, [one.event for one in writing[:3]], (), fields)
+
+
+_BY_SOMEBODY = frozenset(["JOB006", "JOB014", "JOB055"])
+"""A time limit, a job that was cancelled, a key that was pressed."""
+ENDED = _BY_SOMEBODY | {"HOST010", "JOB002", "JOB004"}
+"""And what becomes of the ranks then."""
+_SAVES = re.compile(r" in _{0,2}(?:\w{1,60}_)?(?:save|saving|write)(?:_\w{0,60})?$")
+
+
+def _long_after(run: Run, found: Sequence[Finding]) -> bool:
+    """Somebody ended it when the log's last word was that it saves, or, by its clock, long after its last step."""
+    ends = [one.evidence[0].event for one in found if one.rule in _BY_SOMEBODY]
+    last = [event for event in run.stepping if any(event.source == end.source for end in ends)]
+    if not ends or not last:
+        return False
+    times = [[at for event in events if (at := _when(event)) is not None] for events in (ends, last)]
+    known = len(times[0]) == len(ends) and len(times[1]) == len(last)
+    late = known and min(times[0]) - max(times[1]) >= _LONG_NS
+    return late or all(_IS_SAVING.search(event.text) for event in last)
+
+
+_IS_SAVING = re.compile(r"\b(?:sav|writ)ing\b", re.I)
+_LONG_NS = 600 * 1_000_000_000
+
+
+def _when(event: Event) -> int | None:
+    stamp = find_stamp(event.text)
+    return event.utc_ns if event.utc_ns is not None else stamp.utc_ns if stamp else None
+
+
+def _writes(one: Standing) -> bool:
+    """The innermost frames are those of a save, and no other rank is waited for there."""
+    inner = list(one.event.fields.get("frames", ()))[-_INNER:]
+    return not one.for_peers and any(_SAVES.search(frame) for frame in inner)
+
+
+_INNER = 4
+
+
+def inherited_lock(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """All ranks wait for their loaders, and gdb shows a process of one thread that waits for a lock: whoever held it
+    when the process was forked is a thread of the parent, and not here to give it back."""
+    stood = standing(run)
+    if not stood or any(one.waits != "data" for one in stood.values()) or _decided(found):
+        return
+    threads: dict[str, set[str]] = defaultdict(set)
+    for event in run.saying("(LWP ", "line"):
+        threads[event.source].update(_LWP.findall(event.text))
+    listed = {e.source for e in run.saying("(LWP ", "line") if _FIRST_THREAD.match(e.text)}
+    ranks = {str(one.event.fields.get("pid", "")) for one in stood.values()}
+    for event in run.saying("lll_lock_wait", "line"):
+        here = threads.get(event.source, set())
+        if event.source in listed and len(here) == 1 and not here & ranks and _LOCKING.match(event.text):
+            shown = [event, *(one.event for one in stood.values())]
+            yield on_events(
+                rule, shown[:4], (), {"process": next(iter(here)), "place": next(iter(stood.values())).shown}
+            )
+            return
+
+
+_LWP = re.compile(r"\(LWP (\d{1,10})\)")
+_FIRST_THREAD = re.compile(r"(?:\* {1,4})?1 {1,8}Thread 0x|Thread 1 \(Thread 0x")
+_LOCKING = re.compile(r"#\d{1,3} {1,4}(?:0x[0-9a-f]{1,16} in )?_{0,6}(?:GI_{1,6})?lll_lock_wait\b")
 
 
 # -- how a scene is judged -----------------------------------------------------------------------------------------

@@ -283,7 +283,23 @@ def _slower_in(
     matters = median(max(values) - min(values) for values in steps) >= least
     if not slow or not matters or 2 * len(slow) > len(ranks):
         return None
+    if times_of is _times:
+        slow = _waited_for_last(slow, {rank: median(v[n] for v in steps) for n, rank in enumerate(ranks)})
     return _Slow(slow, min(median(times[rank]) for rank in slow), dict(series))
+
+
+def _waited_for_last(slow: tuple[int, ...], usual: Mapping[int, float]) -> tuple[int, ...]:
+    """Where each rank is a little slower than the one before it, as over data sorted by length, there is no gap between
+    the slow and the others: all but the slowest wait, too."""
+    most, least = max(usual[rank] for rank in slow), min(usual[rank] for rank in slow)
+    others = [value for rank, value in usual.items() if rank not in slow]
+    gap = least > _STEP_UP * max(others)
+    if gap or max(others) < _STEP_UP * median(others):
+        return slow
+    return tuple(rank for rank in slow if _AS_SLOW * usual[rank] >= most)
+
+
+_STEP_UP, _AS_SLOW = 1.35, 1.05
 
 
 def _slower_in_tables(

@@ -38,7 +38,7 @@ _DESCRIBED = re.compile(r"\s{0,12}(?:Message|Status|Reason|Last State):\s")
 _OWN_END = re.compile(r"death signal|\bSIGTERM\b")
 """An agent that is told to end speaks of itself."""
 _INTERFACE, _GIVEN_OUT = "network-interface-or-firewall-misconfiguration", 60.0
-_MOST_ON_A_NODE, _MOST_NODES = 1024, 16_384
+MOST_ON_A_NODE, _MOST_NODES = 1024, 16_384
 _NUMBERED = re.compile(r"(.{1,120}?[a-z_-])(0|[1-9]\d{0,5})")
 _OF_NODES = ("worker-or-node-loss", "rendezvous-setup-failure")
 _OF_PROCESSES = ("accelerator-fault", "host-out-of-memory", "native-crash", "device-out-of-memory")
@@ -155,7 +155,7 @@ def whole_blocks(run: Run) -> Mapping[str, frozenset[int]]:
     each, rest = divmod(len(run.expected_ranks), len(hosts) or 1)
     blocks = (
         {host: {rank // each for rank in ranks} for host, ranks in hosts.items()}
-        if 2 <= each <= _MOST_ON_A_NODE and not rest
+        if 2 <= each <= MOST_ON_A_NODE and not rest
         else {}
     )
     if sorted(map(sorted, blocks.values())) != [[at] for at in range(len(hosts))]:
@@ -186,7 +186,7 @@ def _numbered(run: Run, hosts: dict[str, set[int]]) -> None:
         if ranks and (name := _NUMBERED.fullmatch(host)) is not None:
             fellows[name[1]][int(name[2])] = ranks
     for stem, known in fellows.items():
-        each = [n for n in range(2, min(size, _MOST_ON_A_NODE) + 1) if size % n == 0 and len(known) > 1]
+        each = [n for n in range(2, min(size, MOST_ON_A_NODE) + 1) if size % n == 0 and len(known) > 1]
         fits = [
             (n, o)
             for n in each
@@ -278,7 +278,7 @@ def _as_launched(run: Run, hosts: dict[str, set[int]]) -> None:
     what is known must agree."""
     blocks: dict[str, set[int]] = {}
     for host, number, each, _ in placed(run, "node"):
-        if each <= _MOST_ON_A_NODE:
+        if each <= MOST_ON_A_NODE:
             block = set(range(number * each, (number + 1) * each))
             blocks[short(host)] = block if blocks.get(short(host), block) == block else set()
     apart = len({min(ranks, default=-1) for ranks in blocks.values()}) == len(blocks)
@@ -293,7 +293,7 @@ def _as_numbered(run: Run, hosts: dict[str, set[int]]) -> None:
     nodes = {number: host for host, number in said}
     each, rest = divmod(run.world_size or 0, len(nodes) or 1)
     counted = len(nodes) > 1 and nodes.keys() == set(range(len(nodes))) and len(nodes) == len(said)
-    if not counted or not 1 <= each <= _MOST_ON_A_NODE or rest or len({*nodes.values()}) < len(nodes):
+    if not counted or not 1 <= each <= MOST_ON_A_NODE or rest or len({*nodes.values()}) < len(nodes):
         return
     blocks = {host: set(range(at * each, (at + 1) * each)) for at, host in nodes.items()}
     if all(ranks <= blocks.get(host, ranks) for host, ranks in hosts.items()):
@@ -509,7 +509,7 @@ def _block_of_pod(name: str, known: Places, size: int) -> Collection[int]:
     count = known.pods.get(stem, 0)
     each, rest = divmod(size, count) if count else (0, 0)
     if (
-        not 2 <= each <= _MOST_ON_A_NODE
+        not 2 <= each <= MOST_ON_A_NODE
         or rest
         or not number.isdecimal()
         or known.pods.keys() & {f"{stem.rpartition('-')[0]}-master"}
@@ -519,8 +519,18 @@ def _block_of_pod(name: str, known: Places, size: int) -> Collection[int]:
 
 
 def _rank_of_gpu(one: Finding, host: str, known: Places) -> int | None:
+    """By the GPU's place on the bus; else by its number, where all eight of a host have a rank."""
     gpu = _BUS.search(one.fields.get("gpu", ""))
-    return known.rank_of_gpu.get((host, gpu[1].lower())) if gpu else None
+    rank = known.rank_of_gpu.get((host, gpu[1].lower())) if gpu else None
+    if rank is not None or (said := _BY_DRIVER.search(one.evidence[0].event.text)) is None:
+        return rank
+    there, index = sorted(known.ranks_on.get(host, ())), int(said[1])
+    in_a_row = len(there) == _ON_ONE_NODE and there[-1] - there[0] == len(there) - 1
+    return there[index] if in_a_row and index < len(there) else None
+
+
+_BY_DRIVER = re.compile(r"\bRPC response from GPU(\d{1,2}) GSP!")
+"""The driver counts GPUs as they stand on the bus, and a node full of ranks gives each one in this order."""
 
 
 def rank_by_nccl(event: Event, known: Places) -> int | None:
@@ -575,8 +585,14 @@ def _meant(one: Finding, event: Event, known: Places) -> str:
 def _of_file(event: Event, known: Places) -> str:
     if event.host:
         return short(event.host)
-    of_file = {short(word) for word in parts_of_name(event.source)} & known.ranks_on.keys()
+    words = {short(word) for word in parts_of_name(event.source)}
+    of_file = words & known.ranks_on.keys() or {host for host in known.ranks_on if _same_host(host, words)}
     return next(iter(of_file)) if len(of_file) == 1 else ""
+
+
+def _same_host(name: str, words: Set[str]) -> bool:
+    """What is known by the name of its log, `node-02_agent`, is the host of `node-02_dmesg.txt`."""
+    return any(word[:1].isalpha() and word[-1:].isdigit() for word in (parts_of_name(name) - {name}) & words)
 
 
 def _blocks(run: Run, found: Sequence[Finding], known: Places) -> dict[str, frozenset[int]]:
@@ -658,12 +674,30 @@ def on_the_lost_node(run: Run, first: Finding, errors: Sequence[Finding]) -> Fin
     if not first.ranks and (taken := _pods_taken(run, first.evidence[0].event) & known.keys()) and len(taken) == 1:
         return at_ranks(first, known[taken.pop()])
     texts = [one.evidence[0].event.text for one in errors if one.symptom == first.symptom]
+    failed = {found[1] for text in texts if (found := _NODE_FAILED.search(text)) is not None}
+    if not first.ranks and len(failed) == 1 and (silent := _silent_block(run, errors)):
+        return at_ranks(first, silent)
     gone = [text for text in texts if _NODE_GONE.search(text)]
     if not gone:
         return first
     said = {(found[1] or found[2]).replace("-", ".") for text in gone for found in _OF_MACHINE.finditer(text)}
     there = [ranks for host in said if (ranks := known.get(host)) and set(ranks) >= set(first.ranks)]
     return at_ranks(first, there[0]) if len(there) == 1 else first
+
+
+def _silent_block(run: Run, errors: Sequence[Finding]) -> frozenset[int]:
+    """As many ranks in a row as a node has, if all others say that they waited for somebody."""
+    said = {fact.value for fact in run.facts if fact.name == "ranks on a node"}
+    each = int(next(iter(said))) if len(said) == 1 and run.world_size else 0
+    waited = {rank for one in errors if one.symptom in _MISSED for rank in one.ranks}
+    silent = run.expected_ranks - waited
+    first = min(silent, default=0)
+    whole = len(silent) == each > 0 and first % each == 0 and max(silent) == first + each - 1
+    return silent if whole and waited else frozenset()
+
+
+_NODE_FAILED = re.compile(r"\bNode failure on ([\w.-]{1,120})\s*$")
+_MISSED = ("collective-hang", "communication-runtime-error")
 
 
 _TAKEN = re.compile(
