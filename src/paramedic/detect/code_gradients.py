@@ -360,8 +360,8 @@ def scaler_never_updated(flow: Flow) -> Iterator[Hit]:
 def half_hook_with_scale(flow: Flow) -> Iterator[Hit]:
     """Gradients times a fixed scale, sent in half precision, whose largest number is 65504."""
     hooks = [op for op in flow.calls("register_comm_hook") if any("fp16_compress" in value.name for value in op.args)]
-    if not hooks:
-        return
+    if not hooks or flow.mentions(r"isfinite|isinf|isnan|found_inf"):
+        return  # steps that overflow are passed over
     for backward in backwards(flow):
         scale = _scale_of(backward.loss)
         if scale is not None and scale >= 4096:

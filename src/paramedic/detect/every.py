@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from paramedic.detect.flow import Flow
-from paramedic.detect.loops import is_distributed
+from paramedic.detect.loops import done_before_ranks, is_distributed
 from paramedic.detect.program import Module
 from paramedic.detect.setup import Check, Hit, Setup
 
@@ -30,11 +30,16 @@ def every_distributed_program(*calls: str) -> Callable[[_Program], Check]:
     """The same, without programs of one process."""
 
     def over(rule: _Program) -> Check:
-        return _as_check(
-            rule, lambda setup: (hit for flow in setup.calling(*calls) if is_distributed(flow) for hit in rule(flow))
-        )
+        return _as_check(rule, lambda setup: (hit for flow in setup.calling(*calls) for hit in _of_ranks(flow, rule)))
 
     return over
+
+
+def _of_ranks(flow: Flow, rule: _Program) -> Iterator[Hit]:
+    """Without what the parent does alone before it starts them."""
+    if is_distributed(flow):
+        alone = done_before_ranks(flow)
+        yield from (hit for hit in rule(flow) if (hit.quoted[0].source, hit.quoted[0].line) not in alone)
 
 
 def every_file(*texts: str) -> Callable[[_File], Check]:

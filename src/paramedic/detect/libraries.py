@@ -263,9 +263,10 @@ class Libraries:
         if is_layer(name, last):
             if last.endswith("Loss"):
                 return Value("criterion", frozenset(), name=last, made=op)
+            idle = last.startswith("Dropout") and (rate := op.argument("p", 0)) is not None and rate.number() == 0
             return Value(
                 "model",
-                frozenset(tag for tag in tags if tag.startswith("part:")) | {f"part:{last}"},
+                frozenset(tag for tag in tags if tag.startswith("part:")) | ({f"part:{last}"} if not idle else set()),
                 name=name,
                 made=op,
             )

@@ -108,6 +108,18 @@ def is_distributed(flow: Flow) -> bool:
     return flow.has(*_STARTS) or uses_horovod(flow) or any(is_deepspeed(op) for op in flow.calls("initialize"))
 
 
+@noted
+def done_before_ranks(flow: Flow) -> frozenset[tuple[str, int]]:
+    """Places (file, line) that the parent comes to before it starts the ranks, and that none of these comes to."""
+    spawned = next((op for op in flow.calls("spawn", "start_processes") if "multiprocessing" in op.name), None)
+    if spawned is None:
+        return frozenset()
+    places = [
+        {(op.module.source, op.line) for op in part} for part in (flow.ops[: spawned.index], flow.ops[spawned.index :])
+    ]
+    return frozenset(places[0] - places[1])
+
+
 def is_deepspeed(op: Op) -> bool:
     return op.name.startswith("deepspeed") or "model_parameters" in op.keywords
 

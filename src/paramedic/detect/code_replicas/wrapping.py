@@ -43,10 +43,17 @@ def trained_past_wrapper(flow: Flow) -> Iterator[Hit]:
             and not op.no_grad
             and op.result.has("graph")
             and op.loops == backward.op.loops
+            and not any(_of_another(value, root) for value in op.args)
         ]
         bare = all(op.of is not None and not op.of.wrap and op.of.base.wrap == "" for op in mine)
         if mine and bare and not reduces_by_hand(flow):
             yield hit(mine[-1], wrap.made)
+
+
+def _of_another(value: Value, root: Value) -> bool:
+    """What another wrapped model made: its gradients go through this one, as a generator's through its critic."""
+    maker = value.root if value.has("graph") else None
+    return maker is not None and maker is not root and "wrapped" in maker.attrs
 
 
 @every_distributed_program("init_process_group", "init_distributed", "get_context", "TorchTrainer", "get_world_rank")
