@@ -13,6 +13,8 @@ from paramedic.collect.layouts import ranks_in
 from paramedic.model import Fact, Source
 
 _MOST = 4_096
+ITSELF_A_TASK = "itself"
+"""Of a job array, instead of its number."""
 _HOST = r"(?P<host>[A-Za-z][\w.-]{0,60}\d[\w.-]{0,40})"
 _RANK = (
     r"(?<!local[ _-])(?<!node[ _-])(?<!group[ _-])\b(?:SLURM_PROCID|(?:global[ _-]?)?rank)[=: ]{1,2}(?P<rank>\d{1,6})\b"
@@ -120,7 +122,8 @@ def roster(lines: Sequence[str], source: Source) -> Iterator[Fact]:
     as `host number`, where nobody says how many processes there are; `bridge` is the address that NCCL gives out on a
     host though nobody else can reach it, as `host address`; `slots` of a host in the launcher's order, as `host
     number`, and `mapped`, where processes are dealt out otherwise; `coordinator`, where the log is that of a process
-    which hands out the work to all ranks, and is none itself."""
+    which hands out the work to all ranks, and is none itself; `array`, the number of a Slurm job of which each task is
+    a job of its own, or `itself` in the log of such a task."""
     stated: set[tuple[str, str | int, int | None]] = set()
     of_file = source.host or _OF_NAME.split(source.id.rsplit("/", 1)[-1], maxsplit=1)[0]
     heading = False
@@ -140,11 +143,29 @@ def roster(lines: Sequence[str], source: Source) -> Iterator[Fact]:
             *_asked(line[:4_000], of_file),
             *_said(line[:20_000]),
             *_announced(line[:300]),
+            *_of_array(line[:400]),
         )
         for name, value, rank in said:
             if (name, value, rank) not in stated and len(stated) < _MOST:
                 stated.add((name, value, rank))
                 yield Fact(name, value, source.id, number, rank)
+
+
+_ARRAY_ROW = re.compile(
+    r"\s{0,12}(\d{2,12})_(?:\d{1,6}|\[[\d,%-]{1,200}\])(?:\.\w{1,12})?[|\s].{0,300}?"
+    r"\b(?:COMPLETED|COMPLETING|RUNNING|PENDING|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|OUT_OF_ME|PREEMPTED|REQUEUED|R|PD|CG)\b"
+)
+_ARRAY_JOB = re.compile(r"\b(?:ArrayJobId|SLURM_ARRAY_JOB_ID)=(\d{2,12})\b")
+_ARRAY_TASK = re.compile(r"\b(?:SLURM_ARRAY_TASK_ID ?[=:] ?|array[ _-]task(?:[ _-]id)?[ =:#]{1,3})\d{1,6}\b", re.I)
+
+
+def _of_array(line: str) -> Iterator[tuple[str, str, int | None]]:
+    """As sacct, squeue and scontrol tell of a job array, and as its tasks say themselves."""
+    row = _ARRAY_ROW.match(line) if "_" in line else None
+    if (found := row or (_ARRAY_JOB.search(line) if "rray" in line or "ARRAY" in line else None)) is not None:
+        yield "array", found[1], None
+    elif "rray" in line.lower() and _ARRAY_TASK.search(line) is not None:
+        yield "array", ITSELF_A_TASK, None
 
 
 def processes_on_a_node(lines: Sequence[str]) -> int:
