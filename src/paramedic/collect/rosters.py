@@ -50,6 +50,13 @@ _CUDA = re.compile(
     re.I,
 )
 """And its GPU, by the number that CUDA gives it."""
+_VISIBLE = re.compile(
+    r"(?:^\[(?P<label>\d{1,6})\]:? |^(?P<task>\d{1,6}): |"
+    r"(?<!local[ _-])(?<!node[ _-])(?<!group[ _-])\b(?:SLURM_PROCID|(?:global[ _-]?)?rank)[ =:#]{0,2}(?P<rank>\d{1,6})\b)"
+    r"[^\n]{0,160}?\b(?:CUDA|HIP|ROCR)_VISIBLE_DEVICES['\"]?[=:] ?['\"]?(?P<gpus>\d{1,3}(?:,\d{1,3}){0,31})(?![\w-])",
+    re.I,
+)
+"""Which GPUs a rank was shown, as programs and wrappers print it."""
 _DEEPSPEED = re.compile(r"WORLD INFO DICT: \{(.{1,20000})\}")
 _SLOTS = re.compile(r"'([\w.-]{1,120})': \[([\d, ]{0,400})\]")
 _WORLD_INFO = re.compile(r"--world_info[= ]([\w=-]{8,16000})")
@@ -118,8 +125,8 @@ _SPEAKS_OF_NODES = re.compile(r"node|\bon\b|host|[A-Z]{4,}", re.I)
 def roster(lines: Sequence[str], source: Source) -> Iterator[Fact]:
     """`host` of a rank each; `nodelist` is all hosts of a job in Slurm's order; `gpu` of a rank, as `host bus size`
     with the size of the group in which it has its number, and `device`, as `host index size`; `gpu index`, as
-    `bus index`; `pid` and `cuda` of a rank, as numbers; `tasks on a node`; `node`, as `host number processes`; `place`,
-    as `host number`, where nobody says how many processes there are; `bridge` is the address that NCCL gives out on a
+    `bus index`; `pid` and `cuda` of a rank, as numbers; `visible`, the GPUs that it was shown; `tasks
+    on a node`; `node`, as `host number processes`; `place`, as `host number`, where nobody says how many processes; `bridge` is the address that NCCL gives out on a
     host though nobody else can reach it, as `host address`; `slots` of a host in the launcher's order, as `host
     number`, and `mapped`, where processes are dealt out otherwise; `coordinator`, where the log is that of a process
     which hands out the work to all ranks, and is none itself; `array`, the number of a Slurm job of which each task is
@@ -144,11 +151,18 @@ def roster(lines: Sequence[str], source: Source) -> Iterator[Fact]:
             *_said(line[:20_000]),
             *_announced(line[:300]),
             *_of_array(line[:400]),
+            *_shown(line[:400]),
         )
         for name, value, rank in said:
             if (name, value, rank) not in stated and len(stated) < _MOST:
                 stated.add((name, value, rank))
                 yield Fact(name, value, source.id, number, rank)
+
+
+def _shown(line: str) -> Iterator[tuple[str, str, int | None]]:
+    if "_VISIBLE_DEVICES" in line and (found := _VISIBLE.search(line)) is not None:
+        rank = int(next(found[name] for name in ("label", "task", "rank") if found[name]))
+        yield "visible", found["gpus"], rank
 
 
 _ARRAY_ROW = re.compile(

@@ -112,7 +112,7 @@ def launched_fewer(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[F
 def shared_gpus(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Each rank names one other that has its GPU, too. Where most are named, it is the whole job's doing; where all
     others have the GPU of their own place on the host, it is the one's that has not."""
-    astray = _on_anothers_gpu(run)
+    astray = _on_anothers_gpu(run) or _shown_otherwise(run)
     for events in _by_attempt(run.saying("Duplicate GPU detected", "line", "traceback")):
         pairs = [said for event in events for said in _SAME_GPU.finditer(event.text)]
         ranks = sorted({int(said[end]) for said in pairs for end in ("first", "second")})
@@ -175,6 +175,17 @@ def _on_anothers_gpu(run: Run) -> set[int]:
         odd = {rank for rank, device in of_ranks.items() if device != rank - min(of_ranks)}
         astray |= odd if 2 * len(odd) < len(of_ranks) else set()
     return astray
+
+
+def _shown_otherwise(run: Run) -> set[int]:
+    """The one rank that was shown other GPUs than all others, which were shown the same several."""
+    shown = {fact.rank: str(fact.value) for fact in run.facts if fact.name == "visible" and fact.rank is not None}
+    usual = max(shown.values(), key=list(shown.values()).count, default="")
+    odd = {rank for rank, gpus in shown.items() if gpus != usual}
+    return odd if len(odd) == 1 and len(shown) > _SHOWN and "," in usual else set()
+
+
+_SHOWN = 3
 
 
 def _past_the_check(run: Run, attempt: int) -> set[int]:

@@ -77,7 +77,6 @@ class Places:
             ranks = ranks - self._on_others(host)
         return next(iter(ranks)) if len(ranks) == 1 else None
 
-
     def _on_others(self, host: str) -> Set[int]:
         """Ranks of which it is known that they are on another host; one may have a name and an address."""
         of_a_kind = _ADDRESS.fullmatch(host) is None
