@@ -540,3 +540,22 @@ def test_mpirun_names_one_of_several_that_crash_alike(said: Said) -> None:
     end = "mpirun noticed that process rank 1 with PID 77311 on node neptun exited on signal 11 (Segmentation fault).\n"
     assert said(crash.format(77311) + end).ranks == (1,)
     assert said(crash.format(77311) + crash.format(77312) + end).ranks == ()
+
+
+NAN_ON = (
+    "[rank{rank}]: AssertionError: Rank {rank}: found NaN in local grad norm in backward pass before data-parallel"
+    " communication collective. Device: {device}, node: {node}\n"
+)
+
+
+def nan_at(rank: int, node: str) -> str:
+    trace = f'[rank{rank}]: Traceback (most recent call last):\n[rank{rank}]:   File "/m/train.py", line 3, in <module>\n'
+    return trace + NAN_ON.format(rank=rank, device=rank % 8, node=node)
+
+
+def test_a_gpu_that_two_ranks_had_one_after_the_other_is_told_by_the_first(said: Said) -> None:
+    again = "step 10 loss 2.0\nstep 20 loss 2.0\n"
+    verdict = said("world size: 32\n" + again + nan_at(21, "n-7") + again + nan_at(5, "n-7"))
+    assert (verdict.ranks, verdict.causes[0].id) == ((21,), "hardware-fault")
+    verdict = said("world size: 32\n" + again + nan_at(21, "n-7") + again + nan_at(5, "n-3"))
+    assert verdict.ranks == (5, 21) and verdict.causes[0].id != "hardware-fault"

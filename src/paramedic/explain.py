@@ -21,7 +21,7 @@ from paramedic.detect.exits import (
 )
 from paramedic.detect.hang import absent, has_less, missed, odd_among_accused, odd_ones
 from paramedic.detect.interrupted import TIME_LIMIT
-from paramedic.detect.numerics import diverged
+from paramedic.detect.numerics import diverged, on_one_gpu
 from paramedic.detect.where import located, on_the_lost_node, places
 from paramedic.knowledge import Knowledge, Rule
 from paramedic.knowledge.clues import OUTRIGHT
@@ -255,7 +255,7 @@ def _first_failure(run: Run, errors: Sequence[Finding], knowledge: Knowledge) ->
     if first.symptom in _WAITED and has_less(run, first.ranks):
         first = replace(first, weights={**first.weights, "uneven-work-across-ranks": _FEWER})
     if first.symptom == "numerical-instability" and first.evidence[0].event.kind in ("line", "traceback"):
-        first = replace(first, weights={**diverged(run, first), **first.weights})
+        first = on_one_gpu(replace(first, weights={**diverged(run, first), **first.weights}))
     rivals = [f for f in merged if f.rule != first.rule and f.consequence == "never" and first.consequence == "never"]
     if rivals:
         first = replace(first, confidence=first.confidence * 0.9)

@@ -52,7 +52,8 @@ _CUDA = re.compile(
 """And its GPU, by the number that CUDA gives it."""
 _VISIBLE = re.compile(
     r"(?:^\[(?P<label>\d{1,6})\]:? |^(?P<task>\d{1,6}): |"
-    r"(?<!local[ _-])(?<!node[ _-])(?<!group[ _-])\b(?:SLURM_PROCID|(?:global[ _-]?)?rank)[ =:#]{0,2}(?P<rank>\d{1,6})\b)"
+    r"(?<!local[ _-])(?<!node[ _-])(?<!group[ _-])\b(?:SLURM_PROCID|(?:global[ _-]?)?rank)[ =:#]{0,2}"
+    r"(?P<rank>\d{1,6})\b)"
     r"[^\n]{0,160}?\b(?:CUDA|HIP|ROCR)_VISIBLE_DEVICES['\"]?[=:] ?['\"]?(?P<gpus>\d{1,3}(?:,\d{1,3}){0,31})(?![\w-])",
     re.I,
 )
@@ -124,13 +125,13 @@ _SPEAKS_OF_NODES = re.compile(r"node|\bon\b|host|[A-Z]{4,}", re.I)
 
 def roster(lines: Sequence[str], source: Source) -> Iterator[Fact]:
     """`host` of a rank each; `nodelist` is all hosts of a job in Slurm's order; `gpu` of a rank, as `host bus size`
-    with the size of the group in which it has its number, and `device`, as `host index size`; `gpu index`, as
-    `bus index`; `pid` and `cuda` of a rank, as numbers; `visible`, the GPUs that it was shown; `tasks
-    on a node`; `node`, as `host number processes`; `place`, as `host number`, where nobody says how many processes; `bridge` is the address that NCCL gives out on a
+    with the size of the group in which it has its number, and `device`, as `host index size`; `gpu index`, as `bus
+    index`; `pid` and `cuda` of a rank, as numbers; `visible`, the GPUs that it was shown; `tasks on a node`;
+    `node`, as `host number processes`; `place`, as `host number`; `bridge` is the address that NCCL gives out on a
     host though nobody else can reach it, as `host address`; `slots` of a host in the launcher's order, as `host
-    number`, and `mapped`, where processes are dealt out otherwise; `coordinator`, where the log is that of a process
-    which hands out the work to all ranks, and is none itself; `array`, the number of a Slurm job of which each task is
-    a job of its own, or `itself` in the log of such a task."""
+    number`, and `mapped`, where processes are dealt out otherwise; `coordinator`, where the log is that of a
+    process which hands out the work to all ranks, and is none itself; `array`, the number of a Slurm job of which
+    each task is a job of its own, or `itself` in the log of such a task."""
     stated: set[tuple[str, str | int, int | None]] = set()
     of_file = source.host or _OF_NAME.split(source.id.rsplit("/", 1)[-1], maxsplit=1)[0]
     heading = False

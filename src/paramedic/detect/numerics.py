@@ -135,6 +135,28 @@ def diverged(run: Run, first: Finding) -> Mapping[str, float]:
     return _EXPLODED if far else _DIVERGED
 
 
+_ON_GPU = re.compile(
+    r"\bDevice: (?P<device>\S{1,20}), node: (?P<node>[\w.-]{1,120})"
+    r"|\bnode (?P<host>[\w.-]{1,120}), device (?P<gpu>[^\s,]{1,20}), iteration"
+)
+"""Where it was, as Megatron says it."""
+_OF_GPU = {"hardware-fault": 60.0}
+
+
+def on_one_gpu(first: Finding) -> Finding:
+    """Ranks of different numbers, one after the other, on the same GPU of the same node: nodes were put in another
+    order meanwhile, and what went along is the GPU. The first one's number stands for it."""
+    said = [(item.event, _ON_GPU.search(item.event.text)) for item in first.evidence if item.event.rank is not None]
+    at = {found.groups() for _, found in said if found is not None}
+    ranks = {event.rank for event, _ in said}
+    if len(at) != 1 or not all(found for _, found in said) or len(ranks) < 2 or ranks != {*first.ranks}:
+        return first
+    earliest = min((event for event, _ in said), key=lambda event: event.seq)
+    in_order = len({event.source for event, _ in said}) == 1
+    named = (earliest.rank,) if in_order and earliest.rank is not None else ()
+    return replace(first, ranks=named, weights={**first.weights, **_OF_GPU})
+
+
 def _climb(one: Series) -> str:
     """From where on, to the last number that it was, it stood above all that was usual right before."""
     lost = next((at for at, value in enumerate(one.values) if value is None), len(one.values))
