@@ -549,7 +549,9 @@ NAN_ON = (
 
 
 def nan_at(rank: int, node: str) -> str:
-    trace = f'[rank{rank}]: Traceback (most recent call last):\n[rank{rank}]:   File "/m/train.py", line 3, in <module>\n'
+    trace = (
+        f'[rank{rank}]: Traceback (most recent call last):\n[rank{rank}]:   File "/m/train.py", line 3, in <module>\n'
+    )
     return trace + NAN_ON.format(rank=rank, device=rank % 8, node=node)
 
 

@@ -99,6 +99,7 @@ EVENT_DETECTORS: dict[str, Detector] = {
     "exits.killed_while_full": exits.killed_while_full,
     "exits.terminated": exits.terminated,
     "exits.wordless": exits.wordless,
+    "drift.refused": drift.refused,
     "exceptions.unrecognised": exceptions.unrecognised,
     "numerics.ended_non_finite": numerics.ended_non_finite,
     "streams.shards_not_read": streams.shards_not_read,
