@@ -561,3 +561,20 @@ def test_a_gpu_that_two_ranks_had_one_after_the_other_is_told_by_the_first(said:
     assert (verdict.ranks, verdict.causes[0].id) == ((21,), "hardware-fault")
     verdict = said("world size: 32\n" + again + nan_at(21, "n-7") + again + nan_at(5, "n-3"))
     assert verdict.ranks == (5, 21) and verdict.causes[0].id != "hardware-fault"
+
+
+def test_hydras_boxes_tell_which_rank_crashed(said: Said) -> None:
+    box = (
+        "=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n=   RANK {rank} PID 44{rank} RUNNING AT n{rank}\n"
+        "=   KILLED BY SIGNAL: {signal}\n=====\n"
+    )
+    ended = [(0, "6 (Aborted)"), (1, "9 (Killed)"), (3, "11 (Segmentation fault)")]
+    verdict = said("world size: 4\n" + "".join(box.format(rank=rank, signal=signal) for rank, signal in ended))
+    assert (verdict.rule, verdict.ranks) == ("JOB032", (3,))
+
+
+def test_gpus_that_a_process_counts_are_its_ranks_where_its_host_has_two_names(said: Said) -> None:
+    full = trace("torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 512.00 MiB. GPU 1 has 79 GiB")
+    hosts = "".join(f"rank {n} on host box-2\n" for n in range(4))
+    command = "torchrun --nproc_per_node=4 --nnodes=1 --node_rank=0 t.py on 127.0.0.1, is localhost: True"
+    assert said(f"world size: 4\n{hosts}{full}Error: failed to run {command}\n").ranks == (1,)

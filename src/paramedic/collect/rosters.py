@@ -36,8 +36,8 @@ _OWN_RANK = (
 )
 _APART = r"[\s,;|()\[\]:-]{1,5}"
 _BESIDE = (
-    r"(?:(?:(?:local|node|group)[ _]?rank|world(?:[ _]?size)?|host(?:name)?|node|device|gpu|cuda)[ =:]{1,2}\S{1,40}?"
-    rf"{_APART}){{0,4}}"
+    r"(?:(?:(?:local|node|group)[ _]?rank|world(?:[ _]?size)?|size|local|host(?:name)?|node|device|gpu|cuda)[ =:]{1,2}"
+    rf"\S{{1,40}}?{_APART}){{0,4}}"
 )
 _PROCESS = (
     re.compile(rf"{_OWN_RANK}{_APART}{_BESIDE}(?:process id|pid)[ =:]{{1,3}}(?P<pid>\d{{2,10}})\b", re.I),

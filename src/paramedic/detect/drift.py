@@ -66,7 +66,7 @@ _REFUSED = re.compile(
 
 def refused(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """The program compared its replicas with one of them, and ranks stopped since theirs are other than that one's.
-    Where all of these hold the same, it is the one that they were compared with; where one alone stopped, it is that."""
+    Where all of these hold the same, it is the one that they were compared with; where one alone did, it is that."""
     by_attempt: dict[int, list[tuple[Event, re.Match[str]]]] = defaultdict(list)
     for event in run.of_kind("traceback"):
         if (said := _REFUSED.search(event.text)) is not None and said["rank"] != said["reference"]:

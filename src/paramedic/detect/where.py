@@ -395,7 +395,9 @@ def _by_index(run: Run, one: Finding, known: Places) -> Finding:
     """`GPU 2` of a job on one node, each rank of which has a GPU, is rank 2's. A process that is shown one GPU alone
     calls it 0, so that one says nothing."""
     event = one.evidence[0].event
-    if one.symptom != "device-out-of-memory" or one.ranks or event.rank is not None or len(known.ranks_on) > 1:
+    if one.symptom != "device-out-of-memory" or one.ranks or event.rank is not None:
+        return one
+    if len(set(known.ranks_on.values())) > 1:  # a host may have two names
         return one
     index = int(found[1]) if (found := _OF_GPU.search(event.text)) else 0
     return at_ranks(one, (index,)) if 0 < index < (run.world_size or _ended_together(run)) <= _ON_ONE_NODE else one
@@ -493,7 +495,8 @@ def _located(
     if one.ranks or event.rank is not None or one.consequence == "always":
         return one
     here = _meant(one, event, known)
-    rank = _rank_of_gpu(one, here or _of_file(event, known), known)
+    rank = _in_box(event)
+    rank = _rank_of_gpu(one, here or _of_file(event, known), known) if rank is None else rank
     if rank is None and one.symptom in (*_OF_NODES, "host-out-of-memory") and (not here or "host" in one.fields):
         rank = pods.get(one.fields.get("host", ""))
     if rank is None and one.consequence == "never" and not _OF_TWO.search(event.text):
@@ -509,6 +512,18 @@ def _located(
     if one.symptom in _OF_PROCESSES and len(ranks) > 1:  # one of them, but which?
         return one
     return at_ranks(one, ranks) if ranks and ranks != everybody else one
+
+
+_BOX = re.compile(r"= {1,6}RANK (\d{1,6}) PID \d{1,10} RUNNING AT \S")
+_CRASHED = re.compile(r"= {1,6}KILLED BY SIGNAL: (?:4|7|8|11) \(")
+
+
+def _in_box(event: Event) -> int | None:
+    """Hydra, the launcher of MPICH and Intel MPI, tells in one line of its box who it was, and in the next how it
+    ended."""
+    above = event.fields.get("before", ())
+    found = _BOX.match(str(above[-1])) if above and _CRASHED.match(event.text) else None
+    return int(found[1]) if found else None
 
 
 _OF_TWO = re.compile(r"\brank \d{1,6} and rank \d{1,6} both on\b")
