@@ -578,3 +578,24 @@ def test_gpus_that_a_process_counts_are_its_ranks_where_its_host_has_two_names(s
     hosts = "".join(f"rank {n} on host box-2\n" for n in range(4))
     command = "torchrun --nproc_per_node=4 --nnodes=1 --node_rank=0 t.py on 127.0.0.1, is localhost: True"
     assert said(f"world size: 4\n{hosts}{full}Error: failed to run {command}\n").ranks == (1,)
+
+
+def test_whose_loss_was_first_no_number_is_told_before_who_stopped_for_it(said: Said) -> None:
+    """The first rank prints steps beside its own, the others only what is theirs; DeepSpeed's launcher counts them."""
+
+    def own(rank: int, clock: bool) -> str:
+        lines = []
+        for n in range(12):
+            stamp = f"2025-01-15 02:10:{n:02} " if clock else ""
+            lost = n > 8 or (n == 8 and rank == 2)
+            lines.append(f"{stamp}micro batch of shard {rank}: local_loss {'nan' if lost else f'1.8{n}{rank}'}\n")
+            if rank == 0:
+                lines.append(f"{stamp}step {100 + n} mean_loss {'nan' if n >= 8 else f'1.8{n}'} grad_norm 1.0{n}\n")
+        return "".join(lines) + (trace("FloatingPointError: loss is nan for 3 steps, stopping") if rank == 0 else "")
+
+    launcher = "".join(
+        f"[2025-01-15 02:15:01,330] [INFO] [launch.py:319] Killing subprocess 188{n}\n" for n in range(4)
+    )
+    for clock in (True, False):
+        verdict = said(**{f"out.{n}.txt": own(n, clock) for n in range(4)}, **{"launcher.txt": launcher})
+        assert (verdict.symptom, verdict.ranks) == ("numerical-instability", (2,))

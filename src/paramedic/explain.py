@@ -372,7 +372,8 @@ def _of_the_job(first: Finding, merged: Sequence[Finding], knowledge: Knowledge)
     """Of two words for one failure, the one that names who did it; else the surer one that is about the job: a rank
     then only met the job's mistake."""
     same = [f for f in merged if f.symptom == first.symptom and f.consequence == "never"]
-    if "accused" not in first.fields and not knowledge.rules[first.rule].blames_reporter:
+    met = first.symptom == "numerical-instability"  # by whoever looked, one step after the rank whose number it was
+    if "accused" not in first.fields and (met or not knowledge.rules[first.rule].blames_reporter):
         first = next((f for f in same if "accused" in f.fields), first)
     return next(
         (

@@ -302,7 +302,7 @@ def _as_named(read: Read, rank: int | None, each: int) -> Read:
         return read
     if read.place.pod is not None and max(read.log.processes, each) > 1:
         return _as_node(read, rank, max(read.log.processes, each))
-    free = rank != read.log.source.rank and _is_free(read)
+    free = rank != read.log.source.rank and _is_free(read, rank)
     return Read(read.place, _renamed(read.log, rank)) if free else read
 
 
@@ -314,18 +314,29 @@ def _counted(reads: Sequence[Read], arrays: Collection[str]) -> list[int | None]
     for at, read in enumerate(reads):
         if read.log.source.id not in arrays and (name := numbered(read.log.source.id)) is not None:
             families[name[0]][name[1]] = at
+    ended = {len(logged) for read in reads if len(logged := _ended_together(read.log)) > 1}
     ranks: list[int | None] = [None] * len(reads)
     for members in families.values():
         logs = {number: reads[at].log for number, at in members.items()}
         said = {number: who for number, log in logs.items() if (who := _says_it_is(log)) is not None}
         sizes = {fact.value for log in logs.values() for fact in log.facts if fact.name == "world_size"}
         agreed = all(number == who for number, who in said.items()) and (
-            bool(said) or sizes == {len(members)} or tasks == members.keys()
+            bool(said) or sizes == {len(members)} or tasks == members.keys() or ended == {len(members)}
         )
         if len(members) > 1 and members.keys() == set(range(len(members))) and agreed:
             for number, at in members.items():
                 ranks[at] = number
     return ranks
+
+
+_KILLING = "Killing subprocess "
+
+
+def _ended_together(log: LogRead) -> set[str]:
+    """The processes that DeepSpeed's launcher, or torch's of old, ended on its node."""
+    return {
+        event.text.partition(_KILLING)[2] for event in log.events if event.kind == "line" and _KILLING in event.text
+    }
 
 
 def _says_it_is(log: LogRead) -> int | None:
@@ -385,10 +396,10 @@ def _as_node(read: Read, number: int, each: int) -> Read:
     return Read(replace(read.place, rank=None), replace(nobodys, events=events, facts=facts))
 
 
-def _is_free(read: Read) -> bool:
-    """Nobody speaks in it by prefix: the file is one rank's."""
-    of_file = read.log.source.rank
-    return all(event.rank == of_file or event.kind in ("exit", "progress") for event in read.log.events)
+def _is_free(read: Read, rank: int | None = None) -> bool:
+    """Nobody speaks in it by prefix, or only who it is named after: the file is one rank's."""
+    own = (read.log.source.rank, rank)
+    return all(event.rank in own or event.kind in ("exit", "progress") for event in read.log.events)
 
 
 def _renamed(log: LogRead, rank: int | None) -> LogRead:
