@@ -84,6 +84,7 @@ EVENT_DETECTORS: dict[str, Detector] = {
     "collectives.unlike_models": collectives.unlike_models,
     "collectives.stalled": collectives.stalled,
     "collectives.shared_gpus": collectives.shared_gpus,
+    "collectives.other_shape": collectives.other_shape,
     "collectives.launched_fewer": collectives.launched_fewer,
     "keys.prefixed": keys.prefixed,
     "keys.only_missing": keys.only_missing,
