@@ -528,3 +528,27 @@ def test_a_program_may_say_of_how_many_it_is_one() -> None:
     prefixes.peel("(WorkerDict pid=3702, ip=10.44.1.13) [rank 6/8] worker up")
     assert prefixes.hosts == {6: "10.44.1.13"}
     assert prefixes.rank_of_process("3702@10.44.1.13") == 6
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "JobID|State|ExitCode\n4711_0|COMPLETED|0:0\n4711_1|FAILED|1:0\n",
+        "  JOBID PARTITION NAME USER ST TIME\n  4711_[2-9%2] gpu ft me PD 0:00\n",
+        "JobId=4713 ArrayJobId=4711 ArrayTaskId=2 JobName=ft\n",
+    ],
+)
+def test_tasks_of_a_job_array_are_no_ranks(tmp_path: Path, prefilter: Prefilter, told: str) -> None:
+    for task in range(3):
+        (tmp_path / f"ft-4711_{task}.out").write_text("world size: 3\nstep 1 loss 2\n")
+    assert collect([str(tmp_path)], prefilter).ranks_seen == (0, 1, 2)
+    (tmp_path / "accounting.txt").write_text(told)
+    assert collect([str(tmp_path)], prefilter).ranks_seen == ()
+    (tmp_path / "accounting.txt").write_text(told.replace("4711", "4800"))
+    assert collect([str(tmp_path)], prefilter).ranks_seen == (0, 1, 2)
+
+
+def test_a_task_that_names_its_array_is_no_rank(tmp_path: Path, prefilter: Prefilter) -> None:
+    for task in range(3):
+        (tmp_path / f"ft-4711_{task}.out").write_text(f"SLURM_ARRAY_TASK_ID={task}\nstep 1 loss 2\n")
+    assert collect([str(tmp_path)], prefilter).ranks_seen == ()

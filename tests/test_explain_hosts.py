@@ -839,3 +839,61 @@ def test_a_chief_that_only_hands_out_work_is_no_rank(said: Said) -> None:
 
 def test_what_a_coordinator_tells_of_a_worker_is_that_workers_failure(said: Said) -> None:
     assert said(COORDINATES + steps(0) + HANDED_OUT + trace(UNLIKE)).ranks == (1,)
+
+
+PORT = (
+    "{host}:{pid}:{tid} [{gpu}] transport/net_ib.cc:250 NCCL WARN NET/IB : mlx5_{gpu}:1 Got async event : port error\n"
+)
+LOST_PEER = (
+    "[rank{rank}]: Traceback (most recent call last):\n"
+    '[rank{rank}]:   File "/fsx/t/pretrain.py", line 333, in <module>\n'
+    "[rank{rank}]: torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:317, remote process exited or there"
+    " was a network error, NCCL version 2.20.5\n"
+)
+
+NO_ANSWER = (
+    "px-{node:02}:44001:44701 [1] transport/net_ib.cc:1696 NCCL WARN NET/IB : Got completion from peer 10.90.3.15<4>"
+    " with status=12 opcode=0 len=0 vendor err 129\n"
+)
+
+
+def test_ports_that_go_down_on_all_hosts_at_once_are_nobodys(tmp_path: Path) -> None:
+    """Of some ranks the launcher's table tells, of others their own lines: together these are all."""
+    lines = [
+        PORT.format(host=f"gpu-{node}", pid=9000 + 10 * node + gpu, tid=77, gpu=gpu)
+        for node in range(2)
+        for gpu in range(2)
+    ]
+    table = (
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\ntrain.py FAILED\nFailures:\n[1]:\n"
+        "  time      : 2025-06-02_08:51:07\n  host      : gpu-1\n  rank      : 2 (local_rank: 0)\n"
+        "  exitcode  : 1 (pid: 9010)\n  error_file: <N/A>\n"
+        "Root Cause (first observed failure):\n[0]:\n"
+        "  time      : 2025-06-02_08:51:07\n  host      : gpu-1\n  rank      : 3 (local_rank: 1)\n"
+        "  exitcode  : 1 (pid: 9011)\n  error_file: <N/A>\n"
+    )
+    text = "world size: 4\n" + "".join(lines) + "".join(LOST_PEER.format(rank=n) for n in range(4)) + table
+    (tmp_path / "job.log").write_text("rank 0 on host gpu-0\nrank 1 on host gpu-0\n" + text)
+    found = diagnose(tmp_path).verdict
+    assert found is not None and (found.rule, found.ranks) == ("NET034", ())
+
+
+def test_a_process_number_of_another_host_names_nobody(tmp_path: Path) -> None:
+    """Nodes count their processes alike: what the first node's table says of one is not said of its namesake."""
+    table = (
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\ntrain.py FAILED\n"
+        "Root Cause (first observed failure):\n[0]:\n  time      : 2025-06-02_08:51:07\n  host      : px-01\n"
+        "  rank      : 3 (local_rank: 3)\n  exitcode  : 1 (pid: 44003)\n  error_file: <N/A>\n"
+    )
+    (tmp_path / "px-01.err").write_text(LOST_PEER.format(rank=3) + table)
+    (tmp_path / "px-09.log").write_text(PORT.format(host="px-09", pid=44003, tid=44903, gpu=3))
+    found = diagnose(tmp_path).verdict
+    assert found is not None and (found.rule, found.ranks) == ("NET034", ())
+    for node, heard in ((2, (8, 15)), (5, (35, 39)), (9, (43,))):
+        said = "".join(LOST_PEER.format(rank=rank) for rank in heard)
+        port = (
+            PORT.format(host=f"px-{node:02}", pid=44003, tid=44903, gpu=3) if node == 9 else NO_ANSWER.format(node=node)
+        )
+        (tmp_path / f"px-{node:02}.log").write_text(port + said)
+    found = diagnose(tmp_path).verdict
+    assert found is not None and (found.rule, found.ranks) == ("NET034", (43,))

@@ -560,3 +560,62 @@ def test_mpirun_names_one_of_several_that_crash_alike(said: Said) -> None:
     end = "mpirun noticed that process rank 1 with PID 77311 on node neptun exited on signal 11 (Segmentation fault).\n"
     assert said(crash.format(77311) + end).ranks == (1,)
     assert said(crash.format(77311) + crash.format(77312) + end).ranks == ()
+
+
+NAN_ON = (
+    "[rank{rank}]: AssertionError: Rank {rank}: found NaN in local grad norm in backward pass before data-parallel"
+    " communication collective. Device: {device}, node: {node}\n"
+)
+
+
+def nan_at(rank: int, node: str) -> str:
+    trace = (
+        f'[rank{rank}]: Traceback (most recent call last):\n[rank{rank}]:   File "/m/train.py", line 3, in <module>\n'
+    )
+    return trace + NAN_ON.format(rank=rank, device=rank % 8, node=node)
+
+
+def test_a_gpu_that_two_ranks_had_one_after_the_other_is_told_by_the_first(said: Said) -> None:
+    again = "step 10 loss 2.0\nstep 20 loss 2.0\n"
+    verdict = said("world size: 32\n" + again + nan_at(21, "n-7") + again + nan_at(5, "n-7"))
+    assert (verdict.ranks, verdict.causes[0].id) == ((21,), "hardware-fault")
+    verdict = said("world size: 32\n" + again + nan_at(21, "n-7") + again + nan_at(5, "n-3"))
+    assert verdict.ranks == (5, 21) and verdict.causes[0].id != "hardware-fault"
+
+
+def test_hydras_boxes_tell_which_rank_crashed(said: Said) -> None:
+    box = (
+        "=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n=   RANK {rank} PID 44{rank} RUNNING AT n{rank}\n"
+        "=   KILLED BY SIGNAL: {signal}\n=====\n"
+    )
+    ended = [(0, "6 (Aborted)"), (1, "9 (Killed)"), (3, "11 (Segmentation fault)")]
+    verdict = said("world size: 4\n" + "".join(box.format(rank=rank, signal=signal) for rank, signal in ended))
+    assert (verdict.rule, verdict.ranks) == ("JOB032", (3,))
+
+
+def test_gpus_that_a_process_counts_are_its_ranks_where_its_host_has_two_names(said: Said) -> None:
+    full = trace("torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 512.00 MiB. GPU 1 has 79 GiB")
+    hosts = "".join(f"rank {n} on host box-2\n" for n in range(4))
+    command = "torchrun --nproc_per_node=4 --nnodes=1 --node_rank=0 t.py on 127.0.0.1, is localhost: True"
+    assert said(f"world size: 4\n{hosts}{full}Error: failed to run {command}\n").ranks == (1,)
+
+
+def test_whose_loss_was_first_no_number_is_told_before_who_stopped_for_it(said: Said) -> None:
+    """The first rank prints steps beside its own, the others only what is theirs; DeepSpeed's launcher counts them."""
+
+    def own(rank: int, clock: bool) -> str:
+        lines = []
+        for n in range(12):
+            stamp = f"2025-01-15 02:10:{n:02} " if clock else ""
+            lost = n > 8 or (n == 8 and rank == 2)
+            lines.append(f"{stamp}micro batch of shard {rank}: local_loss {'nan' if lost else f'1.8{n}{rank}'}\n")
+            if rank == 0:
+                lines.append(f"{stamp}step {100 + n} mean_loss {'nan' if n >= 8 else f'1.8{n}'} grad_norm 1.0{n}\n")
+        return "".join(lines) + (trace("FloatingPointError: loss is nan for 3 steps, stopping") if rank == 0 else "")
+
+    launcher = "".join(
+        f"[2025-01-15 02:15:01,330] [INFO] [launch.py:319] Killing subprocess 188{n}\n" for n in range(4)
+    )
+    for clock in (True, False):
+        verdict = said(**{f"out.{n}.txt": own(n, clock) for n in range(4)}, **{"launcher.txt": launcher})
+        assert (verdict.symptom, verdict.ranks) == ("numerical-instability", (2,))

@@ -552,3 +552,19 @@ def test_a_loss_that_rose_step_by_step_before_it_was_no_number_had_too_large_ste
     steps = "".join(f"step {n} loss {loss:.4f}\n" for n, loss in enumerate(before, 1))
     found = say(tmp_path, f"{steps}step 16 loss nan\nBatch 16: Invalid loss, terminating training\n").verdict
     assert found is not None and (found.rule, found.causes[0].id) == ("NUM003", cause)
+
+
+def test_files_that_reach_ends_of_their_own_are_no_replicas(tmp_path: Path) -> None:
+    def trained(rate: float, steps: int) -> str:
+        rows = (
+            f"{{'loss': 1.{n}, 'learning_rate': {rate / n:.6f}, 'epoch': {n / steps:.2f}}}\n" for n in range(1, steps)
+        )
+        return "".join(rows)
+
+    end = "{'train_runtime': 2412.0, 'train_loss': 1.3, 'epoch': 1.0}\n"
+    for number, (rate, steps) in enumerate([(0.1, 20), (0.2, 20), (0.4, 20)]):
+        (tmp_path / f"ft-4711_{number}.out").write_text(trained(rate, steps) + end)
+    found = diagnose([str(tmp_path)]).verdict
+    assert found is not None and found.rule == "NUM011"
+    (tmp_path / "ft-4711_1.out").write_text(trained(0.2, 40) + end)
+    assert diagnose([str(tmp_path)]).verdict is None

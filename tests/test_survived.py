@@ -365,3 +365,28 @@ def test_workers_that_horovod_ended_for_one_that_failed_are_a_failure(judged: Ju
 
 def test_the_arguments_of_a_program_are_no_progress() -> None:
     assert not shows_progress("INFO:root:start with arguments Namespace(batch_size=32, epochs=200, lr=0.001)")
+
+
+TAKEN = "2h10m  Normal  Preempted  pod/{pod}  Preempted by pod 91e7a3d5 on node gpu-3\n"
+
+
+def test_a_pod_of_another_name_that_was_taken_is_not_this_jobs(tmp_path: Path) -> None:
+    for n in range(2):
+        (tmp_path / f"vit-worker-{n}.log").write_text("step 1 loss 1.2\n")
+    (tmp_path / "events.txt").write_text(TAKEN.format(pod="embed-batch-w9zr2"))
+    assert diagnose(tmp_path).verdict is None
+    (tmp_path / "events.txt").write_text(TAKEN.format(pod="vit-worker-1"))
+    found = diagnose(tmp_path).verdict
+    assert found is not None and (found.rule, found.ranks) == ("JOB011", (1,))
+
+
+def test_a_node_that_went_away_did_not_end_the_job_whose_operator_tells_of_success(tmp_path: Path) -> None:
+    gone = "91m  Warning  NodeNotReady  node/cpu-4  Node is not ready\n"
+    (tmp_path / "events.txt").write_text(gone)
+    (tmp_path / "vit-worker-0.log").write_text("".join(f"step {n} loss 1.{n}\n" for n in range(6)))
+    assert diagnose(tmp_path).verdict is not None
+    said = "    Message:  PyTorchJob cv/{job} successfully completed.\n    Status:  True\n    Type:  Succeeded\n"
+    (tmp_path / "describe.txt").write_text(said.format(job="other"))
+    assert diagnose(tmp_path).verdict is not None
+    (tmp_path / "describe.txt").write_text(said.format(job="vit"))
+    assert diagnose(tmp_path).verdict is None

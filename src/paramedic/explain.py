@@ -21,7 +21,7 @@ from paramedic.detect.exits import (
 )
 from paramedic.detect.hang import absent, has_less, missed, odd_among_accused, odd_ones
 from paramedic.detect.interrupted import TIME_LIMIT
-from paramedic.detect.numerics import diverged
+from paramedic.detect.numerics import diverged, on_one_gpu
 from paramedic.detect.stacks import ENDED
 from paramedic.detect.where import located, on_the_lost_node, places
 from paramedic.knowledge import Knowledge, Rule
@@ -256,7 +256,7 @@ def _first_failure(run: Run, errors: Sequence[Finding], knowledge: Knowledge) ->
     if first.symptom in _WAITED and has_less(run, first.ranks):
         first = replace(first, weights={**first.weights, "uneven-work-across-ranks": _FEWER})
     if first.symptom == "numerical-instability" and first.evidence[0].event.kind in ("line", "traceback"):
-        first = replace(first, weights={**diverged(run, first), **first.weights})
+        first = on_one_gpu(replace(first, weights={**diverged(run, first), **first.weights}))
     rivals = [f for f in merged if f.rule != first.rule and f.consequence == "never" and first.consequence == "never"]
     if rivals:
         first = replace(first, confidence=first.confidence * 0.9)
@@ -376,7 +376,8 @@ def _of_the_job(first: Finding, merged: Sequence[Finding], knowledge: Knowledge)
     """Of two words for one failure, the one that names who did it; else the surer one that is about the job: a rank
     then only met the job's mistake."""
     same = [f for f in merged if f.symptom == first.symptom and f.consequence == "never"]
-    if "accused" not in first.fields and not knowledge.rules[first.rule].blames_reporter:
+    met = first.symptom == "numerical-instability"  # by whoever looked, one step after the rank whose number it was
+    if "accused" not in first.fields and (met or not knowledge.rules[first.rule].blames_reporter):
         first = next((f for f in same if "accused" in f.fields), first)
     return next(
         (

@@ -143,7 +143,8 @@ def _of_another_job(one: Finding, pods: Mapping[str, int]) -> str:
     pod = _pod(one.evidence[0].event)
     stem = pod.rpartition("-")[0]
     job = max(pods, key=lambda name: pods[name], default="")
-    other = pods.get(stem) == 1 < pods.get(job, 0) and stem.partition("-")[0] != job.partition("-")[0]
+    alone = pods.get(stem, 0) <= 1 and pod != ""
+    other = alone and pods.get(job, 0) > 1 and stem.partition("-")[0] != job.partition("-")[0]
     return f"pod {pod} is not one of {job}" if other else ""
 
 
@@ -304,6 +305,7 @@ class _Elsewhere:
         self.last = max(timed, key=lambda e: e.utc_ns or 0, default=None)
         self.raised = {e.source for e in run.of_kind("traceback", "exit")}
         self.theirs = self.training | {source.id for source in run.sources if source.rank is not None}
+        self.succeeded = _succeeded(run, self.training)
 
     def __call__(self, one: Finding) -> str:
         event = one.evidence[0].event
@@ -313,9 +315,21 @@ class _Elsewhere:
             return ""
         if self.done:
             return "every log that shows training tells of its good end"
+        if self.succeeded:
+            return f"the operator tells that {self.succeeded} completed"
         if self.last is None or not _long_after(self.last, event):
             return ""
         return f"training went on in {self.last.source} long after it"
+
+
+_COMPLETED = re.compile(r"\b[A-Za-z]{2,20}Job (?:[\w.-]{1,120}/)?([\w.-]{1,253}) (?:is )?successfully completed\b")
+
+
+def _succeeded(run: Run, training: Set[str]) -> str:
+    """The job whose pods' logs these are, where Kubernetes' operator says that it has completed."""
+    told = {found[1] for event in run.of_kind("progress") if (found := _COMPLETED.search(event.text))}
+    names = {PurePath(source).name for source in training}
+    return next((job for job in sorted(told) if all(name.startswith(f"{job}-") for name in names)), "")
 
 
 def _long_after(later: Event, event: Event) -> bool:

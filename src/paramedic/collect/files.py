@@ -6,7 +6,7 @@ import hashlib
 import io
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from paramedic.clocks import with_years
@@ -24,6 +24,7 @@ from paramedic.collect.prose import SAID, as_described, beside_logs, told_in
 from paramedic.collect.ras import is_ras, read_ras
 from paramedic.collect.readers import Read, read_ahead
 from paramedic.collect.recording import MAX_RECORDING, is_recording, read_recording
+from paramedic.collect.rosters import ITSELF_A_TASK
 from paramedic.collect.tracebacks import Traceback
 from paramedic.collect.watched import MAX_WATCHED, NO_CALLS, is_watched, read_watched
 from paramedic.model import Event, Fact, Run, Skipped, Source, names_processes
@@ -216,12 +217,44 @@ def _with_named_ranks(reads: Sequence[Read]) -> list[Read]:
     """What only all files together tell: `slurm-4711_3.out` is rank 3 beside 0, 1 and 2, `worker-0` rank 1 beside a
     master; and where no name says it, each program may have said who it is."""
     reads = [_coordinating(read) for read in reads]
-    named = ranks_of_places([read.place for read in reads])
+    arrays = _of_arrays(reads)
+    named = ranks_of_places([Place() if read.log.source.id in arrays else read.place for read in reads])
     if all(rank is None for rank in named):
-        named = _counted(reads)
+        named = _counted(reads, arrays)
     named = _beside_records(_by_process(_with_stated(named, reads), reads), reads)
     each = _ranks_in_a_pod(reads, named)
     return [_as_named(read, rank, each) for read, rank in zip(reads, named, strict=True)]
+
+
+_NUMBER_OF_JOB = re.compile(r"(?<!\d)(\d{2,12})[-_.](?:task[-_.]?)?$")
+
+
+def _of_arrays(reads: Sequence[Read]) -> set[str]:
+    """`slurm-4711_3.out` is no rank where accounting, or the tasks themselves, tell of an array, or where each trained
+    to an end of its own: those are jobs of their own."""
+    said = [fact for read in reads for fact in read.log.facts if fact.name == "array"]
+    jobs, tasks = {fact.value for fact in said}, {fact.source for fact in said if fact.value == ITSELF_A_TASK}
+    groups: dict[str, list[LogRead]] = defaultdict(list)
+    for read in reads:
+        if read.place.group is not None and read.place.rank is not None:
+            groups[read.place.group].append(read.log)
+    arrays: set[str] = set()
+    for group, logs in groups.items():
+        number = _NUMBER_OF_JOB.search(group)
+        if number is not None and (number[1] in jobs or any(log.source.id in tasks for log in logs) or _unlike(logs)):
+            arrays.update(log.source.id for log in logs)
+    return arrays
+
+
+def _unlike(logs: Sequence[LogRead]) -> bool:
+    """All tell of their good end, and one of them after far fewer steps than another."""
+    ended = [any(event.kind == "progress" and event.fields.get("ended") for event in log.events) for log in logs]
+    metrics = [[event.fields.get("count", 0) for event in log.events if event.kind == "metric"] for log in logs]
+    counts = [max(numbers, default=0) for numbers in metrics]
+    return len(logs) > 1 and all(ended) and 0 < min(counts) < _AS_LONG * max(counts)
+
+
+_AS_LONG = 0.9
 
 
 def _coordinating(read: Read) -> Read:
@@ -269,30 +302,41 @@ def _as_named(read: Read, rank: int | None, each: int) -> Read:
         return read
     if read.place.pod is not None and max(read.log.processes, each) > 1:
         return _as_node(read, rank, max(read.log.processes, each))
-    free = rank != read.log.source.rank and _is_free(read)
+    free = rank != read.log.source.rank and _is_free(read, rank)
     return Read(read.place, _renamed(read.log, rank)) if free else read
 
 
-def _counted(reads: Sequence[Read]) -> list[int | None]:
+def _counted(reads: Sequence[Read], arrays: Collection[str]) -> list[int | None]:
     """`mae_0.log` to `mae_7.log` are ranks where there are eight, where a scheduler tells of tasks 0 to 7, or where
     some of them say so themselves."""
     tasks = {event.rank for read in reads for event in read.log.events if event.kind == "exit"} - {None}
     families: dict[str, dict[int, int]] = defaultdict(dict)
     for at, read in enumerate(reads):
-        if (name := numbered(read.log.source.id)) is not None:
+        if read.log.source.id not in arrays and (name := numbered(read.log.source.id)) is not None:
             families[name[0]][name[1]] = at
+    ended = {len(logged) for read in reads if len(logged := _ended_together(read.log)) > 1}
     ranks: list[int | None] = [None] * len(reads)
     for members in families.values():
         logs = {number: reads[at].log for number, at in members.items()}
         said = {number: who for number, log in logs.items() if (who := _says_it_is(log)) is not None}
         sizes = {fact.value for log in logs.values() for fact in log.facts if fact.name == "world_size"}
         agreed = all(number == who for number, who in said.items()) and (
-            bool(said) or sizes == {len(members)} or tasks == members.keys()
+            bool(said) or sizes == {len(members)} or tasks == members.keys() or ended == {len(members)}
         )
         if len(members) > 1 and members.keys() == set(range(len(members))) and agreed:
             for number, at in members.items():
                 ranks[at] = number
     return ranks
+
+
+_KILLING = "Killing subprocess "
+
+
+def _ended_together(log: LogRead) -> set[str]:
+    """The processes that DeepSpeed's launcher, or torch's of old, ended on its node."""
+    return {
+        event.text.partition(_KILLING)[2] for event in log.events if event.kind == "line" and _KILLING in event.text
+    }
 
 
 def _says_it_is(log: LogRead) -> int | None:
@@ -352,10 +396,10 @@ def _as_node(read: Read, number: int, each: int) -> Read:
     return Read(replace(read.place, rank=None), replace(nobodys, events=events, facts=facts))
 
 
-def _is_free(read: Read) -> bool:
-    """Nobody speaks in it by prefix: the file is one rank's."""
-    of_file = read.log.source.rank
-    return all(event.rank == of_file or event.kind in ("exit", "progress") for event in read.log.events)
+def _is_free(read: Read, rank: int | None = None) -> bool:
+    """Nobody speaks in it by prefix, or only who it is named after: the file is one rank's."""
+    own = (read.log.source.rank, rank)
+    return all(event.rank in own or event.kind in ("exit", "progress") for event in read.log.events)
 
 
 def _renamed(log: LogRead, rank: int | None) -> LogRead:

@@ -13,6 +13,8 @@ from paramedic.collect.layouts import ranks_in
 from paramedic.model import Fact, Source
 
 _MOST = 4_096
+ITSELF_A_TASK = "itself"
+"""Of a job array, instead of its number."""
 _HOST = r"(?P<host>[A-Za-z][\w.-]{0,60}\d[\w.-]{0,40})"
 _RANK = (
     r"(?<!local[ _-])(?<!node[ _-])(?<!group[ _-])\b(?:SLURM_PROCID|(?:global[ _-]?)?rank)[=: ]{1,2}(?P<rank>\d{1,6})\b"
@@ -34,8 +36,8 @@ _OWN_RANK = (
 )
 _APART = r"[\s,;|()\[\]:-]{1,5}"
 _BESIDE = (
-    r"(?:(?:(?:local|node|group)[ _]?rank|world(?:[ _]?size)?|host(?:name)?|node|device|gpu|cuda)[ =:]{1,2}\S{1,40}?"
-    rf"{_APART}){{0,4}}"
+    r"(?:(?:(?:local|node|group)[ _]?rank|world(?:[ _]?size)?|size|local|host(?:name)?|node|device|gpu|cuda)[ =:]{1,2}"
+    rf"\S{{1,40}}?{_APART}){{0,4}}"
 )
 _PROCESS = (
     re.compile(rf"{_OWN_RANK}{_APART}{_BESIDE}(?:process id|pid)[ =:]{{1,3}}(?P<pid>\d{{2,10}})\b", re.I),
@@ -48,6 +50,14 @@ _CUDA = re.compile(
     re.I,
 )
 """And its GPU, by the number that CUDA gives it."""
+_VISIBLE = re.compile(
+    r"(?:^\[(?P<label>\d{1,6})\]:? |^(?P<task>\d{1,6}): |"
+    r"(?<!local[ _-])(?<!node[ _-])(?<!group[ _-])\b(?:SLURM_PROCID|(?:global[ _-]?)?rank)[ =:#]{0,2}"
+    r"(?P<rank>\d{1,6})\b)"
+    r"[^\n]{0,160}?\b(?:CUDA|HIP|ROCR)_VISIBLE_DEVICES['\"]?[=:] ?['\"]?(?P<gpus>\d{1,3}(?:,\d{1,3}){0,31})(?![\w-])",
+    re.I,
+)
+"""Which GPUs a rank was shown, as programs and wrappers print it."""
 _DEEPSPEED = re.compile(r"WORLD INFO DICT: \{(.{1,20000})\}")
 _SLOTS = re.compile(r"'([\w.-]{1,120})': \[([\d, ]{0,400})\]")
 _WORLD_INFO = re.compile(r"--world_info[= ]([\w=-]{8,16000})")
@@ -117,13 +127,13 @@ _SPEAKS_OF_NODES = re.compile(r"node|\bon\b|host|[A-Z]{4,}", re.I)
 
 def roster(lines: Sequence[str], source: Source) -> Iterator[Fact]:
     """`host` of a rank each; `nodelist` is all hosts of a job in Slurm's order; `gpu` of a rank, as `host bus size`
-    with the size of the group in which it has its number, and `device`, as `host index size`; `gpu index`, as
-    `bus index`; `pid` and `cuda` of a rank, as numbers; `tasks on a node`; `node`, as `host number processes`; `place`,
-    as `host number`, where nobody says how many processes there are; `bridge` is the address that NCCL gives out on a
+    with the size of the group in which it has its number, and `device`, as `host index size`; `gpu index`, as `bus
+    index`; `pid` and `cuda` of a rank, as numbers; `visible`, the GPUs that it was shown; `tasks on a node`;
+    `node`, as `host number processes`; `place`, as `host number`; `bridge` is the address that NCCL gives out on a
     host though nobody else can reach it, as `host address`; `slots` of a host in the launcher's order, as `host
     number`, and `mapped`, where processes are dealt out otherwise; `ranks on a node`, where the same command starts all
-    nodes; `coordinator`, where the log is that of a process
-    which hands out the work to all ranks, and is none itself."""
+    nodes; `coordinator`, where the log is that of a process which hands out the work to all ranks, and is none itself;
+    `array`, the number of a Slurm job of which each task is a job of its own, or `itself` in the log of such a task."""
     stated: set[tuple[str, str | int, int | None]] = set()
     of_file = source.host or _OF_NAME.split(source.id.rsplit("/", 1)[-1], maxsplit=1)[0]
     heading = False
@@ -144,11 +154,36 @@ def roster(lines: Sequence[str], source: Source) -> Iterator[Fact]:
             *_asked(line[:4_000], of_file),
             *_said(line[:20_000]),
             *_announced(line[:300]),
+            *_of_array(line[:400]),
+            *_shown(line[:400]),
         )
         for name, value, rank in said:
             if (name, value, rank) not in stated and len(stated) < _MOST:
                 stated.add((name, value, rank))
                 yield Fact(name, value, source.id, number, rank)
+
+
+def _shown(line: str) -> Iterator[tuple[str, str, int | None]]:
+    if "_VISIBLE_DEVICES" in line and (found := _VISIBLE.search(line)) is not None:
+        rank = int(next(found[name] for name in ("label", "task", "rank") if found[name]))
+        yield "visible", found["gpus"], rank
+
+
+_ARRAY_ROW = re.compile(
+    r"\s{0,12}(\d{2,12})_(?:\d{1,6}|\[[\d,%-]{1,200}\])(?:\.\w{1,12})?[|\s].{0,300}?"
+    r"\b(?:COMPLETED|COMPLETING|RUNNING|PENDING|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|OUT_OF_ME|PREEMPTED|REQUEUED|R|PD|CG)\b"
+)
+_ARRAY_JOB = re.compile(r"\b(?:ArrayJobId|SLURM_ARRAY_JOB_ID)=(\d{2,12})\b")
+_ARRAY_TASK = re.compile(r"\b(?:SLURM_ARRAY_TASK_ID ?[=:] ?|array[ _-]task(?:[ _-]id)?[ =:#]{1,3})\d{1,6}\b", re.I)
+
+
+def _of_array(line: str) -> Iterator[tuple[str, str, int | None]]:
+    """As sacct, squeue and scontrol tell of a job array, and as its tasks say themselves."""
+    row = _ARRAY_ROW.match(line) if "_" in line else None
+    if (found := row or (_ARRAY_JOB.search(line) if "rray" in line or "ARRAY" in line else None)) is not None:
+        yield "array", found[1], None
+    elif "rray" in line.lower() and _ARRAY_TASK.search(line) is not None:
+        yield "array", ITSELF_A_TASK, None
 
 
 def processes_on_a_node(lines: Sequence[str]) -> int:

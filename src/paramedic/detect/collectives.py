@@ -112,7 +112,7 @@ def launched_fewer(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[F
 def shared_gpus(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Each rank names one other that has its GPU, too. Where most are named, it is the whole job's doing; where all
     others have the GPU of their own place on the host, it is the one's that has not."""
-    astray = _on_anothers_gpu(run)
+    astray = _on_anothers_gpu(run) or _shown_otherwise(run)
     for events in _by_attempt(run.saying("Duplicate GPU detected", "line", "traceback")):
         pairs = [said for event in events for said in _SAME_GPU.finditer(event.text)]
         ranks = sorted({int(said[end]) for said in pairs for end in ("first", "second")})
@@ -149,6 +149,26 @@ def unlike_vocabularies(run: Run, rule: Rule, found: Sequence[Finding]) -> Itera
         yield on_events(rule, [*shown, events[0]], named, fields, _LOCAL_FILE)
 
 
+_OWN_SHAPE = re.compile(
+    r"\bOp at device /job:(?P<job>\w{1,40})/replica:\d{1,4}/task:(?P<task>\d{1,6})/\S{1,60} expected shape "
+    r"(?P<own>\[[\d,? ]{0,200}\]) but another member in the group expected shape (?P<other>\[[\d,? ]{0,200}\])"
+)
+_SEVERAL = 3
+
+
+def other_shape(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Each of TensorFlow's workers tells the shape that it brought: one alone has another than all others. Beside a
+    chief workers are numbered otherwise, and of two nobody can say which."""
+    for events in _by_attempt(run.saying("but another member in the group expected shape", "line", "traceback")):
+        said = [(event, hit) for event in events if (hit := _OWN_SHAPE.search(event.text)) is not None]
+        shapes = {int(hit["task"]): hit["own"] for _, hit in said}
+        odd, usual = _minority(shapes) if len(shapes) >= _SEVERAL else ([], "")
+        if len(odd) == 1 and len(set(shapes.values())) == 2 and all(hit["job"] == "worker" for _, hit in said):
+            fields = {"odd": shapes[odd[0]], "usual": usual, "accused": str(odd[0])}
+            own = sorted(said, key=lambda one: int(one[1]["task"]) != odd[0])
+            yield on_events(rule, [event for event, _ in own], odd, fields, _LOCAL_FILE)
+
+
 def _by_host(run: Run, knows: Mapping[int, str]) -> bool:
     """Every host has several ranks, which say the same."""
     here = [{*ranks} & knows.keys() for ranks in {*places(run).ranks_on.values()}]
@@ -175,6 +195,17 @@ def _on_anothers_gpu(run: Run) -> set[int]:
         odd = {rank for rank, device in of_ranks.items() if device != rank - min(of_ranks)}
         astray |= odd if 2 * len(odd) < len(of_ranks) else set()
     return astray
+
+
+def _shown_otherwise(run: Run) -> set[int]:
+    """The one rank that was shown other GPUs than all others, which were shown the same several."""
+    shown = {fact.rank: str(fact.value) for fact in run.facts if fact.name == "visible" and fact.rank is not None}
+    usual = max(shown.values(), key=list(shown.values()).count, default="")
+    odd = {rank for rank, gpus in shown.items() if gpus != usual}
+    return odd if len(odd) == 1 and len(shown) > _SHOWN and "," in usual else set()
+
+
+_SHOWN = 3
 
 
 def _past_the_check(run: Run, attempt: int) -> set[int]:

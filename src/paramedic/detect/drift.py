@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -51,6 +52,37 @@ def replicas(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding
             yield replace(one, weights={"hardware-fault": _BY_ITSELF}) if later else one
             return
     yield from _stated(run, rule) if _is_apart(run) else _evaluations(run, rule)
+
+
+_REFUSED = re.compile(
+    r"\b(?:param(?:eter)?s?|weights?|models?|replicas?|checksums?|hash(?:es)?|state|buffers?)\b[^\n]{0,60}?"
+    r"\brank ?(?P<rank>\d{1,6})\b[^\n]{0,40}?\b(?:differs?|diverged?|mismatch\w{0,3}|unequal|not equal|out of sync)\b"
+    r"[^\n]{0,40}?\brank ?(?P<reference>\d{1,6})\b"
+    r"(?:[^\n]{0,20}?[:(] ?(?P<own>[\w.+-]{4,70}) ?(?:!=|vs\.?|<>) ?(?P<other>[\w.+-]{4,70}))?",
+    re.I,
+)
+"""How programs put it that compare their replicas, and stop."""
+
+
+def refused(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """The program compared its replicas with one of them, and ranks stopped since theirs are other than that one's.
+    Where all of these hold the same, it is the one that they were compared with; where one alone did, it is that."""
+    by_attempt: dict[int, list[tuple[Event, re.Match[str]]]] = defaultdict(list)
+    for event in run.of_kind("traceback"):
+        if (said := _REFUSED.search(event.text)) is not None and said["rank"] != said["reference"]:
+            by_attempt[event.attempt].append((event, said))
+    for told in by_attempt.values():
+        references = {int(said["reference"]) for _, said in told}
+        unlike = {int(said["rank"]) for _, said in told}
+        values = {said["own"] for _, said in told}
+        others = run.expected_ranks - references - unlike
+        odd: tuple[int, ...] = ()
+        if len(references) == 1 and len(unlike) > 1 and len(values) == 1 and None not in values and not others:
+            odd = (*references,)
+        elif len(unlike) == 1 and len(others) > 1:
+            odd = (*unlike,)
+        fields = {"accused": str(odd[0])} if odd else {}
+        yield on_events(rule, [event for event, _ in told], odd, {"reference": str(min(references)), **fields})
 
 
 _START, _BY_ITSELF = 3, 20.0

@@ -149,12 +149,20 @@ def with_the_crashed(run: Run, found: Sequence[Finding]) -> list[Finding]:
     several processes that say that they crash mpirun names the first that it has seen end."""
     said = {hit[1] for e in run.saying("*** Process received signal ***", "line") if (hit := _SIGNALLED.search(e.text))}
     if len(said) > 1:
-        return [_of_several(one) if one.symptom == "native-crash" else one for one in found]
+        own = [one for one in found if one.symptom == "native-crash" and _BY_SIGNAL in one.evidence[0].event.text]
+        whole = all(one.ranks for one in own)
+        return [_of_several(one, whole=whole) if one.symptom == "native-crash" else one for one in found]
     return [_crashed_there(run, one) if one.symptom == "native-crash" and not one.ranks else one for one in found]
 
 
-def _of_several(one: Finding) -> Finding:
-    if "noticed that process rank" not in one.evidence[0].event.text and one.evidence[0].event.kind != "exit":
+_BY_SIGNAL = "] Signal: "
+
+
+def _of_several(one: Finding, *, whole: bool) -> Finding:
+    """Nobody's, where mpirun names one of them, or where of some that say so themselves nobody knows the rank."""
+    event = one.evidence[0].event
+    of_one = _BY_SIGNAL in event.text and not whole
+    if not of_one and "noticed that process rank" not in event.text and event.kind != "exit":
         return one
     others = {"accused": f"{one.fields['accused']} and others"} if "accused" in one.fields else {}
     return replace(one, ranks=(), scope="job", fields={**one.fields, **others, "who": "Several ranks"})

@@ -50,14 +50,23 @@ def _first_lost(run: Run) -> dict[int, Lost]:
     known = {rank: one for rank, one in lost.items() if one is not None}
     if len(known) < 2 or known.keys() != set(run.expected_ranks) or len(known) != len(lost):
         return {}
-    if any(one.since.startswith("#") for one in known.values()) and len({one.count for one in series.values()}) > 1:
-        return {}  # counted, and one has said more than the others
-    since = {rank: _place(one.since) for rank, one in known.items()}
+    counted = {one.since.startswith("#") for one in known.values()}
+    if True in counted and len({one.count for one in series.values()}) > 1:
+        return {}  # and one has said more than the others
+    mixed = len(counted) > 1  # one names steps beside, as the one that prints for all does
+    since = {rank: _nth(series[rank], one.since) if mixed else _place(one.since) for rank, one in known.items()}
+    last = {rank: _nth(series[rank], one.last) if mixed else _place(one.last) for rank, one in known.items()}
     earliest = min(since.values())
     first = {rank: known[rank] for rank in sorted(known) if since[rank] == earliest}
-    seen = all(_place(one.last) >= earliest for rank, one in known.items() if rank not in first)
+    seen = all(last[rank] >= earliest for rank in known if rank not in first)
     tame = all(abs(one.before) <= _AS_EVER * _usual(series[rank].said) for rank, one in known.items())
     return first if earliest and seen and tame and 2 * len(first) < len(known) else {}
+
+
+def _nth(one: Series, step: str) -> tuple[int, ...]:
+    """As which of its values it stands, where all of them are kept; empty where it stands nowhere, or twice."""
+    whole = len(one.steps) == one.count and one.steps.count(step) == 1
+    return (one.steps.index(step) + 1,) if whole else ()
 
 
 def _place(step: str) -> tuple[int, ...]:
@@ -133,6 +142,28 @@ def diverged(run: Run, first: Finding) -> Mapping[str, float]:
         return {}
     far = any(max(one.finite) >= _FAR * max(one.finite[0], 1e-3) for one in losses if one.finite)
     return _EXPLODED if far else _DIVERGED
+
+
+_ON_GPU = re.compile(
+    r"\bDevice: (?P<device>\S{1,20}), node: (?P<node>[\w.-]{1,120})"
+    r"|\bnode (?P<host>[\w.-]{1,120}), device (?P<gpu>[^\s,]{1,20}), iteration"
+)
+"""Where it was, as Megatron says it."""
+_OF_GPU = {"hardware-fault": 60.0}
+
+
+def on_one_gpu(first: Finding) -> Finding:
+    """Ranks of different numbers, one after the other, on the same GPU of the same node: nodes were put in another
+    order meanwhile, and what went along is the GPU. The first one's number stands for it."""
+    said = [(item.event, _ON_GPU.search(item.event.text)) for item in first.evidence if item.event.rank is not None]
+    at = {found.groups() for _, found in said if found is not None}
+    ranks = {event.rank for event, _ in said}
+    if len(at) != 1 or not all(found for _, found in said) or len(ranks) < 2 or ranks != {*first.ranks}:
+        return first
+    earliest = min((event for event, _ in said), key=lambda event: event.seq)
+    in_order = len({event.source for event, _ in said}) == 1
+    named = (earliest.rank,) if in_order and earliest.rank is not None else ()
+    return replace(first, ranks=named, weights={**first.weights, **_OF_GPU})
 
 
 def _climb(one: Series) -> str:

@@ -40,6 +40,7 @@ _OWN_END = re.compile(r"death signal|\bSIGTERM\b")
 _INTERFACE, _GIVEN_OUT = "network-interface-or-firewall-misconfiguration", 60.0
 MOST_ON_A_NODE, _MOST_NODES = 1024, 16_384
 _NUMBERED = re.compile(r"(.{1,120}?[a-z_-])(0|[1-9]\d{0,5})")
+_PADDED = re.compile(r"(.{1,120}?[a-z_-])0\d{1,5}")
 _OF_NODES = ("worker-or-node-loss", "rendezvous-setup-failure")
 _OF_PROCESSES = ("accelerator-fault", "host-out-of-memory", "native-crash", "device-out-of-memory")
 _OF_FILES = (
@@ -72,7 +73,15 @@ class Places:
         there: Set[int] = self.ranks_on.get(short(host), frozenset()) if host else frozenset()
         if host and (there or len(ranks) > 1):
             ranks = ranks & there  # each container counts its processes from 1 on
+        elif host:
+            ranks = ranks - self._on_others(host)
         return next(iter(ranks)) if len(ranks) == 1 else None
+
+    def _on_others(self, host: str) -> Set[int]:
+        """Ranks of which it is known that they are on another host; one may have a name and an address."""
+        of_a_kind = _ADDRESS.fullmatch(host) is None
+        hosts = [name for name in self.ranks_on if (_ADDRESS.fullmatch(name) is None) == of_a_kind]
+        return frozenset(rank for name in hosts if name != short(host) for rank in self.ranks_on[name])
 
 
 @once
@@ -118,25 +127,42 @@ def places(run: Run) -> Places:
     return Places({host: frozenset(ranks) for host, ranks in hosts.items()}, pids, gpus, _pods(run), _each(hosts))
 
 
-def _whose_output(run: Run) -> Iterator[tuple[int, str, int]]:
-    """A file in which one process of NCCL's speaks, and one rank: they are the same."""
-    spoken: dict[str, tuple[set[tuple[str, int]], set[int]]] = defaultdict(lambda: (set(), set()))
-    for event in run.of_kind("line"):
-        processes, ranks = spoken[event.source]
+def _whose_output(run: Run) -> Iterator[tuple[int, str, int | None]]:
+    """A file in which one process of NCCL's speaks, and one rank: they are the same. Where all of NCCL's processes in a
+    file are of one host, who raises an error in it is on that host, too."""
+    spoken: dict[str, tuple[set[tuple[str, int]], set[int], set[int]]] = defaultdict(lambda: (set(), set(), set()))
+    for event in run.of_kind("line", "traceback"):
+        processes, ranks, raised = spoken[event.source]
         if event.rank is not None:
-            ranks.add(event.rank)
-        elif len(processes) < 2 and (found := NCCL_PROCESS.match(event.text)):
+            (ranks if event.kind == "line" else raised).add(event.rank)
+        elif len(processes) < MOST_ON_A_NODE and (found := NCCL_PROCESS.match(event.text)):
             processes.add((found[1], int(found[2])))
-    for processes, ranks in spoken.values():
+    for processes, ranks, raised in spoken.values():
+        hosts = {host for host, _ in processes}
         if len(processes) == len(ranks) == 1:
             ((host, pid),) = processes
             yield next(iter(ranks)), host, pid
+        if len(hosts) == 1:
+            yield from ((rank, next(iter(hosts)), None) for rank in raised)
 
 
 def _each(hosts: Mapping[str, Set[int]]) -> int:
-    rows = (len(ranks) for ranks in hosts.values() if ranks and max(ranks) - min(ranks) == len(ranks) - 1)
+    known = [ranks for ranks in hosts.values() if ranks]
+    rows = (len(ranks) for ranks in known if max(ranks) - min(ranks) == len(ranks) - 1)
     size = max(rows, default=0)
-    return size if size > 1 and all(min(r) // size == max(r) // size for r in hosts.values() if r) else 0
+    if size > 1 and all(min(r) // size == max(r) // size for r in known):
+        return size
+    fits = [n for n in range(2, _MOST_GPUS + 1) if len(known) >= _SEVERAL and _in_blocks(known, n)]
+    return fits[0] if len(fits) == 1 else 0
+
+
+_MOST_GPUS, _SEVERAL = 16, 3
+
+
+def _in_blocks(known: Sequence[Set[int]], each: int) -> bool:
+    """All that is known of each host lies in a block of its own."""
+    blocks = [{rank // each for rank in ranks} for ranks in known]
+    return all(len(there) == 1 for there in blocks) and len(set().union(*blocks)) == len(known)
 
 
 def _pods(run: Run) -> dict[str, int]:
@@ -179,13 +205,17 @@ def _last_block(run: Run, hosts: dict[str, set[int]]) -> None:
 
 
 def _numbered(run: Run, hosts: dict[str, set[int]]) -> None:
-    """`worker-7` has ranks 56 to 63, where those of all its fellows tell that each has eight, in the order of names."""
+    """`worker-7` has ranks 56 to 63, where those of all its fellows tell that each has eight, in the order of names;
+    not where some are called `worker-07`."""
     size = max(run.expected_ranks, default=-1) + 1
     fellows: dict[str, dict[int, set[int]]] = defaultdict(dict)
     for host, ranks in hosts.items():
         if ranks and (name := _NUMBERED.fullmatch(host)) is not None:
             fellows[name[1]][int(name[2])] = ranks
+    padded = {name[1] for host in hosts if (name := _PADDED.fullmatch(host)) is not None}
     for stem, known in fellows.items():
+        if stem in padded:
+            continue
         each = [n for n in range(2, min(size, MOST_ON_A_NODE) + 1) if size % n == 0 and len(known) > 1]
         fits = [
             (n, o)
@@ -365,7 +395,9 @@ def _by_index(run: Run, one: Finding, known: Places) -> Finding:
     """`GPU 2` of a job on one node, each rank of which has a GPU, is rank 2's. A process that is shown one GPU alone
     calls it 0, so that one says nothing."""
     event = one.evidence[0].event
-    if one.symptom != "device-out-of-memory" or one.ranks or event.rank is not None or len(known.ranks_on) > 1:
+    if one.symptom != "device-out-of-memory" or one.ranks or event.rank is not None:
+        return one
+    if len(set(known.ranks_on.values())) > 1:  # a host may have two names
         return one
     index = int(found[1]) if (found := _OF_GPU.search(event.text)) else 0
     return at_ranks(one, (index,)) if 0 < index < (run.world_size or _ended_together(run)) <= _ON_ONE_NODE else one
@@ -463,11 +495,15 @@ def _located(
     if one.ranks or event.rank is not None or one.consequence == "always":
         return one
     here = _meant(one, event, known)
-    rank = _rank_of_gpu(one, here or _of_file(event, known), known)
+    rank = _in_box(event)
+    rank = _rank_of_gpu(one, here or _of_file(event, known), known) if rank is None else rank
     if rank is None and one.symptom in (*_OF_NODES, "host-out-of-memory") and (not here or "host" in one.fields):
         rank = pods.get(one.fields.get("host", ""))
     if rank is None and one.consequence == "never" and not _OF_TWO.search(event.text):
-        rank = rank_by_nccl(event, known)
+        own = rank_by_nccl(event, known)
+        if own is not None and "accused" not in one.fields:
+            return replace(one, ranks=(own,), scope="rank")
+        rank = own
     if rank is not None:
         return at_ranks(one, {rank})
     ranks = known.ranks_on.get(here, frozenset())
@@ -476,6 +512,18 @@ def _located(
     if one.symptom in _OF_PROCESSES and len(ranks) > 1:  # one of them, but which?
         return one
     return at_ranks(one, ranks) if ranks and ranks != everybody else one
+
+
+_BOX = re.compile(r"= {1,6}RANK (\d{1,6}) PID \d{1,10} RUNNING AT \S")
+_CRASHED = re.compile(r"= {1,6}KILLED BY SIGNAL: (?:4|7|8|11) \(")
+
+
+def _in_box(event: Event) -> int | None:
+    """Hydra, the launcher of MPICH and Intel MPI, tells in one line of its box who it was, and in the next how it
+    ended."""
+    above = event.fields.get("before", ())
+    found = _BOX.match(str(above[-1])) if above and _CRASHED.match(event.text) else None
+    return int(found[1]) if found else None
 
 
 _OF_TWO = re.compile(r"\brank \d{1,6} and rank \d{1,6} both on\b")
