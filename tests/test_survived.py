@@ -390,3 +390,61 @@ def test_a_node_that_went_away_did_not_end_the_job_whose_operator_tells_of_succe
     assert diagnose(tmp_path).verdict is not None
     (tmp_path / "describe.txt").write_text(said.format(job="vit"))
     assert diagnose(tmp_path).verdict is None
+
+
+def part(first: int, end: str = "") -> str:
+    """Of a run in slices, as Megatron tells of it."""
+    head = f"loading checkpoint from /ck/run at iteration {first}\n" if first else "will start from random\n"
+    body = "".join(
+        f" iteration {n:8d}/  100000 | elapsed time per iteration (s): 2.5 | lm loss: {9 - n / 1000:.4f} |\n"
+        for n in range(first + 2, first + 102, 2)
+    )
+    return head + body + end
+
+
+def limit(job: int) -> str:
+    return f"slurmstepd: error: *** STEP {job}.0 ON n1 CANCELLED AT 2026-01-11T06:00:19 DUE TO TIME LIMIT ***\n"
+
+
+def test_slices_of_a_run_that_end_at_their_limit_and_go_on_are_no_loss(judged: Judged) -> None:
+    slices = {
+        "run-61200.out": part(0, limit(61200)),
+        "run-61201.out": part(100, limit(61201)),
+        "run-61202.out": part(200),
+    }
+    assert judged(**slices) is None
+
+
+def test_the_last_slice_that_ends_at_its_limit_is_told(judged: Judged) -> None:
+    found = judged(**{"run-61200.out": part(0, limit(61200)), "run-61201.out": part(100, limit(61201))})
+    assert found is not None
+    assert found.rule == "JOB006"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[2026-08-04T02:07:30.247] [40219.0] error: *** STEP 40219.0 ON gx12 CANCELLED AT 2026-08-04T02:07:30 DUE TO TIME LIMIT ***\n",
+        "[2026-08-04T00:11:17.755] [40210.0] error: Detected 1 oom_kill event in StepId=40210.0. Some of the step tasks have been OOM Killed.\n",
+    ],
+)
+def test_what_slurm_tells_of_jobs_that_were_on_the_node_before_is_not_this_ones(judged: Judged, line: str) -> None:
+    trained = "".join(f"[07:05:{n:02}] rank 0 step {n} loss 0.{90 - n}\n" for n in range(10, 50))
+    assert judged(**{"job-40244.out": trained, "slurmd_gx12.log": line}) is None
+
+
+def test_a_day_in_a_logs_name_is_no_number_of_a_job(judged: Judged) -> None:
+    trained = steps("2026-08-04", "02:07:10", "02:07:20")
+    assert judged(**{"job-20260804.out": trained, "slurmd_gx12.log": limit(40219)}) is not None
+
+
+def test_what_happened_to_another_jobs_pod_is_not_this_ones(judged: Judged) -> None:
+    logs = {f"trainer-0-{n}.log": steps("2026-06-20", "12:45:10", "12:45:20", "12:45:30") for n in range(3)}
+    events = "".join(f"320m  Normal  Started  pod/trainer-0-{n}  Started container train\n" for n in range(3))
+    killed = "261m  Warning  OOMKilling  pod/spark-exec-4520  Memory cgroup out of memory: Killed process 22119 (node) total-vm:9812344kB\n"
+    assert judged(**{**logs, "kubectl_get_events.txt": events + killed}) is None
+
+
+def test_a_score_that_is_said_again_with_every_step_does_not_stand(judged: Judged) -> None:
+    line = "Training epoch 1, iteration {n}/310 | lr: 1e-05 | global_step: {n} | reduced_train_loss: {loss:.4f} | val_loss: 0.9190\n"
+    assert judged(**{"nemo.log": "".join(line.format(n=n, loss=1 - n / 1000) for n in range(40))}) is None

@@ -81,6 +81,7 @@ def outlived(run: Run, found: Sequence[Finding], knowledge: Knowledge) -> tuple[
     somebody_died = bool(dead) or any(f.consequence == "always" for f in found)
     started_again = _StartedAgain(run, ends, _resumed(run, found))
     pods, own_jobs = places(run).pods, _own_jobs(run)
+    own_pods = _own_pods(run, pods)
     # Who is missed may have gone on to its own end: for those who gave up waiting for it that is too late.
     waited_in_vain = {rank for one in found if one.symptom == _HANG for rank in one.ranks} & dead
     unsaved = _unsaved_to_the_end(run, found)
@@ -90,7 +91,7 @@ def outlived(run: Run, found: Sequence[Finding], knowledge: Knowledge) -> tuple[
         if one.symptom == _SAVING and event.source in unsaved:
             alive.append(one)
             continue
-        another = _of_another_job(one, pods) or _of_another_number(one, own_jobs)
+        another = _of_another_job(one, pods, own_pods) or _of_another_number(one, own_jobs)
         if one.severity == "error" and (why := another or started_again(one)):
             survived.append(Suppressed(one.rule, why, one.ranks))
             continue
@@ -138,18 +139,25 @@ def _unsaved_to_the_end(run: Run, found: Sequence[Finding]) -> set[str]:
     }
 
 
-def _of_another_job(one: Finding, pods: Mapping[str, int]) -> str:
+def _own_pods(run: Run, pods: Mapping[str, int]) -> str:
+    """Those whose logs tell of training; else those of whom there are most."""
+    trained = {PurePath(event.source).name for event in run.of_kind("progress")}
+    own = {stem for stem in pods if any(name.startswith(f"{stem}-") for name in trained)}
+    return next(iter(own)) if len(own) == 1 else max(pods, key=lambda name: pods[name], default="")
+
+
+def _of_another_job(one: Finding, pods: Mapping[str, int], job: str) -> str:
     """A list of a namespace's events has those of all: a pod that stands alone, beside several of another name."""
     pod = _pod(one.evidence[0].event)
     stem = pod.rpartition("-")[0]
-    job = max(pods, key=lambda name: pods[name], default="")
-    alone = pods.get(stem, 0) <= 1 and pod != ""
-    other = alone and pods.get(job, 0) > 1 and stem.partition("-")[0] != job.partition("-")[0]
+    other = pods.get(job, 0) > 1 and bool(stem) and (pods.get(stem, 0) <= 1 or pods[stem] > pods[job])
+    other = other and stem.partition("-")[0] != job.partition("-")[0]
     return f"pod {pod} is not one of {job}" if other else ""
 
 
 _NUMBERED = re.compile(r"\*\*\* (?:STEP|JOB) (\d{1,10})\b|\b(?:StepId|JobId)=(\d{1,10})\b")
 _NUMBER = re.compile(r"\d{1,10}")
+_IN_NAME = re.compile(r"(?<!\d)\d{4,10}(?!\d)")
 
 
 def _own_jobs(run: Run) -> set[str]:
@@ -157,16 +165,22 @@ def _own_jobs(run: Run) -> set[str]:
     trained = {e.source for e in run.of_kind("progress", "traceback", "exit")}
     told = [e for e in run.saying("STEP ", "line") if e.source in trained]
     said = [found for event in told if (found := _NUMBERED.search(event.text))]
-    return ({source.job for source in run.sources} | {found[1] or found[2] for found in said}) - {""}
+    named = {n for source in trained for n in _IN_NAME.findall(PurePath(source).name)}
+    return ({source.job for source in run.sources} | named | {found[1] or found[2] for found in said}) - {""}
+
+
+def _of_a_kind(number: str, own: Set[str]) -> bool:
+    """Jobs of one cluster and time have numbers of one length: what else stands in a file's name is a day, say."""
+    return any(len(one) == len(number) and (len(one) < 5 or one[:2] == number[:2]) for one in own)
 
 
 def _of_another_number(one: Finding, own: Set[str]) -> str:
     """Logs of nodes and of Slurm itself tell of the jobs that were there before, too."""
-    if one.symptom != _LOSS or not own:
-        return ""
     found = _NUMBERED.search(one.evidence[0].event.text)
+    if not own or (one.symptom != _LOSS and found is None):
+        return ""
     number = (found[1] or found[2]) if found else one.fields.get("job", "").partition(".")[0]
-    other = _NUMBER.fullmatch(number) is not None and number not in own
+    other = _NUMBER.fullmatch(number) is not None and number not in own and _of_a_kind(number, own)
     return f"of job {number}, and not of {', '.join(sorted(own)[:3])}" if other else ""
 
 
@@ -195,7 +209,7 @@ class _StartedAgain:
         self.last = max(first.values(), key=lambda e: e.utc_ns or 0, default=None)
         self.logs = {PurePath(s).name for s in {e.source for e in run.of_kind("progress", "traceback", "exit")}}
         self.pods = {(e.source, _pod(e)): e.seq for e in run.saying(_STARTED, "line")}
-        self.sequel = {one.before[0]: one.after[0] for one in sequels(run) if one.said and one.after[0] in trains}
+        self.sequel = _gone_on(run, trains)
 
     def __call__(self, one: Finding) -> str:
         event = one.evidence[0].event
@@ -217,6 +231,15 @@ class _StartedAgain:
 
     def _log_of(self, pod: str) -> bool:
         return any(name == pod or name.startswith((f"{pod}.", f"{pod}_")) for name in self.logs)
+
+
+def _gone_on(run: Run, trains: Set[str]) -> dict[str, str]:
+    """Logs of a job that others go on with, part after part, as far as one that trains and has not failed."""
+    after = {one.before[0]: one.after[0] for one in sequels(run) if one.said}
+    last = dict(after)
+    for _ in after:  # as many parts as there are
+        last = {log: then if then in trains else after.get(then, then) for log, then in last.items()}
+    return {log: then for log, then in last.items() if then in trains and then != log}
 
 
 def _resumed(run: Run, found: Sequence[Finding]) -> dict[str, Event]:

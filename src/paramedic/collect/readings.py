@@ -44,7 +44,8 @@ _PLACE = re.compile(
     r"|\b(?:epoch|ep|train)(?:\(train\))?:?\s{0,4}\[(?P<epoch_>\d{1,7})\]\[\s{0,8}(?P<step_>\d{1,9})\s?/\s?(?P<all_>\d{1,9})"
     r"|\biter(?:\(train\))? {0,4}\[\s{0,8}(?P<iter>\d{1,9})/\d{1,9}\]"
     r"|^\W{0,3}\[\s{0,6}(?P<first>\d{1,9})/\d{1,9}\]\s"
-    r"|^\[(?P<pair>\d{1,6}),\s{1,6}(?P<batch>\d{1,9})\] (?:train )?loss",
+    r"|^\[(?P<pair>\d{1,6}),\s{1,6}(?P<batch>\d{1,9})\] (?:train )?loss"
+    r"|(?:^|\.py:\d{1,5}\] )\[(?P<writer>\d{1,9})\] [\w/]{1,60}=[-\d]",
     re.I,
 )
 _BARE_STEP = re.compile(r"\s{0,12}(\d{1,9})(?:/\d{1,9})?[\s|:,]{1,6}(?:train[ _])?(?:loss|lm loss|acc)\b", re.I)
@@ -73,6 +74,8 @@ _WENT_ON = re.compile(
     r"\bresum(?:e|ed|ing)\b|\brestor(?:ed|ing)\b|\bcontinu(?:ed|ing) (?:from|at)\b"
     r"|\bload(?:ed|ing) (?:checkpoint|state)\b"
 )
+_LOADED_AT = re.compile(r"\bload(?:ed|ing)(?: release| distributed)? checkpoint from \S{1,400}.{0,40}? at iteration \d")
+"""As Megatron says it."""
 _STAMP = re.compile(r"[\[(]?\d{4}[-/]\d\d[-/]\d\d[ T_]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?")
 _HASHES = ("checksum", "hash", "sha", "crc", "digest", "fingerprint", "signature", "xor")
 
@@ -262,7 +265,8 @@ class _Reading:
         found += statements(self.text, self.low, present, bool(labels))
         found += comparisons.comparisons(self.text, present, self.numbers)
         label = " ".join(f"{kind} {labels[kind]}" for kind in ("epoch", "step") if kind in labels)
-        if label and "resum" in present and _RESUMED.search(self.text):
+        loaded_at = "step" in labels and "load" in present and _LOADED_AT.search(self.low)
+        if loaded_at or (label and "resum" in present and _RESUMED.search(self.text)):
             found = [Value(f"resumed_{one.name}", one.value, one.unit) for one in found if one.name in ("lr", "loss")]
             if "step" in labels:
                 found.append(Value("resumed_step", parsed(labels["step"])))
@@ -312,7 +316,7 @@ _OF_RANKS = ("loss", "eval_loss", "grad_norm")
 
 def _placed(place: re.Match[str]) -> dict[str, str]:
     epoch = place["epoch"] or place["epoch_"] or place["pair"]
-    step = place["step"] or place["step_"] or place["batch"] or place["iter"] or place["first"]
+    step = place["step"] or place["step_"] or place["batch"] or place["iter"] or place["first"] or place["writer"]
     return {"step": step} | ({"epoch": epoch} if epoch else {})
 
 

@@ -166,6 +166,7 @@ RUN_DETECTORS: dict[str, Detector] = {
     "meeting.registered_inside": meeting.registered_inside,
     "collectives.unlike_vocabularies": collectives.unlike_vocabularies,
     "starting.no_executable": starting.no_executable,
+    "starting.step_not_created": starting.step_not_created,
     "memory.each_on_all": memory.each_on_all,
     "transport.slow_port": transport.slow_port,
     "transport.other_version": transport.other_version,

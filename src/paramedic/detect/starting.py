@@ -56,3 +56,17 @@ def _struck(run: Run, ranks: set[int], hosts: set[str], counted: int) -> set[int
     if not here or len(known) < 2 or whole >= everybody:
         return set()
     return whole if counted in (0, len(whole)) else set()
+
+
+_NOT_CREATED = re.compile(
+    r"Job \d{1,12} step creation (?:temporarily|still) disabled, retrying(?: \((?P<what>[^)\n]{1,80})\))?"
+)
+
+
+def step_not_created(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """srun waits for its own job's resources, and no step comes of it afterwards."""
+    created = {event.source: event.seq for event in run.saying("Step created for ", "line")}
+    for event in run.saying(" disabled, retrying", "line"):
+        said = _NOT_CREATED.search(event.text)
+        if said is not None and event.seq > created.get(event.source, -1):
+            yield on_events(rule, [event], (), said.groupdict(default="they are taken"))

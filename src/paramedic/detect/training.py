@@ -72,7 +72,8 @@ def never_changes(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
         return
     for one in every(run, "score accuracy", "score acc", "eval_loss"):
         values = one.finite
-        if len(values) >= _EPOCHS and len(set(values)) == 1 and values[0] > 0 and _unlearned(one, values[0]):
+        stands = len(values) >= _EPOCHS and len(set(values)) == 1 and values[0] > 0 and _unlearned(one, values[0])
+        if stands and not _carried(run, one):
             yield on_events(rule, one.shown(FIRST, LAST), (), {"value": f"{values[0]:g}", "epochs": str(len(values))})
             return
 
@@ -100,6 +101,13 @@ def never_moves(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Find
 _PENALTY = re.compile(r"\bkl\b")
 """How far a policy has moved from its reference: nothing, step after step, only if both are one."""
 _JUDGED = re.compile(r"\b(?:ema|val|valid|validation|eval|test|dev|reward|score)\b")
+
+
+def _carried(run: Run, one: Series) -> bool:
+    """The last evaluation's, said again with every training step."""
+    steps = {step for step in one.steps if "step" in step}
+    beside = (set(other.steps) for other in every(run, *LOSSES) if other.event.source == one.event.source)
+    return len(steps) == len(one.steps) and any(steps <= others for others in beside)
 
 
 def _unlearned(one: Series, value: float) -> bool:
