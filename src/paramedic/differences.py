@@ -116,8 +116,9 @@ class Change:
 def compare(ok: Side, bad: Side) -> tuple[Change, ...]:
     """Every difference, the most relevant first. What one run alone says counts where the other says such things."""
     changes = _once([*_failures(ok, bad), *_run(ok, bad), *_stated(ok, bad), *_programs(ok, bad)])
-    effects = [] if bad.failure else _effects(changes)
-    ranked = [_ranked(change, bad, effects) for change in changes]
+    failure = _Failure(bad) if bad.failure else None
+    effects = [] if failure else _effects(changes)
+    ranked = [_ranked(change, failure, effects) for change in changes]
     order = {kind: number for number, kind in enumerate(KINDS)}
     return tuple(sorted(ranked, key=lambda c: (-c.relevance, order[c.kind], c.key)))
 
@@ -289,21 +290,33 @@ def _relevance() -> Mapping[str, tuple[tuple[str, re.Pattern[str], float], ...]]
     }
 
 
-def _ranked(change: Change, bad: Side, effects: Sequence[str]) -> Change:
+class _Failure:
+    """What is to be explained, and the words of its evidence."""
+
+    def __init__(self, bad: Side) -> None:
+        finding = bad.failure
+        events = [item.event for item in finding.evidence] if finding else []
+        said = "\n".join(text for event in events for text in (event.text, *map(str, event.fields.get("frames", ()))))
+        self.causes = finding.causes if finding else ()
+        self.said = said[:40_000].lower()
+        self.hosts = bad.failed_on
+
+
+def _ranked(change: Change, failure: _Failure | None, effects: Sequence[str]) -> Change:
     if change.kind == "failure":
         return _with(change, 1.0, "what is to be explained")
     score, reasons = _BASE[change.kind], []
-    failure = bad.failure
     if failure is not None:
         shares = {cause.id: cause.probability * _weight(cause.id, change) for cause in failure.causes}
         score += sum(shares.values())
         top = max(shares, key=shares.__getitem__, default="")
         if top and shares[top] >= 0.05:
-            reasons.append(f"can bring about {top.replace('-', ' ')} ({_probability(failure, top):.0%})")
-        share, how = _named(change, failure)
+            sure = next(cause.probability for cause in failure.causes if cause.id == top)
+            reasons.append(f"can bring about {top.replace('-', ' ')} ({sure:.0%})")
+        share, how = _named(change, failure.said)
         score += share
-        reasons[:0] = how
-        if change.kind == "hosts" and any(host in (change.bad or "") for host in bad.failed_on):
+        reasons[:0] = [how]
+        if change.kind == "hosts" and any(host in (change.bad or "") for host in failure.hosts):
             score += _FAILED_THERE
             reasons.insert(0, "what failed first, failed there")
     elif effects and (weight := max(_weight(effect, change) for effect in effects)):
@@ -311,7 +324,7 @@ def _ranked(change: Change, bad: Side, effects: Sequence[str]) -> Change:
         reasons.append(f"can be why {effects[0]}")
     if _VOLATILE.search(change.key) or _only_numbered(change):
         score *= 0.2
-    if change.kind in ("pace", "warning", "statement") and not reasons:
+    if change.kind in ("pace", "warning", "statement") and not any(reasons):
         reasons.append(_REASONS.get(change.key) or _REASONS.get(change.kind, ""))
     return _with(change, min(score, 0.99), "; ".join(filter(None, reasons)))
 
@@ -366,34 +379,24 @@ def _weight(cause: str, change: Change) -> float:
     return 0.0
 
 
-def _probability(failure: Finding, id: str) -> float:
-    return next((cause.probability for cause in failure.causes if cause.id == id), 0.0)
-
-
-def _named(change: Change, failure: Finding) -> tuple[float, list[str]]:
+def _named(change: Change, said: str) -> tuple[float, str]:
     """How much it counts that the failure's evidence has the key as a word (`train_batch_size`, `transformers`, or the
     program's own frame), the new value, or a part of the key that is no everyday word."""
     if change.kind in ("warning", "statement", "pace", "hosts", "world size"):
-        return 0.0, []
-    events = [item.event for item in failure.evidence]
-    said = "\n".join(text for event in events for text in (event.text, *map(str, event.fields.get("frames", ()))))
-    said = said[:40_000].lower()
+        return 0.0, ""
     name = change.key.split(": ", 1)[-1] if change.kind == "config" else change.key
     key = re.split(r"[.:/\s]", name)[-1].lstrip("-").lower()
     if len(key) >= 4 and key not in _IN_EVERY_MESSAGE and _is_word(key, said):
-        return (_NAMED_CODE if change.kind == "code" else _NAMED), ["the failure's own message names it"]
+        return (_NAMED_CODE if change.kind == "code" else _NAMED), "the failure's own message names it"
     value = (change.bad or "").lower()
-    if _TELLING.search(value) and len(value) >= 4 and _is_word(value, said):
-        return _NAMED_VALUE, ["the failure's own message has its value"]
-    parts = (
-        {part for part in re.findall(r"[a-z]{3,}", key) if part not in _EVERYDAY} if change.kind != "code" else set()
-    )
-    if any(re.search(rf"(?<![a-z]){part}(?![a-z])", said) for part in parts if part in said):
-        return _NAMED_PARTLY, ["the failure's own message speaks of it"]
-    return 0.0, []
+    if len(value) >= 4 and not value.isalpha() and _is_word(value, said):
+        return _NAMED_VALUE, "the failure's own message has its value"
+    parts = [part for part in re.findall(r"[a-z]{3,}", key) if part not in _EVERYDAY and part in said]
+    if change.kind != "code" and any(re.search(rf"(?<![a-z]){part}(?![a-z])", said) for part in parts):
+        return _NAMED_PARTLY, "the failure's own message speaks of it"
+    return 0.0, ""
 
 
-_TELLING = re.compile(r"[\d/._-]")
 _EVERYDAY = frozenset(
     re.findall(
         r"\w+",

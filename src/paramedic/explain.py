@@ -252,7 +252,7 @@ def _first_failure(run: Run, errors: Sequence[Finding], knowledge: Knowledge) ->
     first = _of_the_job(_earliest(merged), merged, knowledge)
     named = set(first.ranks)
     rest = [f for f in errors if f.rule != first.rule or not named.issuperset(f.ranks)]
-    first = _named(run, replace(first, weights=_named_causes(first, errors)), errors, knowledge)
+    first = _named(run, replace(first, weights=_named_causes(first, errors, knowledge)), errors, knowledge)
     if first.symptom in _WAITED and has_less(run, first.ranks):
         first = replace(first, weights={**first.weights, "uneven-work-across-ranks": _FEWER})
     if first.symptom == "numerical-instability" and first.evidence[0].event.kind in ("line", "traceback"):
@@ -365,10 +365,12 @@ def _together(run: Run, own: Sequence[Finding], errors: Sequence[Finding]) -> st
     return "Every rank" if ended >= run.expected_ranks else "Several ranks"
 
 
-def _named_causes(first: Finding, errors: Sequence[Finding]) -> Mapping[str, float]:
-    """Its own, and what somebody else's message of the same attempt names outright: the peers' disk is its disk."""
+def _named_causes(first: Finding, errors: Sequence[Finding], knowledge: Knowledge) -> Mapping[str, float]:
+    """Its own, and what somebody else's message of the same attempt names outright: the peers' disk is its disk, where
+    a disk can bring this about."""
+    can = {*knowledge.taxonomy.symptoms[first.symptom].causes, *(cause.id for cause in first.causes)}
     others = [f.weights for f in errors if f.attempt == first.attempt and f.consequence != "always"]
-    named = {cause: factor for weights in others for cause, factor in weights.items() if factor >= OUTRIGHT}
+    named = {c: factor for weights in others for c, factor in weights.items() if factor >= OUTRIGHT and c in can}
     return {**named, **first.weights}
 
 

@@ -37,7 +37,7 @@ _MIN_LINE, _MAX_LINE = 4, 600
 
 _WORTH = re.compile(
     rb"[Ll]oss|[Ss]tep|[Ii]ter|[Ee]poch|update|[Nn]orm|[Mm]em|resident|checksum|hash|/s|ms\b|[Ww]orld|[Rr]ank|"
-    rb"replicas|process|MEMBER|words|tokens|documents|scale|accuracy|[Tt]hrottl|quota|[Rr]esum|holds|param|weight|"
+    rb"replicas|process|MEMBER|words|tokens|documents|scale|accuracy|[Tt]hrottl|quota|[Rr]esum|[Rr]estor|holds|param|weight|"
     rb"[Aa]cc|[Tt]ime|[Bb]atch|_s\b|OMP_NUM|nproc|NTASKS|_PROCID|_RANK|torchrun|num_gpus|[Dd]evice|CUDA|[Bb]ackend|samples|examples|"
     rb"[Dd]ataset|images|loader|classes|[Vv]ocab|bs/|[Ss]eq(?:uence)?[_ -][Ll]en|"
     rb"indices|idx|shards|files|across ranks|GPU|took|MiB|[Ee]fficiency|numel|[Dd]istributed|[MGk]i?B\b|rss|RSS|"

@@ -103,11 +103,15 @@ _PENALTY = re.compile(r"\bkl\b")
 _JUDGED = re.compile(r"\b(?:ema|val|valid|validation|eval|test|dev|reward|score)\b")
 
 
+_OFTEN = 4
+
+
 def _carried(run: Run, one: Series) -> bool:
     """The last evaluation's, said again with every training step."""
-    steps = {step for step in one.steps if "step" in step}
-    beside = (set(other.steps) for other in every(run, *LOSSES) if other.event.source == one.event.source)
-    return len(steps) == len(one.steps) and any(steps <= others for others in beside)
+    beside = [other for other in every(run, *LOSSES) if other.event.source == one.event.source]
+    return all("step" in step for step in one.steps) and any(
+        set(one.steps) <= set(other.steps) and _OFTEN * one.count >= other.count for other in beside
+    )
 
 
 def _unlearned(one: Series, value: float) -> bool:
