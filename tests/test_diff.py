@@ -385,6 +385,14 @@ def test_overrides_on_a_command_line_and_what_an_image_is_made_of_are_read(tmp_p
     assert stated["version", "numpy"] == "1.26.4"
 
 
+def test_masked_numbers_leave_no_part_of_a_secret(tmp_path: Path) -> None:
+    said = "global batch 64, HF_TOKEN=hf_4C8TbEgyTUPYumqJZ8WtBAzFUawjEnfyhg"
+    (tmp_path / "a.log").write_text(f"{said}\nUserWarning: {said}\nstep 1 loss 2.0\n")
+    stated = read_settings(str(tmp_path)).stated
+    assert {kind for kind, _ in stated} >= {"statement", "warning"}
+    assert "WtBAzFUawjEnfyhg" not in repr(stated)
+
+
 def test_what_differs_in_every_run_explains_nothing(tmp_path: Path, capsys: Captured) -> None:
     def files(number: int, end: str) -> dict[str, str]:
         config = {"seed": number, "run_name": f"lm-{number}", "out": f"/runs/lm-{number}"}

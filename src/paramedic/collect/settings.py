@@ -506,6 +506,7 @@ def _statement(stated: dict[str, list[tuple[str, ...]]], shown: dict[str, tuple[
     """A line of words with a few numbers, before the first step: `global batch 64, 32 steps an epoch`."""
     numbers = tuple(_NUMBER.findall(text[:300]))
     if 1 <= len(numbers) <= 4 and len(text) <= 200 and len(re.findall(r"[A-Za-z]{3,}", text)) >= 2:
+        text = redact(text)  # before its numbers are masked: what is left of a secret then is one still
         key = template(text)
         stated.setdefault(key, []).append(numbers)
         shown.setdefault(key, (text, at))
@@ -539,7 +540,8 @@ def _warning(found: Settings, line: str, source: str, number: int) -> bool:
         r"^(?:W\d{4} \S+ \d+|\[W\d+[^\]]*\]|\S+\.py:\d+:)\s*(?:\S+\.(?:py|cc|cpp):\d+\]\s*)?", "", _LEAD.sub("", line)
     )
     if len(said) > 12:
-        found.add("warning", redact(template(said)), said, source, number)
+        said = redact(said)
+        found.add("warning", template(said), said, source, number)
     return True
 
 
