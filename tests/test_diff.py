@@ -393,6 +393,14 @@ def test_masked_numbers_leave_no_part_of_a_secret(tmp_path: Path) -> None:
     assert "WtBAzFUawjEnfyhg" not in repr(stated)
 
 
+def test_an_address_that_is_taken_apart_shows_no_password(tmp_path: Path) -> None:
+    found = Settings()
+    found.add("argument", "postgres", "//u:Munmn8fEHejkXaSg5tzk@db/x", "a.log")
+    assert "Munmn8fEHejkXaSg5tzk" not in repr(found.stated)
+    (value,) = found.stated["argument", "postgres"].values
+    assert value.endswith("@db/x")
+
+
 def test_what_differs_in_every_run_explains_nothing(tmp_path: Path, capsys: Captured) -> None:
     def files(number: int, end: str) -> dict[str, str]:
         config = {"seed": number, "run_name": f"lm-{number}", "out": f"/runs/lm-{number}"}

@@ -93,8 +93,9 @@ def _shown(key: str, value: object) -> str:
     else:
         text = " ".join(str(value).split())
     name = re.split(r"[.:\s]", key)[-1]
-    clean = redact(f"{name}={text}")
-    return (clean[len(name) + 1 :] if clean.startswith(f"{name}=") else redact(text))[:MOST_VALUE]
+    head = f"{name}:" if text.startswith("//") else f"{name}="  # the rest of an address
+    clean = redact(head + text)
+    return (clean.removeprefix(head) if clean.startswith(head) else redact(text))[:MOST_VALUE]
 
 
 # -- reading -------------------------------------------------------------------------------------------------------
