@@ -50,7 +50,7 @@ def explains(changes: tuple[Change, ...]) -> Change | None:
 def _best(bad: Side, changes: tuple[Change, ...]) -> list[str]:
     """That nothing explains it is worth as much: then it is the machines, or chance."""
     if (best := explains(changes)) is not None:
-        what, ok, now = _cells(best, verbose=False)
+        what, ok, now = _cells(best, verbose=True)
         return [f"Most likely it is the {best.kind}{f' {what}' if what else ''}: {ok} → {now}"]
     return ["Nothing that differs is known to bring this about."] if bad.failure else []
 
