@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paramedic.commands.diff import side
+from paramedic.commands.diff import read_side
 from paramedic.differences import Change, compare
 from paramedic.knowledge import Knowledge, load
 from paramedic.pipeline import Options, compile_prefilter
@@ -38,7 +38,7 @@ class Judged:
 
 def judged(folder: Path, knowledge: Knowledge, prefilter: Prefilter) -> Judged:
     truth = tomllib.loads((folder / "truth.toml").read_text("utf-8"))
-    ok, bad = (side(str(folder / name), knowledge, prefilter, Options())[0] for name in ("ok", "bad"))
+    ok, bad = (read_side(str(folder / name), knowledge, prefilter, Options())[0] for name in ("ok", "bad"))
     changes = compare(ok, bad)
     made = [change for change in changes if change.kind != "failure"]
     place = next((at for at, change in enumerate(made, 1) if truth["changed"] and _is_it(change, truth)), None)

@@ -39,7 +39,7 @@ from typing import Any
 from mutate import Files, Sample, Seeds, sample
 
 from paramedic import run_folder
-from paramedic.collect.settings import read_settings
+from paramedic.collect.sides import read_settings
 from paramedic.errors import ParamedicError
 from paramedic.knowledge import Knowledge, load
 from paramedic.pipeline import Options, compile_prefilter, examine, read

@@ -43,6 +43,8 @@ class Seeds:
     keywords: list[bytes]
     lines: list[bytes]
     """Of the rules' own cases: they are nearest to what the rules look for."""
+    posts: list[bytes]
+    """Of people, in their own words."""
     runs: list[Files] = field(default_factory=list)
     """Recorded Runs, as files."""
 
@@ -54,7 +56,9 @@ class Seeds:
         healthy = sorted(path for path in (ROOT / "tests" / "healthy" / "logs").glob("**/*") if path.is_file())
         logs = [data for path in (*recorded, *healthy) if (data := path.read_bytes()[:RANDOM_MOST])]
         keywords = sorted({keyword.encode() for rule in rules for keyword in rule.keywords})
-        return cls([*logs, *cases], keywords, [line for case in cases for line in case.split(b"\n") if line.strip()])
+        lines = [line for case in cases for line in case.split(b"\n") if line.strip()]
+        posts = (ROOT / "tests" / "posts_of_strangers.txt").read_bytes().split(b"%%% ")[1:]
+        return cls([*logs, *cases], keywords, lines, [one.partition(b"\n")[2] for one in posts])
 
 
 # -- lines ---------------------------------------------------------------------------------------------------------
@@ -603,8 +607,34 @@ def exported(choice: random.Random, seeds: Seeds) -> Sample:
     return Sample("export", {"events.json": data}, "events.json", len(data))
 
 
-_KINDS = (one, folder, archive, recorded, error_file, noise, exported)
-_SHARES = (70, 9, 7, 9, 3, 2, 3)
+_AROUND = (
+    b"[BUG] ", b"### Describe the bug\n", b"- [x] I have read this\n", b"**Environment**\n- CUDA version: 12.1\n", b"```\n", b"```", b"<details>\n",
+    b"<img src=", b"![x](", b"\xe8\xae\xad\xe7\xbb\x83", b"? ", b"[" * 900, b"#" * 5_000, b"*" * 3_000, b"\n\n", b"I get this on two nodes.\n",
+)  # fmt: skip
+
+
+def post(choice: random.Random, seeds: Seeds) -> Sample:
+    """What somebody posts: words, a tracker's form, and a log within them."""
+    parts = [
+        choice.choice(seeds.posts),
+        log(choice, seeds, 2_000),
+        *choice.choices(_AROUND, k=choice.choice((1, 4, 30))),
+    ]
+    if choice.random() < 0.6:
+        lines = parts[0].split(b"\n")
+        parts[:1] = [b"\n".join(lines[:1] + choice.sample(lines, len(lines)))]
+    if choice.random() < 0.5:
+        parts[1:] = choice.sample(parts[1:], len(parts) - 1)
+    data = b"".join(parts)
+    secrets: tuple[str, ...] = ()
+    if choice.random() < 0.2:
+        data, secrets = plant(data, choice, seeds)
+    name = choice.choice(("post.md", "issue.txt"))
+    return Sample("post", {name: data}, name, len(data), secrets)
+
+
+_KINDS = (one, folder, archive, recorded, error_file, noise, exported, post)
+_SHARES = (70, 9, 7, 9, 3, 2, 3, 8)
 
 
 def sample(number: int, seeds: Seeds) -> Sample:

@@ -22,8 +22,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from paramedic.detect.description import of_people
 from paramedic.knowledge import load
+from paramedic.knowledge.wordings import of_people
 from paramedic.study.label import Recipe
 from paramedic.study.labelling import classify
 from paramedic.study.store import Post, opened

@@ -564,7 +564,11 @@ def test_without_a_verdict_the_next_step_is_named(in_tmp: Path, capsys: Captured
         ),
         ("a.log", "foo bar\nqux 17\nhello there\n", "neither a training step nor an error that is known was"),
         ("a.md", "how do I enable FSDP in the trainer?\n", "these words name no failure that is known"),
-        ("a.md", "it hangs\n", "words alone are too little for one; what they sound like"),
+        (
+            "a.md",
+            "at night a node vanishes or everything just waits, I cannot tell which\n",
+            "words alone are too little for one; what they sound like",
+        ),
     ],
 )
 def test_no_verdict_says_what_kind_of_silence_it_is(

@@ -365,3 +365,116 @@ def test_other_launchers_say_who_ended(read: ReadLog, line: str, rank: int, code
     (end,) = [e for e in read(line + "\n").events if e.kind == "exit"]
     assert (end.rank, end.fields["local_rank"], end.fields["exitcode"]) == (rank, rank, code)
     assert f"rank {rank} ended" in end.text
+
+
+# -- jobs begun once more below old output -------------------------------------------------------------------------------
+
+
+def launched(clock: str, agent: int) -> str:
+    where = f"W1115 {clock}.100000 {agent} torch/distributed/run.py:793]"
+    words = "Setting OMP_NUM_THREADS environment variable for each process to be 1 in default, to avoid your system"
+    return f"{where} \n{where} {'*' * 41}\n{where} {words}\n{where} {'*' * 41}\n"
+
+
+def a_start(clock: str, agent: int, rank: int) -> str:
+    return launched(clock, agent) + f"lora: bs {agent}\n[rank{rank}]: {OOM}\n"
+
+
+def test_whoever_starts_torchrun_again_below_its_old_output_has_begun_another_attempt(read: ReadLog) -> None:
+    first = a_start("06:02:00", 19, 0) + failed(1, 0, 61) + table(row(0, 0))
+    second = a_start("06:09:00", 23, 1) + failed(1, 1, 92, 23, "06:09:30") + table(row(0, 1))
+    found = read(first + second).events
+    assert attempts(found, "line") == [(0, 0), (1, 1)]
+    assert {event.attempt for event in found if event.kind == "exit"} == {0, 1}
+    assert attempts(
+        read(first + launched("06:09:00", 23) + "{'loss': 1.5, 'epoch': 0.01}\n" * 4).events, "progress"
+    ) == [(None, 1)]
+
+
+def test_a_start_that_failed_before_its_workers_began_is_an_attempt_too(read: ReadLog) -> None:
+    first = a_start("06:02:00", 19, 0) + failed(1, 0, 61) + table(row(0, 0))
+    port = launched("06:09:00", 23) + "RuntimeError: Address already in use\n"
+    assert attempts(read(first + port + a_start("06:10:00", 29, 1)).events) == [(0, 0), (None, 1), (1, 2)]
+
+
+def test_logs_of_nodes_one_behind_the_other_are_of_one_attempt(read: ReadLog) -> None:
+    """Each has the same first lines, after the end of the one above; the clock goes back."""
+    node = a_start("06:02:00", 19, 0) + failed(1, 0, 61) + table(row(0, 0))
+    other = a_start("06:02:01", 23, 8) + failed(1, 0, 62, 23) + table(row(0, 8))
+    assert {event.attempt for event in read(node + other).events} == {0}
+
+
+def a_batch(day: str, rank: int, name: str = "train") -> str:
+    top = f"loading env/2025.1\npython {name}.py on 2 nodes\n[{day} 08:00:05] {name} begins\n"
+    return top + f"[{day} 08:10:00] step 10 loss 2.1\n[rank{rank}]: {OOM}\n"
+
+
+CANCELLED = "slurmstepd: error: *** STEP 771.0 ON n1 CANCELLED AT 2025-06-02T08:11:00 ***\n"
+
+
+def test_a_logs_first_lines_once_more_after_the_end_of_a_step_begin_another_attempt(read: ReadLog) -> None:
+    found = read(a_batch("2025-06-02", 3) + CANCELLED + a_batch("2025-06-03", 5)).events
+    assert [one for one in attempts(found) if one[0] is not None] == [(3, 0), (5, 1)]
+    soon = read(a_batch("2025-06-02", 3) + CANCELLED + a_batch("2025-06-02", 5)).events
+    assert {event.attempt for event in soon} == {0}
+    other = read(a_batch("2025-06-02", 3) + CANCELLED + a_batch("2025-06-03", 5, "report")).events
+    assert {event.attempt for event in other} == {0}
+
+
+def test_first_lines_that_are_said_once_more_while_nothing_has_ended_begin_nothing(read: ReadLog) -> None:
+    assert {e.attempt for e in read(a_batch("2025-06-02", 3) + a_batch("2025-06-03", 5)).events} == {0}
+
+
+def test_a_script_that_goes_on_to_evaluate_has_not_made_up_for_its_training(
+    read: ReadLog, knowledge: Knowledge, prefilter: Prefilter
+) -> None:
+    def verdict(then: str) -> str | None:
+        first = a_start("06:02:00", 19, 0) + failed(1, 0, 61) + table(row(0, 0))
+        log = read(first + launched("06:09:00", 23) + then * 4)
+        run = Run("x", (log.source,), tuple(log.events), world_size=2)
+        said = examine(run, knowledge, prefilter, Options()).verdict
+        return said.rule if said else None
+
+    assert verdict("[eval] step 10/40 loss 1.50\n") == "MEM001"
+    assert verdict("step 10/40 loss 1.50\n") is None
+
+
+def test_a_traced_script_that_starts_its_next_step_after_one_was_ended_has_begun_another_attempt(read: ReadLog) -> None:
+    ended = f"[rank3]: {OOM}\nsrun: error: n2: task 3: Segmentation fault\nsrun: Terminating StepId=771.0\n"
+    then = f"+ srun -n 2 -l python train.py\n[rank1]: {OOM}\n"
+    assert attempts(read("+ srun -n 4 -l python make.py\n" + ended + then).events)[-1] == (1, 1)
+    assert attempts(read(ended + then).events)[-1] == (1, 1)
+    together = read("+ srun -n 4 -l python make.py\n+ srun -n 2 -l python train.py\n" + ended + f"[rank1]: {OOM}\n")
+    assert {event.attempt for event in together.events} == {0}
+
+
+def test_a_launcher_whose_platform_tells_of_its_end_has_started_nothing_again(read: ReadLog) -> None:
+    end = (
+        "2024-06-11 06:32:25,534 sagemaker-training-toolkit ERROR    Reporting training FAILURE\n",
+        "srun: error: n1: task 0: Exited with exit code 1\n",
+    )
+    for said in end:
+        text = f"[rank0]: {OOM}\n{failed(1, 0, 61)}{said}" + "some words of a wrapper\n" * 4
+        assert {event.attempt for event in read(text).events} == {0}
+
+
+def test_a_count_of_restarts_that_has_grown_since_the_end_begins_another_attempt(read: ReadLog) -> None:
+    def begun(count: int, rank: int) -> str:
+        return f"=== SLURM_JOB_ID=771 SLURM_RESTART_COUNT={count}\n[rank{rank}]: {OOM}\n"
+
+    def told(text: str) -> list[tuple[int | None, int]]:
+        return [one for one in attempts(read(text).events) if one[0] is not None]
+
+    assert told(begun(0, 3) + CANCELLED + begun(1, 5)) == [(3, 0), (5, 1)]
+    assert told(begun(1, 3) + CANCELLED + begun(1, 5)) == [(3, 0), (5, 0)]  # two nodes' logs in one file
+
+
+def test_a_host_that_horovods_driver_gives_up_ends_a_round_with_the_others_last_words(read: ReadLog) -> None:
+    shut = "[0]<stderr>:HorovodInternalError: Horovod has been shut down."
+    lost = ["Process 1 exit with status code 255.", "WARNING:root:blacklist failing host: h2", shut]
+    lines = [*lost, "[0]<stdout>:step 4 loss 1.0", *["[0]<stdout>:fine"] * 9, f"[0]<stderr>:{OOM}", *lost]
+    lines += ["ERROR:root:failed to activate new hosts -> stop running", "Process 0 exit with status code 1."]
+    found = read("\n".join(lines)).events
+    assert [e.attempt for e in found if e.kind == "line" and OOM in e.text] == [1]
+    assert [e.attempt for e in found if e.kind == "exit"] == [0, 1, 2]
+    assert [e.attempt for e in found if "stop running" in e.text and e.kind == "line"] == [2]

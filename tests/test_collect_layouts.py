@@ -23,6 +23,7 @@ PREFIXES = Prefixes()
         ("logs/none_abc/attempt_0/3/stderr.log", 3, 0),
         ("logs/none_abc/attempt_2/11/stdout.log", 11, 2),
         ("attempt_1/0/error.json", 0, 1),
+        ("logs/attempt_1/3/output.log", 3, 1),
         ("a.tar.gz!/run/attempt_0/7/stderr.log.gz", 7, 0),
         ("logs/rank3.log", 3, 0),
         ("logs/rank_12.err.zst", 12, 0),

@@ -16,8 +16,11 @@ from hypothesis import strategies as st
 
 from conftest import ReadLog
 from paramedic.collect import blocks, logs
+from paramedic.collect.decoding import BinaryInput
+from paramedic.collect.drafts import MAX_CONTEXT, MAX_TEXT
 from paramedic.collect.files import collect
-from paramedic.collect.logs import MAX_CONTEXT, MAX_TEXT, TAIL, BinaryInput, LogRead, read_log
+from paramedic.collect.logs import LogRead, read_log
+from paramedic.collect.tail import TAIL
 from paramedic.model import Event, Source
 from paramedic.prefilter import Prefilter
 
@@ -372,3 +375,15 @@ def test_the_text_kept_of_a_whole_run_is_bounded(
     assert counts[str(tmp_path / "t.log")] == 4
     assert max(e.line or 0 for e in run.events if e.source.endswith("t.log")) == 30, "the last ones stay"
     assert sum("hold too much text" in left.why for left in run.skipped) == 19
+
+
+def test_the_last_step_of_a_rank_that_wrote_at_the_same_moment_as_another_is_known(tmp_path: Path) -> None:
+    console = "".join(f"[rank {r}] it {s} loss 1.{s}\n" for s in range(6) for r in (0, 1))
+    (tmp_path / "console.log").write_text(console + "[rank 0] it 6 loss 0.9[rank 1] it 6 loss 0.8\n\n")
+
+    run = collect([str(tmp_path / "console.log")], Prefilter(("nothing",)))
+
+    assert {event.rank: event.text for event in run.of_kind("progress")} == {
+        0: "[rank 0] it 6 loss 0.9",
+        1: "[rank 1] it 6 loss 0.8",
+    }

@@ -13,7 +13,10 @@ import jsonschema
 import pytest
 from rich.cells import cell_len
 
-from paramedic.collect.settings import Settings, leaves, read_settings, template
+from paramedic.collect.dumps import leaves
+from paramedic.collect.logged import template
+from paramedic.collect.settings import Settings
+from paramedic.collect.sides import read_settings
 from paramedic.commands import main
 from paramedic.differences import EFFECTS, KINDS, _relevance
 from paramedic.knowledge import load_taxonomy

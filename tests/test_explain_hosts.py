@@ -9,7 +9,7 @@ import pytest
 from consoles import CLOSED, MISSING, OOM, WATCHDOG, Said, nccl, of, steps, table, trace
 from paramedic import diagnose
 from paramedic.collect.rosters import roster
-from paramedic.detect.where import parts_of_name
+from paramedic.detect.hostnames import parts_of_name
 from paramedic.model import Source
 
 # -- which file, host or process is which rank ---------------------------------------------------------------------
@@ -55,6 +55,22 @@ def test_a_node_that_slurm_lost_has_the_ranks_of_its_place_in_the_list(said: Sai
     lost = "srun: error: Node failure on nid003\n"
     ended = "".join(f"srun: error: nid00{n + 1}: tasks {4 * n}-{4 * n + 3}: Terminated\n" for n in (0, 1, 3))
     assert said(f"job 77 on nid[001-004], 16 GPUs\nstep 1 loss 2.0\n{lost}{ended}").ranks == (8, 9, 10, 11)
+
+
+def test_tasks_of_srun_are_nodes_where_each_has_several_ranks(said: Said) -> None:
+    lost = "srun: error: Node failure on nid003\n"
+    ended = "".join(f"srun: error: nid00{n + 1}: task {n}: Terminated\n" for n in (0, 1, 3))
+    head = "SLURM_JOB_NODELIST=nid[001-004] NNODES=4 WORLD_SIZE=32\n"
+    assert said(f"{head}step 1 loss 2.0\n{lost}{ended}").ranks == (16, 17, 18, 19, 20, 21, 22, 23)
+
+
+def test_a_pod_that_was_on_a_node_which_went_away_has_the_ranks_of_its_number(said: Said) -> None:
+    events = "5m28s  Normal  NodeNotReady  node/gke-a3-k4xq  Node gke-a3-k4xq status is now: NodeNotReady\n"
+    pod = "Name:             cpt-worker-2\nNamespace:        ml\nNode:             gke-a3-k4xq/10.128.0.61\n"
+    closed = {n: f"hostname: cpt-worker-{n} rank: {8 * n + 3}\n" + of(8 * n + 3, trace(CLOSED)) for n in (0, 1, 3)}
+    logs = {f"cpt-worker-{n}.log": text for n, text in closed.items()}
+    verdict = said(**{"events.txt": events, "worker-2.describe": pod}, **logs)
+    assert (verdict.symptom, verdict.ranks) == ("worker-or-node-loss", tuple(range(16, 24)))
 
 
 @pytest.mark.parametrize(

@@ -619,3 +619,175 @@ def test_whose_loss_was_first_no_number_is_told_before_who_stopped_for_it(said: 
     for clock in (True, False):
         verdict = said(**{f"out.{n}.txt": own(n, clock) for n in range(4)}, **{"launcher.txt": launcher})
         assert (verdict.symptom, verdict.ranks) == ("numerical-instability", (2,))
+
+
+# -- attempts, the last of which is judged ------------------------------------------------------------------------------
+
+BATCH = "AssertionError: global batch size (384) is not divisible by micro batch size (2) times data parallel size (5)"
+AGENT = "E1115 06:15:20.519000 16 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) local_rank: 0 (pid: 18) of binary: python\n"
+
+
+def test_who_was_heard_in_an_earlier_attempt_alone_has_failed_like_the_others_in_the_last(said: Said) -> None:
+    first = steps(0, 1, 2, 3) + of(2, trace(OOM)) + AGENT
+    ends = table(*((rank, 1, 18 + rank) for rank in range(4)))
+    found = said(first + RESTART + of(0, trace(BATCH)) + closing(20, 21) + ends)
+    assert (found.symptom, found.ranks) == ("invalid-run-configuration", ())
+
+
+def of_megatron(rank: int, node: str, restart: int) -> str:
+    top = f"job 88 restart {restart}\nbegins on {node} and others\nusing world size: 16\n"
+    clock = f"2025-04-2{restart}"
+    said = f"RuntimeError: Rank {rank}, node {node}, device 3, iteration 18{restart}17: Unexpected result nan (message='found NaN in local grad norm for bucket #4')"
+    end = f"srun: Terminating StepId=88.{restart}\nslurmstepd: error: *** STEP 88.{restart} ON n1 CANCELLED AT {clock}T05:45:40 ***\n"
+    return f"{top}[{clock} 05:02:13] iteration 18010/ 500000 | lm loss: 2.1\n" + of(rank, trace(said)) + end
+
+
+def test_numbers_that_go_wrong_on_one_gpu_under_another_rank_each_time_are_the_gpus(said: Said) -> None:
+    found = said(of_megatron(3, "n5", 0) + of_megatron(11, "n5", 1))
+    assert (found.symptom, found.causes[0].id, found.ranks) == ("numerical-instability", "hardware-fault", (11,))
+    elsewhere = said(of_megatron(3, "n5", 0) + of_megatron(11, "n6", 1))
+    assert elsewhere.causes[0].id != "hardware-fault"
+
+
+def test_memory_that_a_process_of_the_attempt_before_holds_was_left_behind(said: Said) -> None:
+    full = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.25 GiB. GPU 1 has a total capacity of 79.25 GiB of which 912.44 MiB is free. Process {} has 62.71 GiB memory in use. Including non-PyTorch memory, this process has 15.62 GiB memory in use."
+    before = steps(0, 1) + of(0, trace(OOM)) + closing(4711) + AGENT + RESTART
+    ends = table((1, 1, 29))
+    left = said(before + of(1, trace(full.format(4711))) + ends)
+    assert (left.causes[0].id, left.ranks) == ("resource-leak-or-retained-reference", (1,))
+    assert said(before + of(1, trace(full.format(99))) + ends).causes[0].id == "device-assignment-error"
+
+
+# -- jobs that were begun more than once ----------------------------------------------------------------------------
+
+LAUNCHED = "W1115 {clock} 17 torch/distributed/run.py:793] Setting OMP_NUM_THREADS environment variable for each process to be 1\n"
+LEFT = "E1115 06:15:21.000000 16 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: -9) local_rank: 1 (pid: 19) of binary: python\n"
+OTHER_SIZE = "RuntimeError: The checkpoint being loaded used a DP world size of 4 but the current world size is 2."
+
+
+def test_a_checkpoint_that_does_not_fit_a_new_start_is_that_starts_own_failure(said: Said) -> None:
+    first = (
+        LAUNCHED.format(clock="06:15:00.000000") + steps(0, 1, 2, 3) + of(1, trace(CLOSED)) + LEFT + table((1, -9, 19))
+    )
+    again = LAUNCHED.format(clock="07:15:00.000000") + "".join(of(rank, trace(OTHER_SIZE)) for rank in (0, 1))
+    verdict = said(first + again + table((0, 1, 28), (1, 1, 29)))
+    assert (verdict.symptom, verdict.attempt) == ("checkpoint-resume-failure", 1)
+
+
+def test_an_attempt_may_have_fewer_ranks_as_it_says_itself(said: Said) -> None:
+    first = LAUNCHED.format(clock="06:15:00.000000") + "world_size: 4\n" + steps(0, 1, 2, 3) + LEFT + table((1, -9, 19))
+    again = LAUNCHED.format(clock="07:15:00.000000") + "world_size: 2\n"
+    again += "".join(of(rank, trace(OTHER_SIZE)) for rank in (0, 1))
+    assert said(first + again + table((0, 1, 28), (1, 1, 29))).ranks == ()
+
+
+def test_nothing_fails_to_recover_from_what_an_attempt_in_between_made_up_for(said: Said) -> None:
+    torn = "EOFError: Ran out of input"
+    trained = "".join(f"2026-11-15 06:25:0{s},830 INFO rank 0 step {s} loss 1.9{s}\n" for s in range(4))
+    first = of(1, trace("ValueError: a sample of no length")) + RESTART + trained + RESTART
+    again = "".join(of(r, trace(torn, (81, "resume", "model.load_state_dict(torch.load(path))"))) for r in (0, 1))
+    verdict = said(first + again + table((0, 1, 28), (1, 1, 29)))
+    assert verdict.symptom == "checkpoint-resume-failure"
+
+
+def test_a_folder_that_an_exchanged_node_lacks_is_missed_by_all_its_ranks(said: Said) -> None:
+    lost = "srun: error: Node failure on n2\nslurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-11-15T06:20:00 DUE TO NODE FAILURE ***\n"
+    met = "".join(f"n{rank // 2 + 1} rank {rank}/4\n" for rank in range(4))
+    first = LAUNCHED.format(clock="06:10:00.000000") + "world_size: 4\n" + met + steps(0, 1, 2, 3) + lost
+    missing = trace("FileNotFoundError: [Errno 2] No such file or directory: '/shared/job.yaml'")
+    chdir = "slurmstepd-n3: error: couldn't chdir to `/shared/job': No such file or directory: going to /tmp instead\n"
+    row = table((3, 1, 29)).replace("node-01", "n3").replace("local_rank: 3", "local_rank: 1")
+    again = LAUNCHED.format(clock="06:40:00.000000") + chdir + of(3, missing)
+    verdict = said(first + again + row)
+    assert (verdict.symptom, verdict.ranks) == ("path-or-permission-error", (2, 3))
+
+
+SPOT = "ERROR:root:failed to activate new hosts -> stop running\n"
+
+
+def elastic(code: int, words: str) -> str:
+    gone = "".join(f"Process {rank} exit with status code {code}.\n" for rank in (2, 3))
+    lines = "".join(f"[0]<stdout>:step {n} loss 1.{n}\n" for n in range(9))
+    return f"{lines}{words}{gone}WARNING:root:blacklist failing host: h2\n{lines}"
+
+
+def test_a_driver_that_finds_no_more_room_misses_those_to_whose_host_its_ssh_broke(said: Said) -> None:
+    verdict = said(elastic(255, "").rpartition("[0]<stdout>:step 0")[0] + "\n" * 8 + SPOT)
+    assert (verdict.symptom, verdict.ranks) == ("failed-recovery", (2, 3))
+
+
+def test_what_a_cloud_does_not_give_is_nobodys_leftover(said: Said) -> None:
+    short = "An error occurred (InsufficientInstanceCapacity) when calling the RunInstances operation\n"
+    broken = f"[1]<stderr>:{CLOSED}\n"
+    verdict = said(elastic(255, broken).rpartition("[0]<stdout>:step 0")[0] + "\n" * 8 + short + SPOT)
+    assert (verdict.symptom, verdict.causes[0].id) == ("failed-recovery", "preemption-or-scheduler-action")
+
+
+def agent(host: int, *then: str) -> str:
+    ranks = f"{host * 2}, {host * 2 + 1}"
+    return (
+        "I1115 06:15:00.000000 9 torch/distributed/elastic/agent/server/api.py:525] [default] Rendezvous complete for "
+        f"workers. Result:\n  restart_count=0\n  group_rank={host}\n  group_world_size=3\n  global_ranks=[{ranks}]\n"
+        f"  global_world_sizes=[6, 6]\n" + "".join(then)
+    )
+
+
+def test_of_hosts_that_meet_again_the_one_that_does_not_is_named(said: Said) -> None:
+    waits = trace("torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError")
+    logs = {f"h{n}.log": "world_size: 6\n" + agent(n, of(n * 2, trace(CLOSED)), RESTART, waits) for n in (0, 1)}
+    verdict = said(**logs, **{"h2.log": agent(2)})
+    assert (verdict.symptom, verdict.ranks) == ("failed-recovery", (4, 5))
+
+
+def test_one_process_of_nccls_in_a_file_of_several_ranks_is_nobodys_in_particular(said: Said) -> None:
+    warns = "n1:5150:5159 [2] transport/p2p.cc:278 NCCL WARN Cuda failure 220 'uncorrectable NVLink error detected during the execution'\n"
+    peer = "[rank5]:[E1115 03:24:03.104882671 ProcessGroupNCCL.cpp:2068] [Rank 5] Process group watchdog thread terminated with exception: NCCL error: unhandled cuda error\n"
+    broken = of(
+        2, trace("torch.AcceleratorError: CUDA error: uncorrectable NVLink error detected during the execution")
+    )
+    assert said("world_size: 8\n" + steps(0) + warns + broken + peer).ranks == (2,)
+
+
+def test_a_rank_that_ends_first_in_each_attempt_and_once_says_why_is_on_a_broken_part(said: Said) -> None:
+    agent = "[2026-11-15 06:1{n}:00,000] [ERROR] [ft_launcher51@n2] failed (exitcode: {code}) local_rank: 1 (pid: {n}9) of binary: python\n"
+    again = "[2026-11-15 06:1{n}:01,000] [INFO] [ft_launcher51@n2] [default] Worker group FAILED. 2/2 attempts left; will restart worker group\n"
+    broken = of(1, trace("torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered"))
+    text = steps(0) + agent.format(n=1, code=-9) + again.format(n=1)
+    text += steps(0) + broken + agent.format(n=2, code=1) + again.format(n=2)
+    verdict = said(text + steps(0) + agent.format(n=3, code=-9) + table((1, -9, 39), (0, -9, 38)))
+    assert (verdict.symptom, verdict.ranks, verdict.attempt) == ("failed-recovery", (1,), 2)
+
+
+def test_memory_that_the_ranks_of_this_attempt_take_from_each_other_was_not_left_behind(said: Said) -> None:
+    held = OOM + "".join(f" Process {pid} has 19.6 GiB memory in use." for pid in (30, 31, 33))
+    first = of(3, steps(3) + trace("ValueError: a sample of no length"))
+    load = (61, "resume", "torch.load(path)")
+    again = of(2, trace(held, load)) + of(1, trace(held.replace("31", "32"), load)) + closing(30, 31, 33)
+    verdict = said(first + RESTART + again + table((2, 1, 32)))
+    assert (verdict.symptom, verdict.ranks) == ("device-out-of-memory", (2,))
+    assert verdict.causes[0].id == "device-assignment-error"
+
+
+def test_a_host_whose_log_nobody_has_does_not_make_the_others_the_odd_ones(said: Said) -> None:
+    damaged = "RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory"
+    raised = {n: "".join(of(r, trace(damaged)) for r in (2 * n, 2 * n + 1)) for n in (0, 2)}
+    logs = {f"w-{n}.log": "world_size: 6\n" + agent(n) + raised[n] for n in (0, 2)}
+    assert said(**logs).ranks == ()
+
+
+def test_a_pod_of_a_set_of_jobs_stands_for_as_many_ranks_as_its_agent_ended(said: Said) -> None:
+    """Its name has the number of its job, its own, and letters that are drawn anew for each start."""
+    told = "4m  Warning  NodeShutdown  pod/vq-worker-0-1-k7x2b  Pod was terminated in response to imminent node shutdown.\n"
+    shut = "W1115 06:15:19.000000 1 torch/distributed/elastic/agent/server/api.py:719] Received 15 death signal, shutting down workers\n"
+    logs = {
+        "vq-worker-0-0.log": "world_size: 8\n" + steps(0) + of(0, trace(CLOSED)),
+        "vq-worker-0-1.log": shut + closing(30, 31, 32, 33),
+    }
+    verdict = said(**logs, **{"events.txt": told})
+    assert (verdict.symptom, verdict.ranks) == ("worker-or-node-loss", (4, 5, 6, 7))
+
+
+def test_a_launcher_without_room_was_left_by_a_cloud_that_had_said_so(said: Said) -> None:
+    notice = "[2]<stderr>:spot-watch: instance-action=terminate time=2026-03-02T11:04:28Z\n"
+    verdict = said(elastic(255, notice).rpartition("[0]<stdout>:step 0")[0] + "\n" * 8 + SPOT)
+    assert (verdict.ranks, verdict.causes[0].id) == ((2, 3), "preemption-or-scheduler-action")

@@ -238,7 +238,7 @@ def test_a_slice_of_the_campaign_finds_nothing(tmp_path: Path, tools: campaign.T
         campaign.lay_out(made.files, str(folder))
         campaign.examine_one(made, number, str(folder), tools)
         kinds.add(made.kind)
-    assert kinds == {"log", "folder", "archive", "run", "error", "noise", "export"}
+    assert kinds == {"log", "folder", "archive", "run", "error", "noise", "export", "post"}
 
 
 def test_an_input_is_its_number(tools: campaign.Tools) -> None:

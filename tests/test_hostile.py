@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from paramedic import detect, differences, explain, pipeline, run_folder, survived
-from paramedic.collect import archives, beside, code, flight, project, quantities, settings
+from paramedic.collect import archives, beside, code, flight, project, quantities, settings, sides
 from paramedic.collect.archives import Chosen
 from paramedic.collect.formats import MOST_ENTRIES, Broken, docker, plain, toml
 from paramedic.commands import main
-from paramedic.detect import calls, configs, loaders, pace, recovery, sentinels, sequels, series, where
+from paramedic.detect import calls, configs, loaders, numbering, pace, recovery, sentinels, sequels, series, where
 from paramedic.detect.answers import answer
 from paramedic.detect.flow import flows
 from paramedic.detect.program import Program, _trains
@@ -441,7 +441,7 @@ def test_a_key_of_many_parts_is_refused_before_it_is_parsed(monkeypatch: pytest.
         toml.parse(text)
     assert refused.value.line == 4
     with pytest.raises(ValueError, match="nested deeper"):
-        settings._toml(text)
+        sides._toml(text)
 
 
 def test_many_dots_that_are_no_key_are_read() -> None:
@@ -719,4 +719,4 @@ def test_places_of_thousands_of_digits_are_nobodys(name: str) -> None:
     run = Run("x", facts=(Fact(name, f"n1 {'9' * 5000} 4", "a.log", 1, 0), Fact(name, "n2 1 4", "a.log", 2, 1)))
     known = where.places(run)
     assert all(max(ranks) < 8 for ranks in known.ranks_on.values() if ranks)
-    assert [host for host, *_ in where.placed(run, name)] == ["n2"]
+    assert [host for host, *_ in numbering.placed(run, name)] == ["n2"]

@@ -8,6 +8,7 @@ import pytest
 
 from paramedic import diagnose, run_folder
 from paramedic.collect.files import collect
+from paramedic.collect.glue import apart
 from paramedic.collect.metrics import MAX_SERIES, POINTS
 from paramedic.collect.readings import said_in
 from paramedic.collect.rows import rows_of
@@ -397,3 +398,54 @@ def test_the_name_of_a_number_keeps_no_secret(tmp_path: Path) -> None:
 
 def test_tokens_seen_so_far_are_no_work_of_a_step() -> None:
     assert [value.name for value in said_in("consumed tokens 4096").values] == ["tokens_seen"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "rank{r} step={s} loss=1.{r}{s}25",
+        "2026/11/18 16:52:{s:02d} rank={r} step={s} loss=1.{r}{s}25",
+        "[rank {r}] it {s} loss 1.{r}{s}25",
+    ],
+)
+def test_lines_of_ranks_that_were_written_at_once_are_read_apart(tmp_path: Path, line: str) -> None:
+    together = "".join(
+        line.format(r=0, s=s) + ("" if s % 2 else "\n") + line.format(r=1, s=s) + ("\n\n" if s % 2 else "\n")
+        for s in range(8)
+    )
+
+    losses = {one.rank: [*one.said] for one in every(read(tmp_path, together), "loss")}
+
+    assert losses == {rank: [float(f"1.{rank}{s}25") for s in range(8)] for rank in (0, 1)}
+
+
+def test_a_line_that_says_the_same_twice_is_one_where_no_newline_is_left_over() -> None:
+    line = b"step 3 loss 1.25 best: step 2 loss 1.5"
+
+    assert [*apart([line, b"step 4", b"", b"a row of", b""])] == [
+        (0, line), (1, b"step 4"), (2, b""), (3, b"a row of"), (4, b"")
+    ]  # fmt: skip
+
+
+def test_more_pieces_than_processes_spoke_are_left_together() -> None:
+    assert [*apart([b"rank 0 loss 1 rank 1 loss 2 rank 2 loss 3", b""])] == [
+        (0, b"rank 0 loss 1 rank 1 loss 2 rank 2 loss 3"),
+        (1, b""),
+    ]
+
+
+def test_numbers_under_names_that_stand_close_belong_to_the_name_above_them(tmp_path: Path) -> None:
+    table = " step rank      loss    s/it   rss MiB\n" + "".join(
+        f"{s:5d}{r:5d}{1.5 - s / 100 + r / 10:10.5f}{0.047:8.3f}{340.5 + s:10.1f}\n" for s in range(8) for r in (0, 1)
+    )
+
+    run = read(tmp_path, table)
+
+    assert {one.rank: one.values[0] for one in every(run, "loss")} == {0: 1.5, 1: 1.6}
+    assert {one.values[-1] for one in every(run, "memory rss")} == {347.5 * 2**20}
+
+
+def test_processes_that_name_themselves_as_such_are_ranks(tmp_path: Path) -> None:
+    lines = "".join(f"16:59:5{s} | proc {r} | epoch {s} loss 1.{r}{s}\n" for s in range(5) for r in range(4))
+
+    assert {one.rank for one in every(read(tmp_path, lines), "loss")} == {0, 1, 2, 3}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,10 @@ from paramedic import diagnose
 from paramedic.collect.files import collect
 from paramedic.collect.prose import facts, failing_ranks, is_prose
 from paramedic.commands import main
-from paramedic.detect import description
+from paramedic.detect import description, words
+from paramedic.detect.description import symptoms_of as heard_in
 from paramedic.knowledge import load_taxonomy
+from paramedic.knowledge.wordings import NONE, descriptions, fingerprint
 from paramedic.model import VERDICT_AT
 from paramedic.prefilter import Prefilter
 
@@ -26,8 +27,8 @@ SENTENCES = [
     if not line.startswith("#")
     for symptom, text in [line.split("|", 1)]
 ]
-FAILURES = [(symptom, text) for symptom, text in SENTENCES if symptom != description.NONE]
-TALK = [text for symptom, text in SENTENCES if symptom == description.NONE]
+FAILURES = [(symptom, text) for symptom, text in SENTENCES if symptom != NONE]
+TALK = [text for symptom, text in SENTENCES if symptom == NONE]
 
 Captured = pytest.CaptureFixture[str]
 pytestmark = pytest.mark.usefixtures("rules_loaded_once")
@@ -44,9 +45,7 @@ def diagnosed(text: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> d
 
 
 def test_the_sentences_are_others_than_those_learnt_and_name_every_symptom() -> None:
-    learnt = {
-        line.strip().lower() for entry in description._descriptions().values() for line in entry["said"].split("\n")
-    }
+    learnt = {line.strip().lower() for entry in descriptions().values() for line in entry["said"].split("\n")}
     assert not [text for _, text in SENTENCES if text.lower() in learnt]
     assert {symptom for symptom, _ in FAILURES} == set(load_taxonomy().symptoms)
     assert len(FAILURES) >= 120
@@ -55,7 +54,7 @@ def test_the_sentences_are_others_than_those_learnt_and_name_every_symptom() -> 
 
 def test_recognised_share() -> None:
     """docs/diagnose.md has these figures: run with -s to see them."""
-    ranked = [(symptom, description.symptoms_of(text)) for symptom, text in FAILURES]
+    ranked = [(symptom, heard_in(text)) for symptom, text in FAILURES]
     first = sum(found[0][0] == symptom for symptom, found in ranked) / len(ranked)
     among_three = sum(symptom in [id for id, _ in found[:3]] for symptom, found in ranked) / len(ranked)
     named = [found[0][0] == symptom for symptom, found in ranked if found[0][1] >= VERDICT_AT]
@@ -67,39 +66,33 @@ def test_recognised_share() -> None:
 
 
 def test_no_verdict_where_nothing_failed() -> None:
-    shares = {text: description.symptoms_of(text)[0] for text in TALK if not description.asks(text)}
+    shares = {text: heard_in(text)[0] for text in TALK if not description.asks(text)}
     assert not [text for text, (_, share) in shares.items() if share >= VERDICT_AT]
     quiet = [text for text, (_, share) in shares.items() if share < description.LEAST]
     print(f"{len(TALK)} sentences without a failure: {len(quiet)} give no finding")
     assert len(quiet) >= 0.75 * len(TALK)
 
 
-def test_the_confidence_is_calibrated_by_leaving_each_wording_out() -> None:
-    model = description._model()
-    scored = [(symptom, model.scores(said, left_out=symptom)) for symptom, said in description.wordings()]
-
-    def surprise(sharpness: float) -> float:
-        return -sum(math.log(description.shares(scores, sharpness)[symptom]) for symptom, scores in scored) / len(
-            scored
-        )
-
-    right = sum(max(scores, key=scores.__getitem__) == symptom for symptom, scores in scored) / len(scored)
-    best = min((step / 5 for step in range(3, 30)), key=surprise)
-    print(f"{len(scored)} wordings, each left out: first {right:.1%}, best sharpness {best}")
-    assert right >= 0.5
-    assert best == pytest.approx(description.SHARPNESS, abs=0.45)
-    sure = [(max(s, key=s.__getitem__) == symptom, max(description.shares(s).values())) for symptom, s in scored]
-    for low, high in ((0.3, 0.5), (0.5, 0.7), (0.7, 0.9)):
+def test_the_confidence_is_that_of_being_right_on_texts_that_were_not_learnt() -> None:
+    sure = [(found[0][0] == symptom, found[0][1]) for symptom, text in _of_strangers() if (found := heard_in(text))]
+    for low, high in ((0.3, 0.6), (0.6, 0.9)):
         part = [(hit, share) for hit, share in sure if low <= share < high]
-        assert sum(hit for hit, _ in part) / len(part) == pytest.approx(sum(p for _, p in part) / len(part), abs=0.15)
+        assert sum(hit for hit, _ in part) / len(part) >= sum(share for _, share in part) / len(part) - 0.1
 
 
-def test_leaving_a_wording_out_is_training_without_it() -> None:
-    texts = [(symptom, description.features(text)) for symptom, text in FAILURES[:60]]
-    symptom, said = texts[7]
-    whole, without = description.train(texts), description.train(texts[:7] + texts[8:])
-    left, never = whole.scores(said, left_out=symptom), without.scores(said)
-    assert max(left, key=left.__getitem__) == max(never, key=never.__getitem__)
+def test_what_was_learnt_is_of_the_wordings_as_they_are() -> None:
+    """If not: python bench/words.py"""
+    assert words.learnt().made_of == fingerprint()
+    assert set(words.learnt().symptoms) == {*load_taxonomy().symptoms, NONE}
+
+
+def test_what_is_written_is_read_again() -> None:
+    model = words.learnt()
+    assert words.parsed(words.written(model)) == model
+
+
+def test_a_text_of_nothing_but_unknown_words_gets_no_sure_answer() -> None:
+    assert heard_in("quokka wombat kookaburra bandicoot")[0][1] < VERDICT_AT
 
 
 # -- what is a description -----------------------------------------------------------------------------------------
@@ -211,14 +204,15 @@ def test_who_names_an_epoch_or_a_step_in_a_sentence_still_describes(text: str) -
 def test_a_candidate_is_named_with_what_to_collect_and_fails_no_build(
     capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = "our finetune hangs in epoch 2, node 3's workers vanish and the others say NCCL timeout\n"
+    text = "at night a node vanishes or everything just waits, I cannot tell which\n"
     document = diagnosed(text, capsys, monkeypatch)
     (one,) = document["findings"]
     assert document["verdict"] is None
     assert (one["rule"], one["severity"]) == ("JOB017", "warning")
     assert one["confidence"] < VERDICT_AT
-    assert "worker or node loss, or collective hang (" in one["summary"]
-    assert "collect the launcher's" in one["summary"]
+    first, second = (symptom.replace("-", " ") for symptom, _ in heard_in(text)[:2])
+    assert f"sounds like {first}, or {second} (" in one["summary"]
+    assert "collect " in one["summary"]
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
     assert main(["diagnose", "-", "--quiet"]) == 0
 
@@ -278,18 +272,23 @@ def test_hostile_text_is_shown_safely(capsys: Captured, monkeypatch: pytest.Monk
     page = capsys.readouterr().out
     assert "\x1b" not in page
     assert "hf_abc" not in page
-    assert description.symptoms_of("x" * 1_000_000)
-    assert description.symptoms_of("")
+    assert heard_in("x" * 1_000_000)
+    assert heard_in("")
+
+
+def _of_strangers() -> list[tuple[str, str]]:
+    """By an author who knew nothing of what is learnt."""
+    lines = (HERE / "plain_words_of_strangers.txt").read_text("utf-8").splitlines()
+    return [(s.strip(), t.strip()) for line in lines if not line.startswith("#") for s, t in [line.split("|", 1)]]
 
 
 def test_recognised_share_of_what_strangers_write() -> None:
-    """By an author who knew nothing of what is learnt; docs/diagnose.md has these figures."""
-    lines = (HERE / "plain_words_of_strangers.txt").read_text("utf-8").splitlines()
-    said = [(s.strip(), t.strip()) for line in lines if not line.startswith("#") for s, t in [line.split("|", 1)]]
-    failures = [(symptom, description.symptoms_of(text)) for symptom, text in said if symptom != description.NONE]
+    """docs/diagnose.md has these figures."""
+    said = _of_strangers()
+    failures = [(symptom, heard_in(text)) for symptom, text in said if symptom != NONE]
     first = sum(found[0][0] == symptom for symptom, found in failures) / len(failures)
     among_three = sum(symptom in [id for id, _ in found[:3]] for symptom, found in failures) / len(failures)
-    talk = [description.symptoms_of(text)[0][1] for symptom, text in said if symptom == description.NONE]
+    talk = [heard_in(text)[0][1] for symptom, text in said if symptom == NONE]
     quiet = sum(share < VERDICT_AT for share in talk) / len(talk)
     print(
         f"{len(failures)} of strangers: first {first:.1%}, three {among_three:.1%}; talk without a verdict {quiet:.1%}"

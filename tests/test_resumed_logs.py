@@ -242,3 +242,25 @@ def test_the_name_of_the_restored_file_says_where_to_go_on(
     tmp_path: Path, said: str, goes_on: str, expected: str | None
 ) -> None:
     assert rule(tmp_path, train=f"{said}\n{goes_on}") == expected
+
+
+def _judged(name: str, first: int, begin: float) -> str:
+    """A loss that has come down and stays there, and beside it what comes down slowly."""
+    return "".join(
+        f"step {first + 10 * n} loss 0.3{n % 7}1 | val 0.4{n % 5}2 | {name} {begin - 0.1 * n:.3f}\n" for n in range(12)
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "begins", "verdict"),
+    [
+        ("ema val", 1.8, "CKPT016"),  # as on the first day
+        ("ema val", 0.6, None),  # where it was left
+        ("eval elapsed", 1.8, None),  # each start counts that for itself
+    ],
+)
+def test_what_alone_falls_back_to_its_beginning_was_not_saved(
+    tmp_path: Path, name: str, begins: float, verdict: str | None
+) -> None:
+    console = _judged(name, 10, 1.8) + "resumed from ck.pt at step 120\n" + _judged(name, 130, begins)
+    assert rule(tmp_path, console=console) == verdict

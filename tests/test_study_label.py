@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pytest
 
+from paramedic.collect.posts import parts
 from paramedic.commands import main
-from paramedic.detect import description
-from paramedic.detect.description import NONE
 from paramedic.errors import ParamedicError
 from paramedic.knowledge.taxonomy import load_taxonomy
-from paramedic.study import webform
+from paramedic.knowledge.wordings import NONE, of_people
+from paramedic.study import bayes, webform
 from paramedic.study.active import entropy, most_informative
 from paramedic.study.asking import Session, in_terminal
 from paramedic.study.clusters import clusters
@@ -31,7 +31,6 @@ from paramedic.study.label import Recipe, label_some
 from paramedic.study.labelling import agreements, choose, classify, recipe_of
 from paramedic.study.quality import Interval, Quality, choice, macro_f1, score
 from paramedic.study.store import Given, Post, Predicted, Store, opened
-from paramedic.study.text import parts
 from paramedic.study.words import Words, of_the_ward, trained
 from paramedic.ward import environments
 
@@ -118,10 +117,10 @@ def test_words_alone_are_enough_and_talk_is_none_of_these() -> None:
     assert json.loads(found[0].others)
 
 
-def test_the_classifier_computes_what_diagnose_does() -> None:
-    model = description._model()
+def test_the_fast_classifier_computes_what_the_plain_one_does() -> None:
+    model = bayes.train(bayes.learnt())
     fast = Words.of(model)
-    for symptom, text in list(description.of_people())[::25]:
+    for symptom, text in list(of_people())[::25]:
         slow = model.shares(text)
         assert fast.shares(text) == pytest.approx(slow), symptom
 

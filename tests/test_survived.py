@@ -448,3 +448,34 @@ def test_what_happened_to_another_jobs_pod_is_not_this_ones(judged: Judged) -> N
 def test_a_score_that_is_said_again_with_every_step_does_not_stand(judged: Judged) -> None:
     line = "Training epoch 1, iteration {n}/310 | lr: 1e-05 | global_step: {n} | reduced_train_loss: {loss:.4f} | val_loss: 0.9190\n"
     assert judged(**{"nemo.log": "".join(line.format(n=n, loss=1 - n / 1000) for n in range(40))}) is None
+
+
+@pytest.mark.parametrize(("last", "said"), [("3m (x301 over 25h)", "JOB034"), ("26h", "JOB011")])
+def test_pods_that_were_preempted_and_made_again_lack_a_place(judged: Judged, last: str, said: str) -> None:
+    """As long as they still wait; what kept them from starting before is over."""
+    events = (
+        "Events:\n  Type     Reason            Age     From               Message\n"
+        f"  Warning  FailedScheduling  {last}  default-scheduler  0/14 nodes are available: 12 Insufficient nvidia.com/gpu.\n"
+        "research   25h   Normal   Preempted   pod/bert-worker-0   Preempted by pod 4f0e3d2a on node dgx-07\n"
+    )
+    verdict = judged(session_txt=steps("2025-06-15", "06:10:00", "06:10:30", "06:11:00") + events)
+    assert verdict is not None
+    assert verdict.rule == said
+
+
+GUARD = (
+    "[guard] ERROR reading /ckpt/step2000/rank5.pt: PytorchStreamReader failed reading zip archive: not a ZIP archive\n"
+)
+
+
+@pytest.mark.parametrize(("first", "said"), [(1550, None), (50, "checkpoint-resume-failure")])
+def test_a_file_that_cannot_be_read_is_made_up_for_by_training_on_from_another(
+    judged: Judged, first: int, said: str | None
+) -> None:
+    lines = "".join(f"2026-04-01 02:{n:02}:00 step {first + 50 * n} loss 1.{n:02}\n" for n in range(40))
+    died = (
+        steps("2026-04-01", *(f"01:{n:02}:00" for n in range(9)))
+        + "ERROR:composer.cli.launcher:Rank 7 crashed with exit code -9.\n"
+    )
+    found = judged(try1_log=died, try2_log=GUARD + lines + "2026-04-01 03:00:00 training finished\n")
+    assert (found.symptom if found else None) == said

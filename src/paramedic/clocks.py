@@ -77,10 +77,25 @@ def find_stamp(line: str) -> Stamp | None:
     return Stamp(kernel.group().strip("[] "), None, UNKNOWN_ZONE_NS) if kernel else None
 
 
+def as_written(line: str) -> float | None:
+    """Seconds by the clock of a line, whose year may be missing: they can be compared within one log of one year."""
+    if (stamp := find_stamp(line)) is None:
+        return None
+    hits = ((hit, number) for number, shape in enumerate(_SHAPES) if (hit := shape.search(stamp.text)))
+    found = next(hits, None)
+    second = _taken_apart(*found)[2] if found else None
+    return second.moment.replace(year=int(_LEAP_YEAR), tzinfo=UTC).timestamp() if second else None
+
+
 def first_time(lines: Iterable[str]) -> int | None:
     """The first that is written whole, with its year, in so many lines."""
     stamps = (find_stamp(line) for line in islice(lines, _LOOKED_AT))
     return next((stamp.utc_ns for stamp in stamps if stamp and stamp.utc_ns is not None), None)
+
+
+def first_written(lines: Iterable[str]) -> float | None:
+    """The first clock in so many lines, as it is written."""
+    return next((clock for line in islice(lines, _LOOKED_AT) if (clock := as_written(line)) is not None), None)
 
 
 def _since_epoch(found: re.Match[str]) -> Stamp:

@@ -12,7 +12,7 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 from typing import Protocol
@@ -51,7 +51,7 @@ _VOLATILE = re.compile(
     re.I,
 )
 """Other in each run, and hardly ever why it fails."""
-_OF_VALUE = re.compile(r"\d{4,}")
+_LONG_NUMBER = re.compile(r"\d{4,}")
 """The number of a job or a day within a name or path."""
 
 
@@ -354,22 +354,12 @@ def _only_numbered(change: Change) -> bool:
     return (
         bool(re.search("[A-Za-z]", before))
         and change.kind in ("config", "argument", "environment", "launch")
-        and _OF_VALUE.sub("#", before) == _OF_VALUE.sub("#", after)
+        and _LONG_NUMBER.sub("#", before) == _LONG_NUMBER.sub("#", after)
     )
 
 
 def _with(change: Change, relevance: float, why: str) -> Change:
-    return Change(
-        change.kind,
-        change.key,
-        change.ok,
-        change.bad,
-        round(relevance, 3),
-        why,
-        change.at_ok,
-        change.at_bad,
-        change.detail,
-    )
+    return replace(change, relevance=round(relevance, 3), why=why)
 
 
 def _weight(cause: str, change: Change) -> float:

@@ -21,7 +21,10 @@ from paramedic.detect.exits import (
 )
 from paramedic.detect.hang import absent, has_less, missed, odd_among_accused, odd_ones
 from paramedic.detect.interrupted import TIME_LIMIT
-from paramedic.detect.numerics import diverged, on_one_gpu
+from paramedic.detect.numerics import diverged, on_a_gpu_of_before, on_one_gpu
+from paramedic.detect.places import at_ranks
+from paramedic.detect.recovery import BY_SCHEDULER, SCHEDULER, lost_before
+from paramedic.detect.series import of_all_attempts
 from paramedic.detect.stacks import ENDED
 from paramedic.detect.where import located, on_the_lost_node, places
 from paramedic.knowledge import Knowledge, Rule
@@ -69,6 +72,8 @@ _POSITIONS = frozenset({"trace", "stack", "process", "watch", "calls"})
 _TORN = "checkpoint-save-failure"
 _CONVICTS = 0.7
 """A pattern in a program that is less often the failure than this is a remark, and no verdict."""
+_NEEDS_NO_OTHER = 0.9
+"""A message that has one cause so often is not told by another one what its cause is."""
 _FORESEEN = 12.0
 """How much likelier a cause is that the program itself shows."""
 _BESIDE = 30.0
@@ -101,6 +106,8 @@ def explain(
     if first:
         echoes += [f for f in notes if f.consequence == "always" and f.attempt == last]
         notes = [f for f in notes if f.consequence != "always"]
+        first[0] = _with_those_of_its_host(run, on_a_gpu_of_before(first[0], errors), errors)
+        first[0] = _without_the_lost(run, first[0], errors)
         first[0] = _confirmed(_corroborated(first[0], [*notes, *first[1:]], knowledge), foreseen)
     else:
         first, foreseen = _by_program(run, foreseen, knowledge)
@@ -182,10 +189,11 @@ def _corroborated(first: Finding, beside: Sequence[Finding], knowledge: Knowledg
     """What a machine complained of meanwhile is the likely cause, where it can be one: a hang is the disk's when the
     kernel waits for the disk. And so is what another message about the same thing is sure of."""
     possible = knowledge.taxonomy.symptoms[first.symptom].causes
+    sure = max(knowledge.rules[first.rule].causes.values(), default=0.0) >= _NEEDS_NO_OTHER
     told: dict[str, Finding] = {}
     for one in beside:
         rule = knowledge.rules[one.rule]
-        same = one.severity == "error" and one.symptom == first.symptom
+        same = one.severity == "error" and one.symptom == first.symptom and not sure
         if same or (one.severity == "warning" and _of_a_machine(rule) and _same_day(one, first)):
             told.update({c: one for c, share in rule.causes.items() if share >= _CONVICTS and c in possible})
     evidence = (*first.evidence[: MAX_EVIDENCE - 1], *(one.evidence[0] for one in told.values()))[:MAX_EVIDENCE]
@@ -235,9 +243,10 @@ def _convicts(one: Finding) -> bool:
 
 
 def _judged(run: Run, errors: Sequence[Finding]) -> int:
-    """The last attempt that failed; a later one that trains on has made up for it."""
+    """The last attempt that failed; a later one that trains on has made up for it, but not one that only evaluates."""
     failed = max((f.attempt for f in errors), default=0)
-    return max((e.attempt for e in run.of_kind("progress") if e.attempt > failed), default=failed)
+    later = [e for e in run.of_kind("progress") if e.attempt > failed and not e.fields.get("evaluates")]
+    return max((e.attempt for e in later), default=failed)
 
 
 # -- who failed first ----------------------------------------------------------------------------------------------
@@ -264,6 +273,31 @@ def _first_failure(run: Run, errors: Sequence[Finding], knowledge: Knowledge) ->
     return [first, *rivals], echoes
 
 
+def _with_those_of_its_host(run: Run, first: Finding, errors: Sequence[Finding]) -> Finding:
+    """Memory is its host's: whoever was killed for it there in the attempt before had the same fault."""
+    if first.symptom != "host-out-of-memory" or not first.ranks:
+        return first
+    same = [f for f in errors if f.rule == first.rule and f.attempt == first.attempt - 1 and f.ranks]
+    ranks = {*first.ranks, *(rank for f in same for rank in f.ranks)}
+    beside = any(ranks <= there for there in places(run).ranks_on.values())
+    return replace(first, ranks=tuple(sorted(ranks))) if beside else first
+
+
+def _without_the_lost(run: Run, first: Finding, errors: Sequence[Finding]) -> Finding:
+    """A launcher that gives up for want of room misses those whom it lost in the attempt before: whose host was gone,
+    or who had failed for a reason of their own."""
+    if first.symptom != "failed-recovery" or first.ranks or _WANT_OF_ROOM.search(first.evidence[0].event.text) is None:
+        return first
+    before = [f for f in errors if f.attempt == first.attempt - 1 and f.consequence == "never"]
+    gone = lost_before(run, first.attempt) or {rank for f in before for rank in f.ranks}
+    if any(f.rule in BY_SCHEDULER for f in before):
+        first = replace(first, weights={**first.weights, SCHEDULER: _BESIDE})
+    return at_ranks(first, gone) if gone and gone < run.expected_ranks else first
+
+
+_WANT_OF_ROOM = re.compile(r"failed to activate new hosts|minimum number of slots")
+
+
 def _not_unexpectedly(errors: Sequence[Finding]) -> Sequence[Finding]:
     """Ray sees an actor gone and knows no reason; where the actor itself said before that it shuts down because of
     an error above, that is an echo."""
@@ -276,7 +310,7 @@ _GAVE_UP, _DIED = "JOB760", "JOB047"
 
 def _not_by_time(run: Run, errors: Sequence[Finding]) -> Sequence[Finding]:
     """Who waits in vain waits until the scheduler's time is over: that is the echo, where the wait was told before it,
-    and nobody made a step in between."""
+    and nobody made a step in between. And so it is where one rank made all others slow, or all was begun anew."""
     if any(f.rule == _STUCK_SAVING for f in errors):  # seen before the end that somebody made of it
         errors = [replace(f, consequence="always") if f.rule in ENDED else f for f in errors]
     if not any(map(_ran_out, errors)):
@@ -286,11 +320,14 @@ def _not_by_time(run: Run, errors: Sequence[Finding]) -> Sequence[Finding]:
     for event in run.stepping:
         last[event.source] = max(last.get(event.source, -1), *event.fields.get("at", ()), -1)
     since = [e for e in waits if last.get(e.source, -1) <= e.seq]
-    return [replace(f, consequence="always") if _ran_out(f) and _told_before(since, f) else f for f in errors]
+    slowed = any(f.symptom == _SLOWED or f.rule == _BEGUN_ANEW for f in errors)
+    late = [_ran_out(f) and (slowed or _told_before(since, f)) for f in errors]
+    return [replace(f, consequence="always") if is_late else f for f, is_late in zip(errors, late, strict=True)]
 
 
 _STUCK_SAVING = "CKPT780"
 _IN_VAIN = ("collective-hang", "rendezvous-setup-hang")
+_SLOWED, _BEGUN_ANEW = "straggler-or-imbalance", "CKPT790"
 _OF_TIME = frozenset(["TIME LIMIT", "TIMEOUT", "wall clock limit"])
 
 
@@ -502,7 +539,7 @@ def _with_rank_of_exit(run: Run, first: Finding, errors: Sequence[Finding]) -> F
 
 def _everywhere(run: Run, first: Finding, errors: Sequence[Finding]) -> bool:
     """All ranks failed alike: the rest were ended before they could say so, or nobody kept what they said."""
-    expected = run.expected_ranks
+    expected = _ranks_then(run, first.attempt)
     if not first.ranks:
         return False
     repeated = "accused" in first.fields and first.symptom not in _MET_BY_MANY
@@ -510,7 +547,11 @@ def _everywhere(run: Run, first: Finding, errors: Sequence[Finding]) -> bool:
     if not others:
         return len(expected) > 1 or _alone(run, first) or _is_missing_data(first)
     said_more = {r for f in errors if f.rule != first.rule and not _only_ended(f) for r in f.ranks}
-    if others & said_more or "accused" in first.fields or _on_hosts_of_their_own(run, first.ranks):
+    now = [e for e in run.events if e.attempt == first.attempt]
+    heard = {s.rank for s in run.sources if s.lines} | {e.rank for e in now if e.kind != "exit"}
+    logs = {e.source for e in now if e.rank in first.ranks}
+    kept = len(logs) == 1 or others & heard  # else nobody has the logs of the other hosts
+    if others & said_more or "accused" in first.fields or (kept and _on_hosts_of_their_own(run, first.ranks)):
         return False
     ended = {r for f in errors if f.consequence == "always" for r in f.ranks}
     stopped = others <= ended or len(closed_by_launcher(run, first.attempt)) >= len(others)
@@ -518,14 +559,27 @@ def _everywhere(run: Run, first: Finding, errors: Sequence[Finding]) -> bool:
     before_meeting = not any(
         item.event.fields.get("uncaught") for item in first.evidence
     )  # torch's hook is not yet set
-    heard = {s.rank for s in run.sources if s.lines} | {e.rank for e in run.events if e.kind != "exit"}
     if len(first.ranks) > 1 and not others & heard and first.symptom not in _OWN and not _told_elsewhere(run, first):
         return True  # several say the same, and of the rest nobody kept a word
     alike = first.symptom in _ALIKE or _is_missing_data(first)
     if not trained and (alike or (stopped and before_meeting and first.symptom not in _OWN)):
-        return stopped or not others & heard
+        return stopped or not others & heard or (alike and others <= _ended_alike(run, first))
     more = 2 * len(first.ranks) - len(expected)  # in step with each other, all would have had the time to say it
     return stopped and (more > 0 or (more == 0 and not trained and first.symptom not in _OWN))
+
+
+def _ranks_then(run: Run, attempt: int) -> frozenset[int]:
+    """All ranks of that attempt: one that was begun anew may have fewer, as it says itself."""
+    stated = {one.said[-1] for one in of_all_attempts(run, "world") if one.said and one.event.attempt == attempt}
+    size = int(stated.pop()) if run.world_size is None and attempt and len(stated) == 1 else 0
+    return run.expected_ranks & set(range(size)) if size > 0 else run.expected_ranks
+
+
+def _ended_alike(run: Run, first: Finding) -> set[int]:
+    """Ranks that the launcher saw end by themselves, with the very code of those who said why."""
+    ends = [e for e in run.of_kind("exit") if e.attempt == first.attempt and e.fields["exitcode"] > 0]
+    codes = {e.fields["exitcode"] for e in ends if e.rank in first.ranks}
+    return {e.rank for e in ends if e.rank is not None and codes == {e.fields["exitcode"]}}
 
 
 def _is_missing_data(first: Finding) -> bool:

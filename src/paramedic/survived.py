@@ -8,13 +8,15 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
+from itertools import pairwise
 from operator import attrgetter
 from pathlib import PurePath
+from statistics import median
 
 from paramedic.detect.interrupted import TIME_LIMIT, since
 from paramedic.detect.once import once
 from paramedic.detect.recovery import MEETING
-from paramedic.detect.sequels import sequels
+from paramedic.detect.sequels import place_of, sequels
 from paramedic.detect.where import places
 from paramedic.knowledge import Knowledge
 from paramedic.model import Event, Finding, Run, Suppressed
@@ -82,6 +84,7 @@ def outlived(run: Run, found: Sequence[Finding], knowledge: Knowledge) -> tuple[
     started_again = _StartedAgain(run, ends, _resumed(run, found))
     pods, own_jobs = places(run).pods, _own_jobs(run)
     own_pods = _own_pods(run, pods)
+    beside = pods.get(own_pods, 0) > 1
     # Who is missed may have gone on to its own end: for those who gave up waiting for it that is too late.
     waited_in_vain = {rank for one in found if one.symptom == _HANG for rank in one.ranks} & dead
     unsaved = _unsaved_to_the_end(run, found)
@@ -91,7 +94,7 @@ def outlived(run: Run, found: Sequence[Finding], knowledge: Knowledge) -> tuple[
         if one.symptom == _SAVING and event.source in unsaved:
             alive.append(one)
             continue
-        another = _of_another_job(one, pods, own_pods) or _of_another_number(one, own_jobs)
+        another = (beside and _of_another_job(one, pods, own_pods)) or (own_jobs and _of_another_number(one, own_jobs))
         if one.severity == "error" and (why := another or started_again(one)):
             survived.append(Suppressed(one.rule, why, one.ranks))
             continue
@@ -101,6 +104,9 @@ def outlived(run: Run, found: Sequence[Finding], knowledge: Knowledge) -> tuple[
         if one.severity == "error" and event.seq >= by_hand.get(event.source, event.seq + 1) and _of_the_end(one):
             why = f"the job was interrupted by hand at line {by_hand[event.source]}"
             survived.append(Suppressed(one.rule, why, one.ranks))
+            continue
+        if one.severity == "error" and _fell_back(run, one, ends):
+            survived.append(Suppressed(one.rule, "training went on from another checkpoint, to its end", one.ranks))
             continue
         lives = event.rank not in dead or event.source in tests
         if one.severity == "error" and lives and (why := _after_the_end(one, ends, tests) or trained_on(one)):
@@ -120,6 +126,30 @@ def outlived(run: Run, found: Sequence[Finding], knowledge: Knowledge) -> tuple[
             why = f"handled: after line {event.line} training went on to line {later.line}"
             survived.append(Suppressed(one.rule, why, one.ranks))
     return alive, survived
+
+
+def _fell_back(run: Run, one: Finding, ends: Mapping[str, int]) -> bool:
+    """A file could not be read, and behind that the log counts on from the middle: another one could."""
+    event = one.evidence[0].event
+    if one.symptom != _RESUME or event.kind == "metric" or event.source not in ends or event.fields.get("uncaught"):
+        return False
+    counted = [e for e in run.of_kind("metric") if (e.source, e.attempt) == (event.source, event.attempt)]
+    starts = [start for told in counted if (start := _counts_from(told)) is not None and start[0] > (event.line or 0)]
+    return bool(starts) and min(starts)[1]
+
+
+_RESUME = "checkpoint-resume-failure"
+_STRIDES = 10
+
+
+def _counts_from(told: Event) -> tuple[int, bool] | None:
+    """The first line of a series, and whether its first step is far from nought."""
+    places = [place_of(step) for step in str(told.fields.get("steps", "")).split("\n")]
+    line = str(told.fields.get("shown", "")).partition("\t")[0]
+    if len(places) < 2 * _LINES_AFTER or not line.isdigit() or any(len(place) != 1 for place in places):
+        return None
+    stride = median(abs(b[0] - a[0]) for a, b in pairwise(places))
+    return int(line), places[0][0] > _STRIDES * max(stride, 1.0)
 
 
 _SAVING, _TIMES, _AT_THE_END = "checkpoint-save-failure", 3, 0.85
@@ -150,8 +180,8 @@ def _of_another_job(one: Finding, pods: Mapping[str, int], job: str) -> str:
     """A list of a namespace's events has those of all: a pod that stands alone, beside several of another name."""
     pod = _pod(one.evidence[0].event)
     stem = pod.rpartition("-")[0]
-    other = pods.get(job, 0) > 1 and bool(stem) and (pods.get(stem, 0) <= 1 or pods[stem] > pods[job])
-    other = other and stem.partition("-")[0] != job.partition("-")[0]
+    apart = bool(stem) and stem.partition("-")[0] != job.partition("-")[0]
+    other = apart and (pods.get(stem, 0) <= 1 or pods[stem] > pods[job])
     return f"pod {pod} is not one of {job}" if other else ""
 
 
@@ -177,7 +207,7 @@ def _of_a_kind(number: str, own: Set[str]) -> bool:
 def _of_another_number(one: Finding, own: Set[str]) -> str:
     """Logs of nodes and of Slurm itself tell of the jobs that were there before, too."""
     found = _NUMBERED.search(one.evidence[0].event.text)
-    if not own or (one.symptom != _LOSS and found is None):
+    if one.symptom != _LOSS and found is None:
         return ""
     number = (found[1] or found[2]) if found else one.fields.get("job", "").partition(".")[0]
     other = _NUMBER.fullmatch(number) is not None and number not in own and _of_a_kind(number, own)
@@ -210,6 +240,7 @@ class _StartedAgain:
         self.logs = {PurePath(s).name for s in {e.source for e in run.of_kind("progress", "traceback", "exit")}}
         self.pods = {(e.source, _pod(e)): e.seq for e in run.saying(_STARTED, "line")}
         self.sequel = _gone_on(run, trains)
+        self.waits = min((age for e in run.saying("FailedScheduling", "line") if (age := _still_waits(e))), default=0)
 
     def __call__(self, one: Finding) -> str:
         event = one.evidence[0].event
@@ -221,16 +252,39 @@ class _StartedAgain:
         ended = one.rule == TIME_LIMIT if refused and refused.source in self.trains else one.symptom == _LOSS
         if refused and ended and (event.utc_ns or 0) <= (refused.utc_ns or math.inf):
             return f"the end of an earlier run, which {refused.source} was to resume"
-        if _NOT_STARTED.search(event.text):
-            pod = _pod(event)
-            if event.seq < self.pods.get((event.source, pod), -1) or (pod and self._log_of(pod)):
-                return "the container was started afterwards"
+        if placed := self._placed(event):
+            return placed
         if one.symptom in SILENT or self.last is None or not _long_after(self.last, event):
             return ""
         return f"started again: {self.last.source} goes on to its end"
 
+    def _placed(self, event: Event) -> str:
+        """What became of a pod that had no place, or that lost it."""
+        if self.waits and (gone := _PREEMPTED.search(event.text)) and _seconds(gone["age"]) > self.waits:
+            return "the pods were made again afterwards, and wait to be placed"
+        pod = _pod(event)
+        started = event.seq < self.pods.get((event.source, pod), -1) or bool(pod and self._log_of(pod))
+        return "the container was started afterwards" if _NOT_STARTED.search(event.text) and started else ""
+
     def _log_of(self, pod: str) -> bool:
         return any(name == pod or name.startswith((f"{pod}.", f"{pod}_")) for name in self.logs)
+
+
+_AGE = r"(?:\d{1,4}[dhms]){1,3}"
+_PREEMPTED = re.compile(rf"(?:^|\s)(?P<age>{_AGE})\s{{1,20}}(?:Normal|Warning)\s{{1,20}}Preempted\s")
+_STILL = re.compile(rf"FailedScheduling\s{{1,20}}(?P<age>{_AGE}) \(x\d{{1,6}} over (?P<since>{_AGE})\)")
+_UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
+
+
+def _seconds(age: str) -> int:
+    """`25h` or `3m12s`, as kubectl tells ages."""
+    return sum(int(number) * _UNITS[unit] for number, unit in re.findall(r"(\d{1,4})([dhms])", age))
+
+
+def _still_waits(event: Event) -> int:
+    """How long ago a pod could once more not be placed, which it could not be for far longer."""
+    said = _STILL.search(event.text)
+    return _seconds(said["age"]) if said and _seconds(said["since"]) > 10 * _seconds(said["age"]) else 0
 
 
 def _gone_on(run: Run, trains: Set[str]) -> dict[str, str]:

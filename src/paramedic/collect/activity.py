@@ -23,6 +23,13 @@ _STEP = Guarded(
         re.I,
     ),
 )
+_EVALUATES = Guarded(
+    ("eval", "infer", "predict", "test"),
+    re.compile(
+        r"(?:\b|_)(?:eval(?:uat\w{1,5})?|infer(?:ence|ring)?|predict(?:ing|ions?)?|test(?:ing|_\w{1,20})?)(?:\b|_)",
+        re.I,
+    ),
+)
 _FINISHED = Guarded(
     ("finished", "complete", "training ", "stopped", "succe"),
     re.compile(
@@ -126,6 +133,11 @@ def ended(text: str) -> bool:
 def tested(text: str) -> bool:
     """Tests were run here, and passed: whatever failed in them was to fail."""
     return text.startswith(("=", "OK (")) and _TESTED.search(text[:1_000]) is not None
+
+
+def evaluates(text: str) -> bool:
+    """Not training, but what follows it: a script goes on to that even where its training has failed."""
+    return _EVALUATES.search(text) is not None
 
 
 def finished(text: str) -> bool:

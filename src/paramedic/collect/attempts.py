@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 from paramedic.collect.logs import LogRead
+from paramedic.collect.pods import in_their_attempts
 from paramedic.model import Event
 
 _WHOLE_OUTPUT = re.compile(r"(?:^|/)slurm-\d{2,12}(?:\.batch)?\.(?:out|err|log)$")
 _NUMBER = re.compile(r"\d{1,20}")
-_ATTEMPT = re.compile(r"(?:attempt|try|retry|restart|relaunch|resubmit)[-_.]?\d{1,5}", re.I)
+_ATTEMPT = re.compile(r"(?<![A-Za-z])(?:attempt|try|retry|restart|relaunch|resubmit)[-_.]?\d{1,5}", re.I)
+_TIME = re.compile(r"(?<!\d)(?:(?:19|20)\d\d[-_.]?[01]\d[-_.]?[0-3]\d|1\d{9})(?!\d{2})")
+"""A day, or the seconds since 1970 as platforms number their streams."""
 _OF_A_PLACE = re.compile(
     r"(?:rank|node|host|worker|task|proc|process|gpu|pod|log|device|master|chief|actor|stage|group|shard|trial|fold"
     r"|seed|slice|launcher|server|rdzv|local|global|dmesg|kern|stdout|stderr|ip|cn|nid)[-_.]?\d",
@@ -25,17 +29,28 @@ _KERNEL = (" kernel: ", "NVRM: ")
 _OF_THE_JOB = ("progress", "exit", "traceback", "stack")
 
 
+_SAID = re.compile(
+    r"(?:^|[/._-])(?:attempt|(?:re[-_]?)?(?:try|start)|re[-_]?(?:launch|submit|queue)|cycle)[-_.=]?(\d{1,5})(?=$|[/._-])",
+    re.I,
+)
+"""What launchers, platforms and people call the next start: `attempt_1/`, `node3.restart-2.log`, `app_cycle1.log`."""
+_PREVIOUS = re.compile(r"[._-]prev(?:ious)?(?=\.(?:log|txt|out)\b|$)|(?<=/)(?:--)?prev(?:ious)?[-_/]", re.I)
+"""What `kubectl logs --previous` gives: of the container before its last start."""
+_LETTERS = re.compile(r"-(?=[a-z]{0,4}\d|[b-df-hj-np-tv-xz]{5})(?=\d{0,4}[a-z])[a-z0-9]{5}(?=\.(?:log|txt|out)\b|$)")
+"""As Kubernetes draws them, without vowels, or with a digit."""
+_BESIDE_S = 60
+"""So much later others of the same attempt begin."""
+_CURRENT = re.compile(r"(?<=/)(?:current|latest|now)/", re.I)
+"""And where those of its last start are put beside them."""
+
+
 def in_order(reads: Sequence[LogRead]) -> Sequence[LogRead]:
-    """With their events counted by attempts, where all that is there are logs of attempts."""
+    """With their events counted by attempts, where all that is there are logs of attempts, or where their names say
+    so."""
     attempts = _jobs(reads) or _siblings(reads)
-    if len(attempts) < 2:
-        return reads
-    by: dict[int, int] = {}
-    first = 0
-    for logs in attempts:
-        by |= dict.fromkeys(map(id, logs), first)
-        first += 1 + max((event.attempt for log in logs for event in log.events), default=0)
-    return [_later(read, by[id(read)]) for read in reads]
+    if len(attempts) > 1:
+        return _in_turn(reads, attempts)
+    return _named(reads) or _restarted(reads) or _replaced(reads) or reads
 
 
 def beside_attempts(events: Sequence[Event]) -> Sequence[Event]:
@@ -44,26 +59,25 @@ def beside_attempts(events: Sequence[Event]) -> Sequence[Event]:
         return events
     of_the_job = {event.source for event in events if event.attempt or event.kind in _OF_THE_JOB}
     logs = {e.source for e in events if e.source not in of_the_job and any(word in e.text for word in _KERNEL)}
-    heard = _heard(events, of_the_job) if logs else []
-    clocks = {event.zoned for event in events if event.utc_ns is not None}
-    if len(heard) < 2 or len(clocks) != 1:
-        return events
+    heard = {zoned: _heard(events, of_the_job, zoned) for zoned in ((True, False) if logs else ())}
     return [
-        replace(event, attempt=_nearest(event.utc_ns, heard))
-        if event.source in logs and event.utc_ns is not None
+        replace(event, attempt=_nearest(event.utc_ns, spans))
+        if event.source in logs and event.utc_ns is not None and (spans := heard[event.zoned])
         else event
         for event in events
     ]
 
 
-def _heard(events: Sequence[Event], sources: Collection[str]) -> list[tuple[int, int, int]]:
-    """Each attempt's number, and when it was heard of first and last; nothing where they do not follow each other."""
+def _heard(events: Sequence[Event], sources: Collection[str], zoned: bool) -> list[tuple[int, int, int]]:
+    """Each attempt's number, and when it was heard of first and last by clocks of this kind; nothing where they do not
+    follow each other, or one of them is not heard of."""
     times: dict[int, list[int]] = defaultdict(list)
     for event in events:
-        if event.utc_ns is not None and event.source in sources and event.kind != "metric":
+        if event.utc_ns is not None and event.source in sources and event.kind != "metric" and event.zoned == zoned:
             times[event.attempt].append(event.utc_ns)
     heard = [(number, min(said), max(said)) for number, said in sorted(times.items())]
-    return heard if all(one[2] < two[1] for one, two in pairwise(heard)) else []
+    all_heard = times.keys() >= {event.attempt for event in events if event.source in sources}
+    return heard if all_heard and all(one[2] < two[1] for one, two in pairwise(heard)) else []
 
 
 def _nearest(time: int, heard: Sequence[tuple[int, int, int]]) -> int:
@@ -71,8 +85,121 @@ def _nearest(time: int, heard: Sequence[tuple[int, int, int]]) -> int:
 
 
 def _later(read: LogRead, by: int) -> LogRead:
+    if not by:
+        return read
     events = [replace(event, attempt=event.attempt + by) for event in read.events]
-    return replace(read, source=replace(read.source, attempt=read.source.attempt + by), events=events)
+    source = replace(read.source, attempt=read.source.attempt + by)
+    return replace(read, source=source, events=[*in_their_attempts(events, read.facts)])
+
+
+def _named(reads: Sequence[LogRead]) -> list[LogRead]:
+    """Each log counted as its name says, where the clocks agree, or what has a log of an earlier attempt has one of the
+    last. What tells of no attempts is of the last: it was written down when all was over."""
+    numbers = {id(read): int(found[-1]) for read in reads if (found := _SAID.findall(read.source.id))}
+    known = sorted(set(numbers.values()))
+    attempts = [[read for read in reads if numbers.get(id(read)) == number] for number in known]
+    beside = [read for read in reads if id(read) not in numbers]
+    counted = max(map(_inner, beside), default=0)
+    if len(known) < 2 or not _follow(attempts) or any(map(_ends_untold, beside)):
+        return []
+    if any(_inner(read) for logs in attempts for read in logs):
+        return [] if counted else _in_turn(reads, attempts)
+    first = known[0] if counted and counted == known[-1] - known[0] else 0
+    by = {id(read): 0 if _inner(read) or _of_kernel(read) else known[-1] - first for read in beside}
+    by |= {one: number - first for one, number in numbers.items()}
+    return [_later(read, by[id(read)] - read.source.attempt) for read in reads]
+
+
+def _in_turn(reads: Sequence[LogRead], attempts: Sequence[Sequence[LogRead]]) -> list[LogRead]:
+    """Counted through, where an attempt has restarts of its own."""
+    by: dict[int, int] = {}
+    first = 0
+    for logs in attempts:
+        by |= {id(read): first - read.source.attempt for read in logs}
+        first += 1 + max(map(_inner, logs))
+    return [_later(read, by.get(id(read), 0 if _of_kernel(read) else first - 1)) for read in reads]
+
+
+def _restarted(reads: Sequence[LogRead]) -> list[LogRead]:
+    """A container's earlier log and that of its last start, where all containers of the job were started again, or came
+    in place of others when those had ended."""
+    before = {read.source.id for read in reads if _PREVIOUS.search(read.source.id)}
+    names = {_PREVIOUS.sub("", name) for name in before}
+    earlier = [read for read in reads if read.source.id in before]
+    job = [read for read in reads if read.source.id not in before and _of_the_job(read)]
+    again = [read for read in job if _CURRENT.sub("", read.source.id) in names]
+    numbered = any(read.source.attempt for read in reads)
+    if not again or numbered or not all(_behind(earlier, read) for read in job if read not in again):
+        return []
+    first = 1 + max((_inner(read) for read in earlier), default=0)
+    stays = before | {read.source.id for read in reads if _of_kernel(read)}
+    return [read if read.source.id in stays else _later(read, first) for read in reads]
+
+
+def _behind(earlier: Sequence[LogRead], read: LogRead) -> bool:
+    """It begins when all of them have ended, by clocks as they are written."""
+    spans = [one.written for one in earlier]
+    return read.written is not None and all(span is not None and span[1] <= read.written[0] for span in spans)
+
+
+def _replaced(reads: Sequence[LogRead]) -> list[LogRead]:
+    """Pods to whose names a controller adds letters of its own: the next one of a name begins when the one before it
+    has ended, and the others beside it then."""
+    job = [read for read in reads if _of_the_job(read)]
+    if any(read.source.attempt or _inner(read) or read.written is None or not _drawn(read) for read in job):
+        return []
+    of_a_name: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for read in job:
+        of_a_name[_drawn(read)].append(read.written or (0.0, 0.0))
+    spans = [sorted(told) for told in of_a_name.values()]
+    starts = [start for start, _ in max(spans, key=len, default=[])]
+    if len(starts) < 2 or any(now[1] > then[0] for told in spans for now, then in pairwise(told)):
+        return []
+    begun = {id(read): max(bisect(starts, (read.written or (0.0, 0.0))[0] + _BESIDE_S) - 1, 0) for read in job}
+    last = len(starts) - 1
+    return [_later(read, begun.get(id(read), 0 if _of_kernel(read) else last)) for read in reads]
+
+
+def _drawn(read: LogRead) -> str:
+    """What stands before those letters in a pod's name; nothing where there are none."""
+    name = read.source.id.rpartition("/")[2]
+    found = _LETTERS.search(name)
+    return name[: found.start()] if found else ""
+
+
+def _inner(read: LogRead) -> int:
+    """How often its own launcher tells that it has started its processes again."""
+    return max((event.attempt for event in read.events), default=0) - read.source.attempt
+
+
+def _of_the_job(read: LogRead) -> bool:
+    """By more than a table's word that it has completed."""
+    return any(event.kind in _OF_THE_JOB and not event.fields.get("stepless") for event in read.events)
+
+
+def _ends_untold(read: LogRead) -> bool:
+    """A log of the job itself that counts no attempts: which of them it tells of nobody knows."""
+    return not _inner(read) and not _of_kernel(read) and any(e.kind in ("exit", "traceback") for e in read.events)
+
+
+def _of_kernel(read: LogRead) -> bool:
+    return any(word in event.text for event in read.events for word in _KERNEL)
+
+
+def _follow(attempts: Sequence[Sequence[LogRead]]) -> bool:
+    """Each log of an attempt begins when the one of the same name in the attempt before has ended, and none ends later
+    than all of the next have begun, as far as their clocks tell; where one has no clock, most of those that have a log
+    of an earlier attempt must have one of the last."""
+    begins = [[read.began for read in logs if read.began is not None] for logs in attempts]
+    ends = [[read.ended for read in logs if read.ended is not None] for logs in attempts]
+    names = [{_SAID.sub("#", read.source.id): read for read in logs} for logs in attempts]
+    for now, then in pairwise(range(len(attempts))):
+        same = [(names[now][name], names[then][name]) for name in names[now].keys() & names[then].keys()]
+        told = [(one.ended, two.began) for one, two in same if one.ended is not None and two.began is not None]
+        first = max(begins[then], default=0) if told else min(begins[then], default=0)
+        if any(end > begin for end, begin in told) or (ends[now] and begins[then] and first < max(ends[now])):
+            return False
+    return all(begins) or all(2 * len(earlier.keys() & names[-1].keys()) >= len(earlier) for earlier in names)
 
 
 def _jobs(reads: Sequence[LogRead]) -> list[list[LogRead]]:
@@ -85,6 +212,9 @@ def _jobs(reads: Sequence[LogRead]) -> list[list[LogRead]]:
 def _siblings(reads: Sequence[LogRead]) -> list[list[LogRead]]:
     """Files, or folders of them, whose names differ in a number alone, the next of which begins after the one before it
     has ended: ranks and nodes write at the same time, and a log that is cut in pieces goes on at once."""
+    shapes = {_NUMBER.sub("#", read.source.id) for read in reads if _of_the_job(read)}
+    beside = [read for read in reads if shapes and _NUMBER.sub("#", read.source.id) not in shapes]
+    reads = [read for read in reads if read not in beside]
     if len(reads) < 2 or any(read.source.attempt for read in reads):
         return []
     paths = [read.source.id.split("/") for read in reads]
@@ -99,6 +229,8 @@ def _siblings(reads: Sequence[LogRead]) -> list[list[LogRead]]:
             return []
         ordered = _grouped(reads, [tuple(map(int, _NUMBER.findall(name))) for name in names])
         named = all(map(_ATTEMPT.search, names))
+        if beside and not named and not all(map(_TIME.search, names)):
+            return []  # what is told beside them may be of each
         return ordered if _one_after_another(ordered, named) else []
     return []
 

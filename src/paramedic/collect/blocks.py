@@ -108,6 +108,12 @@ def _before(block: Block, start: int) -> bytes:
     return before if start >= WINDOW else (block.before + before)[-WINDOW:]
 
 
+def around(block: Block, start: int, end: int) -> tuple[list[bytes], list[bytes]]:
+    """All lines nearby, before and after a piece; the first and the last of them may be cut."""
+    after = (block.lines[end : end + WINDOW] + block.after)[:WINDOW]
+    return _before(block, start).split(b"\n")[:-1], after.split(b"\n")[1:]
+
+
 def context(block: Block, start: int, end: int) -> tuple[list[bytes], list[bytes]]:
     """Whole lines before and after a piece. A part of a line is left out: it might be the part after `password=`."""
     before = _before(block, start)

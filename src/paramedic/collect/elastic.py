@@ -6,8 +6,12 @@ import json
 import re
 from bisect import bisect_left
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from paramedic.clocks import as_written
+from paramedic.collect.starts import End, Start, begun_again, clock_of
 
 _GROUP_FAILED = "will restart worker group"
 _GROUP_STARTS = "Attempting to start training worker group"
@@ -16,14 +20,39 @@ _GROUP_STARTED = "Started distributed worker processes:"
 _GROUP_AGAIN = "Restarting all workers and"
 _REQUEUED = "Requeued SLURM job"
 _GIVEN_UP = "multiprocessing.errors.ChildFailedError"
+_SAGEMAKER_ENDS = "Reporting training FAILURE"
+_TIMES = re.compile(r"\b(?:SLURM|TORCHELASTIC)_RESTART_COUNT=(\d{1,4})\b")
+"""Slurm's environment, as scripts print it: it grows by one whenever the job is begun again."""
+_NUMBERED = re.compile(
+    r"^[^\w\n]{0,12}(?:(?:start|launch|begin)(?:s|ing)? )?attempt[ :#=]{1,3}(\d{1,4})\b(?! to\b)", re.I
+)
+"""What people's own scripts say before each start."""
+_EXITED = re.compile(r"srun: error: [^\n]{1,2000}: Exited with exit code \d")
 _MET_AGAIN, _LEFT = " workers recorded", " exit with status code "
 """Horovod's elastic driver, when all its workers have met, and of each that is gone."""
+_HOST_LEFT = "blacklist failing host: "
+"""What it says of it in any case, when those who are left are about to meet once more."""
+_SHUT_DOWN = "rovodInternalError"
+_GAVE_UP = "> stop running"
+"""Not as rules have them: of what is found here alone no line is kept."""
+_LAST_WORDS = 6  # lines
+_LAUNCHED = "Setting OMP_NUM_THREADS environment variable for each process"
+"""What torchrun says as its first words. Its workers begin when all its agents have, so none does after one failed."""
+CANCELLED = "slurmstepd: error: *** "
+_STEP_ENDS = ("srun: Terminating StepId=", CANCELLED)
+_RETURNED = "exits with return code = "
+_NEXT_STEP = "+ srun "
+"""As a script that is traced says what it does next: one that waits for its steps, or it would have said so before."""
+_COUNTED = "RESTART_COUNT="
+_ATTEMPTS = ("attempt ", "Attempt ", "ATTEMPT ")
+_SPAWNED_ENDS = "multiprocessing.spawn.Process"
+_TO_BE_REQUEUED = "scontrol requeue "
 _BEGINS, _ENDS = "---Begin global rank ", "---End global rank "
 LITERALS = (
     "Root Cause (first observed failure)",
     "Failures:",
     "failed (exitcode: ",
-    "exits with return code = ",
+    _RETURNED,
     " exited on signal ",
     "srun: error: ",
     " returned non-zero exit status ",
@@ -39,9 +68,21 @@ LITERALS = (
     _GROUP_AGAIN,
     _REQUEUED,
     _GIVEN_UP,
+    _SAGEMAKER_ENDS,
     _MET_AGAIN,
+    _HOST_LEFT,
+    _SHUT_DOWN,
+    _GAVE_UP,
+    _LAUNCHED,
+    _NEXT_STEP,
+    _COUNTED,
+    *_ATTEMPTS,
+    *_STEP_ENDS,
+    _SPAWNED_ENDS,
+    _TO_BE_REQUEUED,
 )
 MAX_ROWS = 4_096
+_MAX_BOUNDS = 512
 _NOTHING_NEW = 3  # so few lines are no attempt: the others' last words, or the end of what was copied
 _FOREIGN_ALLOWED = 200
 _MAX_TRACEBACK = 400  # lines of a row's traceback, the last ones
@@ -228,6 +269,12 @@ def _tasks(text: str) -> list[int]:
     return tasks[:MAX_ROWS]
 
 
+_JOB_ENDS = re.compile(
+    r"\*\*\* (?:JOB|STEP) \S{1,40} ON .{1,200} CANCELLED AT .{1,60} DUE TO (?:PREEMPTION|NODE FAILURE)"
+)
+_LONG_GONE_S, _OTHER_ZONE_S = 120, 1_800
+
+
 @dataclass(slots=True)
 class Restarts:
     """Where one console goes over to the next attempt. torchrun says so only at level INFO; else an agent that saw its
@@ -237,9 +284,20 @@ class Restarts:
     _announced: list[tuple[int, str]] = field(default_factory=list)
     _groups: list[int] = field(default_factory=list)
     _again: list[int] = field(default_factory=list)
+    _requeued: list[int] = field(default_factory=list)
+    _hosts: list[int] = field(default_factory=list)
+    _left: int = 0
+    _lost: int = -1
+    _anew: list[int] = field(default_factory=list)
     _tables: list[int] = field(default_factory=list)
     _given_up: int = 0
     _born: dict[str, int] = field(default_factory=dict)
+    _launched: list[Start] = field(default_factory=list)
+    _stops: list[End] = field(default_factory=list)
+    _counted: int = 0
+    _number: int = -1
+    again: list[Start] = field(default_factory=list)
+    """Where the log's own first lines stand once more."""
     _ends: list[int] | None = None
     lines: int = 0
     """Of the whole console, once it is read; and the last that shows progress."""
@@ -248,6 +306,7 @@ class Restarts:
     def note(self, text: str, line: int, who: object) -> None:
         agent = _AGENT_PID.search(text[:200])
         key = f"{who}{agent[1] or agent[2] if agent else ''}"
+        self._note_bounds(text, line)
         if "failed (exitcode: " in text and _AGENT.search(text):
             self._failed.append((line, key if agent else f"?{key}"))
         elif _GROUP_FAILED in text:
@@ -258,22 +317,82 @@ class Restarts:
             or (_MET_AGAIN in text and _ALL_MET.search(text))
         ):
             self._groups.append(line)
-        elif _LEFT in text and not self._groups:  # it went without a word before: they have met, all the same
-            self._groups.append(0)
+        elif any(word in text for word in (_LEFT, _HOST_LEFT, _SHUT_DOWN, _GAVE_UP)):
+            self._note_elastic(text, line)
         elif _GROUP_AGAIN in text or _REQUEUED in text:
             self._again.append(line)
+            if _REQUEUED in text:
+                self._requeued.append(line + 1)
         elif text.strip().startswith(_ROOT):
             self._tables.append(line)
-        elif _GIVEN_UP in text:
+        elif _GIVEN_UP in text or _SAGEMAKER_ENDS in text or ("srun: error: " in text and _EXITED.search(text)):
             self._given_up = line
         elif "world_rank=" in text and (found := _BORN.search(text)) and len(self._born) < MAX_ROWS * 16:
             self._born[found[1]] = line
 
+    def _note_elastic(self, text: str, line: int) -> None:
+        """The others' last words follow what the driver says of a host that is gone."""
+        if _GAVE_UP in text:
+            self._lost = -_LAST_WORDS
+        elif self._hosts and line - self._lost <= _LAST_WORDS:
+            self._hosts[-1] = line
+        elif _HOST_LEFT in text and self._left:
+            self._hosts.append(line)
+            self._lost = line
+        if _LEFT in text:
+            self._left = line
+            if not self._groups:  # it went without a word before: they have met, all the same
+                self._groups.append(0)
+
     def attempt(self, line: int, process: str = "") -> int:
         """Counted from 0. A Ray worker's line may come late: what counts is when the worker was started."""
         if self._ends is None:
-            self._ends = sorted([*self._torchrun(), *self._again, *(start - 1 for start in self._groups[1:])])
+            groups = [start - 1 for start in self._groups[1:]] or self._hosts
+            said = sorted([*self._torchrun(), *self._again, *groups])
+            starts = begun_again([*self._launched, *self.again], self._stops)
+            self._ends = _with_starts(said, starts)
+            self._anew = sorted({bisect_left(self._ends, start) for start in (*starts, *self._requeued)})
         return 0 if not self._ends else bisect_left(self._ends, self._born.get(process.partition("@")[0], line))
+
+    def anew(self) -> Sequence[int]:
+        """The attempts that no launcher of the attempt before has begun: a scheduler has, a script or somebody."""
+        self.attempt(0)
+        return self._anew
+
+    def _note_bounds(self, text: str, line: int) -> None:
+        """Where a launcher begins, and where one has ended all that it had started."""
+        if max(len(self._launched), len(self._stops)) >= _MAX_BOUNDS:
+            return
+        if _LAUNCHED in text:
+            self._launched.append(Start(line, as_written(text), by_launcher=True))
+        elif _NEXT_STEP in text and text.strip().lstrip("+").startswith(" srun "):
+            self._launched.append(Start(line, None, in_order=True))
+        elif _COUNTED in text and (times := _TIMES.search(text)) and int(times[1]) > self._counted:
+            self._counted = int(times[1])
+            self._launched.append(Start(line, None, in_order=True))
+        elif any(word in text for word in _ATTEMPTS) and self._counts_on(_NUMBERED.match(text.strip())):
+            self._launched.append(Start(line, None, in_order=True))
+        elif any(word in text for word in (*_STEP_ENDS, _TO_BE_REQUEUED)) or _EXITED.search(text):
+            self._stops.append(End(line, as_written(text), by_launcher=_TO_BE_REQUEUED in text))
+        elif any(word in text for word in ("failed (exitcode: ", _GIVEN_UP, _SPAWNED_ENDS, _RETURNED, _REQUEUED)):
+            self._stops.append(End(line, as_written(text), by_launcher=True))
+
+    def _counts_on(self, found: re.Match[str] | None) -> bool:
+        before = self._number
+        self._number = max(before, int(found[1])) if found else before
+        return self._number > before
+
+    def note_around(self, text: str, line: int, before: Sequence[bytes], after: Sequence[bytes]) -> None:
+        """Nobody of a job that Slurm has ended writes minutes later: it was begun again. Behind the end of a step its
+        script may do something else. Where Slurm's clock is not that of the lines before, their zone is not known."""
+        told, last = as_written(text), clock_of(reversed(before))
+        if not _JOB_ENDS.search(text) or told is None or last is None or abs(told - last) > _OTHER_ZONE_S:
+            return
+        for number, raw in enumerate(after, line + 1):
+            clock = clock_of((raw,))
+            if clock is not None and clock - max(told, last) >= _LONG_GONE_S:
+                self._launched.append(Start(number, clock, in_order=True))
+                return
 
     def _torchrun(self) -> list[int]:
         if self._announced:
@@ -287,6 +406,15 @@ class Restarts:
     def _is_final(self, end: int) -> bool:
         nothing_new = self.progress < end and self.lines - end < _NOTHING_NEW
         return nothing_new or self._given_up > end or any(table > end for table in self._tables)
+
+
+def _with_starts(ends: list[int], starts: list[int]) -> list[int]:
+    """Where a start follows an end, both tell of one and the same: the attempt goes as far as the line before it."""
+    for number, start in enumerate(starts):
+        after = starts[number - 1] if number else 0
+        own = [end for end in ends if after <= end < start]
+        ends = [end for end in ends if end not in own[-1:]] + [start - 1]
+    return sorted(ends)
 
 
 def _rounds(said: list[tuple[int, str]]) -> list[int]:

@@ -13,14 +13,18 @@ from paramedic.clocks import with_years
 from paramedic.collect import processes, stacks
 from paramedic.collect.archives import unpack
 from paramedic.collect.attempts import beside_attempts, in_order
+from paramedic.collect.decoding import BinaryInput
+from paramedic.collect.drafts import MAX_TRACE
 from paramedic.collect.elastic import read_error_file
 from paramedic.collect.flight import head_of, is_dump, read_dump
 from paramedic.collect.identity import MAX_WORLD_SIZE, frameworks_in, world_size
 from paramedic.collect.inputs import Input, open_inputs
 from paramedic.collect.layouts import Place, numbered, place_of, process_of, ranks_of_places
-from paramedic.collect.logs import MAX_TRACE, BinaryInput, LogRead, kept_parts, read_log
+from paramedic.collect.logs import LogRead, read_log
 from paramedic.collect.netfile import MAX_NETWORK, is_network, read_network
-from paramedic.collect.prose import SAID, as_described, beside_logs, told_in
+from paramedic.collect.posts import told_in
+from paramedic.collect.prose import SAID, as_described, beside_logs
+from paramedic.collect.raised import kept_parts
 from paramedic.collect.ras import is_ras, read_ras
 from paramedic.collect.readers import Read, read_ahead
 from paramedic.collect.recording import MAX_RECORDING, is_recording, read_recording
@@ -90,7 +94,8 @@ def _read_plain(path: str, prefilter: Prefilter) -> Read | None:
 def _size(events: Sequence[Event]) -> int:
     size = sum([len(event.text) for event in events])
     for item in [item for event in events if event.fields for item in event.fields.values()]:
-        size += sum(map(len, map(str, item))) if isinstance(item, list) else len(str(item))
+        texts = isinstance(item, list) and (not item or isinstance(item[0], str))
+        size += sum(map(len, item if texts else map(str, item))) if isinstance(item, list) else len(str(item))
     return size
 
 
@@ -137,7 +142,7 @@ def _read(item: Input, shown: str, prefilter: Prefilter) -> Read:
         log = read_log(item.stream, source, prefilter)
         if stacks.is_dump(head):
             log.events = stacks.without_activity(log.events)
-        return Read(place, as_described(log, told) if told else log)
+        return Read(place, as_described(log, told.words, told.title, told.quoted, told.wish) if told else log)
     except BinaryInput as why:
         return Read(place, LogRead(source, skipped=[Skipped(item.name, str(why))]))
 
@@ -276,9 +281,19 @@ def _ranks_in_a_pod(reads: Sequence[Read], named: Sequence[int | None]) -> int:
     fits = [n for n in range(1, _MOST_IN_A_POD + 1) if all(rank // n == pod for rank, pod in spoke)] if spoke else []
     each = max((len(ranks) for _, ranks in heard), default=1)
     spoken = each if each in fits else fits[0] if len(fits) == 1 else 1
-    return max(spoken, _by_tables(reads, named))
+    return max(spoken, _by_tables(reads, named), _by_agents(reads, named))
 
 
+def _by_agents(reads: Sequence[Read], named: Sequence[int | None]) -> int:
+    """So many processes torchrun's agents ended in each pod, where they tell of the same number in all of them."""
+    logs = [read.log for read, pod in zip(reads, named, strict=True) if read.place.pod is not None and pod is not None]
+    ended = [{hit[1] for e in log.events if (hit := _CLOSED.search(e.text)) is not None} for log in logs]
+    counts = {len(processes) for processes in ended if processes}
+    count = counts.pop() if len(counts) == 1 else 1
+    return count if count <= _MOST_IN_A_POD else 1
+
+
+_CLOSED = re.compile(r"\bSending process (\d{1,10}) closing signal SIGTERM\b")
 _MOST_IN_A_POD = 16
 
 
@@ -307,21 +322,20 @@ def _as_named(read: Read, rank: int | None, each: int) -> Read:
 
 
 def _counted(reads: Sequence[Read], arrays: Collection[str]) -> list[int | None]:
-    """`mae_0.log` to `mae_7.log` are ranks where there are eight, where a scheduler tells of tasks 0 to 7, or where
-    some of them say so themselves."""
+    """`mae_0.log` to `mae_7.log` are ranks where there are eight, where a scheduler tells of tasks 0 to 7, a launcher
+    has ended eight, or where some of them say so themselves."""
     tasks = {event.rank for read in reads for event in read.log.events if event.kind == "exit"} - {None}
     families: dict[str, dict[int, int]] = defaultdict(dict)
     for at, read in enumerate(reads):
         if read.log.source.id not in arrays and (name := numbered(read.log.source.id)) is not None:
             families[name[0]][name[1]] = at
-    ended = {len(logged) for read in reads if len(logged := _ended_together(read.log)) > 1}
     ranks: list[int | None] = [None] * len(reads)
     for members in families.values():
         logs = {number: reads[at].log for number, at in members.items()}
         said = {number: who for number, log in logs.items() if (who := _says_it_is(log)) is not None}
         sizes = {fact.value for log in logs.values() for fact in log.facts if fact.name == "world_size"}
         agreed = all(number == who for number, who in said.items()) and (
-            bool(said) or sizes == {len(members)} or tasks == members.keys() or ended == {len(members)}
+            bool(said) or sizes == {len(members)} or tasks == members.keys() or _ended_together(reads) == {len(members)}
         )
         if len(members) > 1 and members.keys() == set(range(len(members))) and agreed:
             for number, at in members.items():
@@ -332,11 +346,14 @@ def _counted(reads: Sequence[Read], arrays: Collection[str]) -> list[int | None]
 _KILLING = "Killing subprocess "
 
 
-def _ended_together(log: LogRead) -> set[str]:
-    """The processes that DeepSpeed's launcher, or torch's of old, ended on its node."""
-    return {
-        event.text.partition(_KILLING)[2] for event in log.events if event.kind == "line" and _KILLING in event.text
-    }
+def _ended_together(reads: Sequence[Read]) -> set[int]:
+    """How many processes DeepSpeed's launcher, or torch's of old, ended on its node, where it was several."""
+    ended: dict[str, set[str]] = defaultdict(set)
+    for read in reads:
+        for event in read.log.events:
+            if event.kind == "line" and _KILLING in event.text:
+                ended[read.log.source.id].add(event.text.partition(_KILLING)[2])
+    return {len(processes) for processes in ended.values() if len(processes) > 1}
 
 
 def _says_it_is(log: LogRead) -> int | None:

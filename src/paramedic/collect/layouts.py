@@ -36,13 +36,16 @@ _PACKED = r"(?:\.(?:gz|zst|bz2|xz))?$"
 _LOG = r"\.(?:log|out|err|txt|stdout|stderr)" + _PACKED
 _PATHS = (
     re.compile(
-        r"^(?P<run>(?:.*/)?)attempt_(?P<attempt>\d{1,5})/(?P<rank>\d{1,6})/(?:stdout\.log|stderr\.log|error\.json)"
+        r"^(?P<run>(?:.*/)?)attempt_(?P<attempt>\d{1,5})/(?P<rank>\d{1,6})/(?:\w{1,40}\.log|error\.json)"
         + _PACKED
     ),
     re.compile(r"(?:^|[/._-])(?:global[._-]?|world[._-]?)?rank[._-]?(?P<rank>\d{1,6})(?:$|[^/\d][^/]*$)", re.I),
     re.compile(r"(?:^|/)rank[._-]?(?P<rank>\d{1,6})/[^/]+$", re.I),
     re.compile(r"\.prterun-[\w.-]{1,80}@\d{1,5}\.(?P<rank>\d{1,6})\.(?:out|err)" + _PACKED),
-    re.compile(r"(?:^|[/._-])(?P<pod>master|chief|worker)-(?P<rank>\d{1,5})(?:-[a-z0-9]{5})?" + _LOG),
+    # A set of jobs numbers these, too: beside its only one stands the number of the pod.
+    re.compile(
+        r"(?:^|[/._-])(?P<pod>master|chief|worker)-(?:0-(?=\d{1,4}(?!\d)))?(?P<rank>\d{1,5})(?:-[a-z0-9]{5})?" + _LOG
+    ),
     re.compile(r"(?:^|/)workerpool(?P<pool>[01])-(?P<rank>\d{1,4})(?:\.\w{1,6})?$"),  # Vertex AI
     re.compile(r"(?:^|/)(?:task|proc|(?:std_log_)?process|worker|log)[._-](?P<rank>0\d{1,4}|\d{1,3})" + _LOG),
     # A bare number may be a rank if others count with it; from four digits on it is rather a job's (sbatch's %j.out).

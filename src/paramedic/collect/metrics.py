@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paramedic.collect.activity import warns
+from paramedic.collect.glue import apart
 from paramedic.collect.guarded import Guarded
 from paramedic.collect.layouts import By, Peeled, plain
 from paramedic.collect.quantities import Value
@@ -70,7 +71,7 @@ _SPLIT = (
 _BRACKETED = re.compile(r"\[(?:worker|trainer|process|gpu|replica|stage|proc|p)[ :_-]?(\d{1,6})\]", re.I)
 _SPEAKS = re.compile(
     r"^(?:[^\n]{0,60}?(?:: ?| - |\] ?|\| ?)|e(?:poch )?\d{1,4} )?"
-    r"(?:process|worker|trainer|learner|replica|gpu|stage|part)[ _#]{0,2}(\d{1,6})"
+    r"(?:proc(?:ess)?|worker|trainer|learner|replica|peer|member|gpu|stage|part)[ _#]{0,2}(\d{1,6})"
     r"(?: ?[:|,\]-]| step\b| iter\w*\b| epoch\b| [a-z_]{1,16}[ =:]{1,2}\d)",
     re.I,
 )
@@ -212,11 +213,11 @@ class Meter:
     def _take(self, lines: bytes, first: int) -> None:
         self.sharded = self.sharded or any(word in lines for word in _SHARDED)
         self.split = self.split or any(word in lines for word in _SPLIT)
-        for number, whole in enumerate(lines.removesuffix(b"\n").split(b"\n") if lines else (), first):
+        for at, whole in apart(lines.removesuffix(b"\n").split(b"\n")) if lines else ():
             for raw in whole.split(b"\r"):
                 if len(raw) > _MIN_LINE and (self.table.columns or self.timers or _worth(raw)):
-                    self._line(number, _cut(raw).decode("utf-8", "replace"))
-            self.last_line = number
+                    self._line(first + at, _cut(raw).decode("utf-8", "replace"))
+            self.last_line = first + at
 
     def _take_rows(self, rows: Rows, lines: bytes, first: int) -> None:
         who = self.peel("")

@@ -7,17 +7,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from paramedic.collect.archives import Input
+from paramedic.collect.drafts import MAX_TEXT
 from paramedic.collect.guarded import shape
-from paramedic.collect.logs import MAX_TEXT, LogRead
-from paramedic.collect.streams import SafeStream
+from paramedic.collect.logs import LogRead
 from paramedic.model import Event, Fact, Run, Source
 from paramedic.redact import clipped
 
-MOST = 32 << 10
-"""Longer than any message that somebody types."""
-_NAMES = (".txt", ".md", ".markdown", ".rst")
-_FENCED = re.compile(r"^(```|~~~).*?^\1[^\n]*$", re.M | re.S)
 _LOG_LINE = re.compile(
     r"^\s*(?:\[|[-=*]{12}|\d{4}-\d\d|\d\d:\d\d|[IWEF]\d{4}\b|\d{1,6}: |"
     r"(?:INFO|WARN|WARNING|ERROR|DEBUG|CRITICAL|FATAL)\b|File \"|Traceback|\+ |\$ |>>> |"
@@ -62,19 +57,6 @@ _FRAMEWORKS = {
 }
 
 
-def told_in(item: Input, ranked: bool) -> str:
-    """The text, if it is one: on standard input or in a file for texts, short, in sentences. Nothing is consumed."""
-    raw = getattr(item.stream, "raw", None)
-    if ranked or not (item.name == "-" or item.name.lower().endswith(_NAMES)) or not isinstance(raw, SafeStream):
-        return ""
-    data = raw.peek(MOST + 1)
-    if not 0 < len(data) <= MOST or b"\0" in data:
-        return ""
-    text = data.decode("utf-8", "replace").replace("\r\n", "\n")
-    spoken = _FENCED.sub("\n", text)
-    return spoken.strip() if is_prose(spoken) else ""
-
-
 def _repeats(lines: list[str]) -> bool:
     """Half of the lines, and three at least, differ only in their numbers from others: nobody types so."""
     shapes = Counter(shape(line) for line in lines)
@@ -86,16 +68,21 @@ def is_prose(text: str) -> bool:
     """Sentences, not lines that a program prints. One or two lines may be terse: somebody typed them."""
     lines = [line for line in text.split("\n") if line.strip()]
     words = _WORDS.findall(text)
-    if len(words) < 2 or 8 * sum(_is_printed(line[:500]) for line in lines) > len(lines):
+    if len(words) < 2 or 8 * sum(is_printed(line[:500]) for line in lines) > len(lines):
         return False
     if _repeats(lines):
         return False
     if len(lines) <= 2:
         return 2 * sum(map(len, words)) > sum(len(line.replace(" ", "")) for line in lines)
-    return sum(word.lower() in _SMALL for word in words) >= 0.22 * len(words) and len(words) >= 4 * len(lines)
+    return small_words(words) >= 0.22 and len(words) >= 4 * len(lines)
 
 
-def _is_printed(line: str) -> bool:
+def small_words(words: Sequence[str]) -> float:
+    """Which share of them are those that only sentences have."""
+    return sum(word.lower() in _SMALL for word in words) / max(len(words), 1)
+
+
+def is_printed(line: str) -> bool:
     """By how it begins, or as names with figures: `epoch 2, loss 3`. Who says that it `hangs in epoch 2, node 3` says
     more beside the figures, and in a sentence."""
     if _LOG_LINE.search(line):
@@ -103,26 +90,35 @@ def _is_printed(line: str) -> bool:
     if not _FIGURES.search(line):
         return False
     words = _WORDS.findall(_FIGURE.sub(" ", line))
-    return len(words) < 3 or sum(word.lower() in _SMALL for word in words) < 0.2 * len(words)
+    return len(words) < 3 or small_words(words) < 0.2
 
 
-def as_described(log: LogRead, text: str) -> LogRead:
+def as_described(log: LogRead, text: str, title: str = "", quoted: str = "", wish: bool = False) -> LogRead:
     """What was read from it, with the text itself; its last words are not a rank's last activity. An error that it
     quotes is that of the one rank which is said to fail. Many values of one kind are of a log that it quotes."""
     source = replace(log.source, kind="description")
     shown = clipped(text, MAX_TEXT)
-    kept = [event for event in log.events if event.kind in ("line", "traceback", "exit") or _is_quoted(event)]
+    kept = [event for event in log.events if event.kind in ("line", "traceback", "exit") or _is_quoted(event, quoted)]
     said = replace(_said(source.id, shown), host=source.host, attempt=source.attempt)
+    if title:  # it repeats what stands below it, and tells nothing of what was first
+        kept = [replace(e, seq=e.seq + MAX_POST) if e.line and e.line <= _TITLE_LINES else e for e in kept]
+        parts = {TITLE: clipped(title, MAX_TEXT), PASTED: clipped(quoted, MAX_TEXT)}
+        said = replace(said, fields={**said.fields, **parts, **({WISH: True} if wish else {})})
     failing = said.fields.get(ACCUSED, ())
     if len(failing) == 1 and all(event.rank is None for event in kept):
         kept = [replace(event, rank=failing[0]) for event in kept]
     return replace(log, source=source, events=[said, *kept], facts=[*log.facts, *facts(shown, source.id)])
 
 
+_TITLE_LINES, MAX_POST = 1, 1 << 16
+TITLE, PASTED, WISH = "title", "pasted", "wish"
+"""A post's, in the fields of its description."""
 _VALUES = 4
 
 
-def _is_quoted(event: Event) -> bool:
+def _is_quoted(event: Event, quoted: str) -> bool:
+    if event.kind == "complaint":
+        return event.text in quoted
     return event.kind == "metric" and len(str(event.fields.get("values", "")).split()) >= _VALUES
 
 

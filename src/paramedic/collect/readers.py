@@ -19,7 +19,7 @@ from paramedic.collect.archives import is_log
 from paramedic.collect.layouts import Place
 from paramedic.collect.logs import LogRead
 from paramedic.garbage import no_collections
-from paramedic.model import Event, Fact, Skipped, Source
+from paramedic.model import Event, Fact, Skipped, Source, event_of
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -144,6 +144,8 @@ def _work(paths: Sequence[str], read: ReadFile, out: Connection) -> None:
         os._exit(0)  # nothing is said from here: what is missing the parent reads, and fails itself if it must
 
 
+_NO_FIELDS: dict[str, Any] = {}
+"""One for all events without any: of a large log they are most."""
 _OF_EVENT = attrgetter(*Event.__dataclass_fields__)
 
 
@@ -167,7 +169,7 @@ def _unpacked(item: tuple[Any, ...]) -> Read:
         Place(*place),
         LogRead(
             Source(*source),
-            [Event(*event) for event in events],
+            [event_of(event if event[-1] else (*event[:-1], _NO_FIELDS)) for event in events],
             [Skipped(*left) for left in skipped],
             [Fact(*fact) for fact in facts],
             sure,

@@ -5,11 +5,14 @@ from __future__ import annotations
 import base64
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice, pairwise
 
+from paramedic.collect.guarded import shape
 from paramedic.collect.identity import MAX_WORLD_SIZE
 from paramedic.collect.layouts import ranks_in
+from paramedic.collect.pods import BEGUN, begun
 from paramedic.model import Fact, Source
 
 _MOST = 4_096
@@ -25,11 +28,12 @@ _TOGETHER = (
 )
 _AT_HEAD = (
     re.compile(rf"(?:^|>: ?){_HOST}[ :,|]{{1,3}}(?:hvd |byteps )?{_RANK}(?:/| of )\d", re.I),
+    re.compile(rf"(?:^|[>:\]] ?){_HOST}[ :,|]{{1,3}}{_RANK}[ ,|]{{1,3}}local[_ ]?rank[ =:]{{1,2}}\d", re.I),
     re.compile(
         r"(?:^|>: ?)(?P<host>[A-Za-z][\w.-]{0,60})[ :,|]{1,3}pid[ =:]\d{1,10}[ ,|]{1,3}(?:hvd |byteps )?" + _RANK, re.I
     ),
 )
-"""`gpu03 rank 7/16` at the head of a line, behind nothing but a launcher's prefix."""
+"""`gpu03 rank 7/16` or `gpu03 rank=7 local_rank=3` at the head of a line, behind nothing but a launcher's prefix."""
 _OWN_RANK = (
     r"(?<!local[ _-])(?<!node[ _-])(?<!group[ _-])(?<!lora[ _-])\brank[ =:_#]{0,2}(?P<rank>\d{1,6})"
     r"(?: ?(?:/|of) ?\d{1,6})?"
@@ -125,6 +129,10 @@ _OF_NAME = re.compile(r"\.(?:log|txt|out|err)\b")
 _SPEAKS_OF_NODES = re.compile(r"node|\bon\b|host|[A-Z]{4,}", re.I)
 
 
+_OFTEN = 8
+"""So many lines that differ only in their numbers said nothing: neither will the others, as those of training."""
+
+
 def roster(lines: Sequence[str], source: Source) -> Iterator[Fact]:
     """`host` of a rank each; `nodelist` is all hosts of a job in Slurm's order; `gpu` of a rank, as `host bus size`
     with the size of the group in which it has its number, and `device`, as `host index size`; `gpu index`, as `bus
@@ -133,11 +141,14 @@ def roster(lines: Sequence[str], source: Source) -> Iterator[Fact]:
     host though nobody else can reach it, as `host address`; `slots` of a host in the launcher's order, as `host
     number`, and `mapped`, where processes are dealt out otherwise; `ranks on a node`, where the same command starts all
     nodes; `coordinator`, where the log is that of a process which hands out the work to all ranks, and is none itself;
-    `array`, the number of a Slurm job of which each task is a job of its own, or `itself` in the log of such a task."""
+    `pod on`, as `pod node`; `pod begun`, when and how often; `array`, the number of a Slurm job of which each
+    task is a job of its own, or `itself` in the log of such a task."""
     stated: set[tuple[str, str | int, int | None]] = set()
     of_file = source.host or _OF_NAME.split(source.id.rsplit("/", 1)[-1], maxsplit=1)[0]
     heading = False
     columns = _NO_TABLE
+    silent: Counter[bytes] = Counter()
+    described = ""
     whole = _whole_list(lines)
     met = _MET if any("global_ranks=[" in line for line in lines) else _MET_BY_ROLE
     for number, line in enumerate(lines, 1):
@@ -145,22 +156,39 @@ def roster(lines: Sequence[str], source: Source) -> Iterator[Fact]:
         heading = bool(listed) or ("rank" in line and _HEADING.search(line[:200]) is not None)
         row = _row(line[:400], columns)
         columns = columns if row else _columns(line) if _HEADS.search(line[:400]) else _NO_TABLE
-        said: tuple[tuple[str, str | int, int | None], ...] = (
-            *listed,
-            *(whole if number == 1 else ()),
-            *row,
-            *_met(line[:20_000], of_file, met),
-            *_slots(line[:20_000]),
-            *_asked(line[:4_000], of_file),
-            *_said(line[:20_000]),
-            *_announced(line[:300]),
-            *_of_array(line[:400]),
-            *_shown(line[:400]),
-        )
+        described = _described(line, described)
+        said: list[tuple[str, str | int, int | None]] = [*listed, *(whole if number == 1 else ()), *row]
+        if described.count(" ") == 1:
+            said.append(("pod on", described, None))
+        alike = shape(line)
+        if silent[alike] < _OFTEN:
+            by_itself: tuple[tuple[str, str | int, int | None], ...] = (
+                *_met(line[:20_000], of_file, met),
+                *_slots(line[:20_000]),
+                *_asked(line[:4_000], of_file),
+                *_said(line[:20_000]),
+                *_announced(line[:300]),
+                *_of_array(line[:400]),
+                *((BEGUN, row, None) for row in begun(line)),
+                *_shown(line[:400]),
+            )
+            said += by_itself
+            silent[alike] += -_MOST if by_itself else 1
         for name, value, rank in said:
             if (name, value, rank) not in stated and len(stated) < _MOST:
                 stated.add((name, value, rank))
                 yield Fact(name, value, source.id, number, rank)
+
+
+_DESCRIBED = re.compile(r"(Name|Node): {2,20}([a-z0-9][a-z0-9.-]{0,252})(?:/[\d.:a-f]{3,40})?\s*$")
+
+
+def _described(line: str, before: str) -> str:
+    """What `kubectl describe pod` has told of so far: its name, then its name and its node."""
+    found = _DESCRIBED.match(line[:400])
+    if found is None:
+        return before.partition(" ")[0]
+    return found[2] if found[1] == "Name" else f"{before} {found[2]}" if before else ""
 
 
 def _shown(line: str) -> Iterator[tuple[str, str, int | None]]:

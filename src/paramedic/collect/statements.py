@@ -133,12 +133,11 @@ _BACKEND = re.compile(r"\bbackend['\"]?[ :=]{1,3}['\"]?(gloo|nccl)\b", re.I)
 _ROUND_TRIPS = re.compile(r"\bMnRtt/Rnk: (\d{1,9}\.\d{1,4})ms/\d{1,6} \| MxRtt/Rnk: (\d{1,9}\.\d{1,4})ms/(\d{1,6})\b")
 _IDS = re.compile(
     r"\b(?:(?:sample|example|row|item|data|batch|doc|document|record)[_ ]?ids?|(?:samples|rows|examples)(?= ?\[)"
-    r"|(?:\w{1,12}[_ ])?(?:idx|indices"
-    r"|indexes))['\"]?"
+    r"|(?:\w{1,12}[_ ])?(?:idx|indices|indexes|queue|permutation|perm|order))['\"]?"
     r"(?: of [a-z ]{1,24})?[ :=]{0,3}(?:tensor\()?[\[(](\d{1,12}(?:,? {1,4}\d{1,12}){2,100})",
     re.I,
 )
-_LISTED = ("idx", "ind", "ids", "samples [", "rows [", "examples [")
+_LISTED = ("idx", "ind", "ids", "samples [", "rows [", "examples [", "queue", "perm", "order")
 _DIGITS = re.compile(r"\d{1,12}")
 _FEW = 4
 _RANGE = re.compile(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from paramedic.collect.guarded import Words
 
@@ -79,6 +80,8 @@ _LENGTH = re.compile(r"\|\.?\|_?\d?")
 _ON_NODE = re.compile(r"\s{0,8}node[ _-]?(\d{1,5})\b")
 _GPUS = re.compile(r"\b([a-z]\w{1,30})((?: \d{1,9}(?:\.\d{1,6})?){4,16})(?=\s|$)")
 _SEVERAL, _MANY = 2, 4
+_WORD = re.compile(r"\S{1,40}")
+_NUMBER = re.compile(rf"{_A_NUMBER}%?|nan|inf", re.I)
 
 
 @dataclass(slots=True)
@@ -86,6 +89,8 @@ class Table:
     """The table under way: of a CSV file, the names in its first line."""
 
     columns: list[str] = field(default_factory=list)
+    heading: str = ""
+    """The line of their names, where it is not plain which words are one name."""
 
     def row(self, text: str) -> str:
         """A row, as if each value stood behind its name, the rank first; empty for other lines."""
@@ -100,11 +105,26 @@ class Table:
         for cells in _cut(text.removeprefix("\ufeff").strip()):
             if 2 <= len(cells) <= _MAX_COLUMNS and all(_COLUMN.fullmatch(cell) for cell in cells):
                 if any(name.lower() in _COUNTED for name in cells):
-                    self.columns = cells
+                    self.columns, self.heading = cells, ""
+                    return ""
+                if "  " in text and any(word in _COUNTED for word in text.lower().split()):
+                    self.columns, self.heading = cells, text
                     return ""
             elif len(cells) == len(self.columns) and all(_CELL.fullmatch(cell) for cell in cells):
                 return self._named(cells)
-        return ""
+        return self._below(text) if self.heading else ""
+
+    def _below(self, text: str) -> str:
+        """A row under names that stand one space apart: each number ends where its name does."""
+        cells = list(_WORD.finditer(text))
+        ends = [cell.end() for cell in cells]
+        right = all(
+            self.heading[end - 1 : end + 1].strip() == self.heading[end - 1 : end].strip() != "" for end in ends
+        )
+        if not right or len(cells) < _SEVERAL or not all(_NUMBER.fullmatch(cell[0]) for cell in cells):
+            return ""
+        self.columns = [self.heading[start:end].strip() for start, end in pairwise((0, *ends))]
+        return self._named([cell[0] for cell in cells])
 
     def _named(self, cells: list[str]) -> str:
         pairs = [(name, cell) for name, cell in zip(self.columns, cells, strict=True) if cell]

@@ -56,8 +56,8 @@ def run(args: argparse.Namespace) -> int:
         _refuse_pipe(path)
     knowledge = load(options.rules)
     prefilter = compile_prefilter(knowledge)
-    ok, left_ok = side(args.ok, knowledge, prefilter, options)
-    bad, left_bad = side(args.bad, knowledge, prefilter, options)
+    ok, left_ok = read_side(args.ok, knowledge, prefilter, options)
+    bad, left_bad = read_side(args.bad, knowledge, prefilter, options)
     skipped = tuple(dict.fromkeys((*left_ok, *left_bad)))
     comparable = all(side.report.run.sources or side.stated or side.code for side in (ok, bad))
     found = differences.compare(ok, bad) if comparable else ()
@@ -75,9 +75,11 @@ def _refuse_pipe(path: str) -> None:
         raise ParamedicError(f"{path}: a pipe can be read only once; name a file")
 
 
-def side(path: str, knowledge: Knowledge, prefilter: Prefilter, options: Options) -> tuple[Side, tuple[Skipped, ...]]:
+def read_side(
+    path: str, knowledge: Knowledge, prefilter: Prefilter, options: Options
+) -> tuple[Side, tuple[Skipped, ...]]:
     from paramedic import run_folder
-    from paramedic.collect.settings import of_run, read_settings
+    from paramedic.collect.sides import of_run, read_settings
     from paramedic.differences import Side
     from paramedic.pipeline import examine, read
 

@@ -49,6 +49,7 @@ from paramedic.detect import (
     restoring,
     resumes,
     routes,
+    saved,
     sentinels,
     skew,
     smi,
@@ -65,10 +66,10 @@ from paramedic.detect import (
     watched,
 )
 from paramedic.detect.answers import Failed, answer
+from paramedic.detect.lacking import within_one_host
 from paramedic.detect.match import Signatures
 from paramedic.detect.nodes import alike
 from paramedic.detect.topology import nodes
-from paramedic.detect.where import within_one_host
 from paramedic.knowledge import Knowledge, Rule
 from paramedic.knowledge.advisories import Advisory
 from paramedic.model import Finding, Run
@@ -137,6 +138,7 @@ RUN_DETECTORS: dict[str, Detector] = {
     "recovery.on_the_same_part": recovery.on_the_same_part,
     "recovery.former_process_holds": recovery.former_process_holds,
     "recovery.begins_anew": recovery.begins_anew,
+    "saved.gone_when_begun_again": saved.gone_when_begun_again,
     "recovery.refused_again": recovery.refused_again,
     "allocation.not_admitted": allocation.not_admitted,
     "allocation.evicted": allocation.evicted,

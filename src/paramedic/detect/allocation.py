@@ -84,7 +84,7 @@ def _refusals(run: Run) -> list[tuple[Event, re.Match[str]]]:
 
 def _said(run: Run, pattern: re.Pattern[str], *words: str) -> list[tuple[Event, re.Match[str]]]:
     """In the order of the record; one of the words stands in whatever the pattern finds."""
-    lines = (event for event in run.of_kind("line") if any(word in event.text for word in words))
+    lines = run.saying_one_of(words, "line")
     return [(event, said) for event in lines if (said := pattern.search(event.text)) is not None]
 
 

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from paramedic.detect.conditions import NEVER
 from paramedic.detect.every import every_distributed_program, every_program
 from paramedic.detect.flow import Flow
 from paramedic.detect.loops import (
@@ -27,7 +28,7 @@ from paramedic.detect.loops import (
 from paramedic.detect.numbers import settled
 from paramedic.detect.program import Function, dotted, text_of
 from paramedic.detect.setup import Hit
-from paramedic.detect.values import NEVER, Context, Op, Value
+from paramedic.detect.values import Context, Op, Value
 
 
 @every_distributed_program("no_sync")

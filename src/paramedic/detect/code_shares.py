@@ -382,12 +382,12 @@ def running_statistics_apart(flow: Flow) -> Iterator[Hit]:
         if holder is None or not trains(flow, op) or not own_part(op.args[0]) or op.args[0].has("graph", "grad"):
             continue
         name = op.target.removeprefix("self.")
-        goes_on = op.kind == "augassign" or op.target in text_of(op.node).partition("=")[2]
-        goes_on = goes_on and _A_MEAN.search(text_of(op.node)) is not None
-        text = text_of(holder)
+        update, text = text_of(op.node), text_of(holder)
+        goes_on = op.kind == "augassign" or op.target in update.partition("=")[2]
         taken_off = re.search(rf"- self\.{re.escape(name)}\b[^\n]{{0,20}}\)\s*/", text)
         module = any(base.rsplit(".", 1)[-1] == "Module" for base in map(text_of, holder.bases))
-        if goes_on and taken_off and not module and not _TOGETHER.search(text) and not _sent_by_name(flow, name):
+        averaged = goes_on and _A_MEAN.search(update)
+        if averaged and taken_off and not module and not _TOGETHER.search(text) and not _sent_by_name(flow, name):
             yield hit(op)
             return
 

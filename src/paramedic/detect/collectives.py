@@ -10,8 +10,9 @@ from dataclasses import replace
 from paramedic.detect import ras
 from paramedic.detect.hang import few, listed
 from paramedic.detect.match import on_events
+from paramedic.detect.numbering import placed
 from paramedic.detect.series import every
-from paramedic.detect.where import placed, places
+from paramedic.detect.where import places
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 

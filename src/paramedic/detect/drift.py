@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from statistics import median
@@ -38,7 +38,7 @@ def replicas(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding
     alike = every(run, "state", "lr", "joint grad_norm")
     for name in names(alike):
         series = by_rank(one for one in alike if one.name == name)
-        if len(series) < 2 or (_may_be_shards(name) and sharded(series.values())):
+        if len(series) < 2 or (_may_be_shards(name) and (sharded(series.values()) or _of_parts(series.values()))):
             continue
         steps = common_steps([series[rank] for rank in sorted(series)])
         apart = [_spread(values) for _, values in steps]
@@ -47,11 +47,48 @@ def replicas(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding
             first = [rank for rank in sorted(series) if rank not in odd][: 4 - len(odd)]
             events = [event for rank in (*odd, *first) for event in series[rank].shown(LAST)]
             what = _NAMES.get(name, name.removeprefix("state "))
+            if behind := _behind(run, sorted(series), steps):
+                fields = {"what": what, "by": f"{max(apart):.2%}", "accused": ", ".join(map(str, sorted(behind)))}
+                yield on_events(
+                    rule,
+                    [*events, behind[min(behind)]],
+                    sorted(behind),
+                    fields,
+                    {"cross-node-environment-skew": _FROM_ANOTHER},
+                )
+                return
             one = on_events(rule, events, odd, {"what": what, "by": f"{max(apart):.2%}"})
             later = bool(odd) and any(a == 0 for a in apart[:_START])
             yield replace(one, weights={"hardware-fault": _BY_ITSELF}) if later else one
             return
     yield from _stated(run, rule) if _is_apart(run) else _evaluations(run, rule)
+
+
+_PART = re.compile(r"\b(?:expert|shard|stage|partition|part)[ _#=:]{0,2}\d", re.I)
+
+
+def _of_parts(series: Iterable[Series]) -> bool:
+    """By the lines themselves each rank tells of a part that is its own."""
+    return all(_PART.search(event.text) for one in series for event in one.shown(LAST))
+
+
+_SAVED = re.compile(r"(\S{0,300}/\S{0,200}?)(\d{1,12})(?=[^\d/\s]{0,40}(?:\s|$))")
+_FROM_ANOTHER = 60.0
+
+
+def _behind(run: Run, ranks: Sequence[int], steps: Sequence[tuple[str, Sequence[float]]]) -> dict[int, Event]:
+    """Who resumed from an older checkpoint than the others: each host had its own, and they differ between, but not
+    within, the two groups."""
+    read = [(one.event, hit) for one in every(run, "resumed") if (hit := _SAVED.search(one.event.text))]
+    said = {e.rank: (e, re.sub(r"\d+", "#", hit[1]), int(hit[2])) for e, hit in read if e.rank is not None}
+    numbers, paths = {number for _, _, number in said.values()}, {path for _, path, _ in said.values()}
+    if len(numbers) != 2 or len(paths) != 1 or not set(ranks) <= said.keys() or not steps:
+        return {}
+    last = dict(zip(ranks, steps[-1][1], strict=True))
+    groups = [[last[rank] for rank in ranks if said[rank][2] == number] for number in numbers]
+    if not all(len(values) > 1 and _spread(values) == 0 for values in groups):
+        return {}
+    return {rank: event for rank, (event, _, number) in said.items() if number == min(numbers)}
 
 
 _REFUSED = re.compile(
@@ -214,7 +251,9 @@ def _same_values(run: Run) -> Iterator[tuple[list[Event], str]]:
         found = every(run, name)
         series = by_rank(found)
         steps = common_steps([series[rank] for rank in sorted(series)])
-        told = {values[0] for _, values in steps if len(set(values)) == 1 and precise(values[0])}
+        told = {values[0] for _, values in steps if len(set(values)) == 1 and precise(values[0], 4)}
+        finely = max((len(f"{value:.12g}".partition(".")[2]) for value in told), default=0) >= _FINELY
+        told = told if finely else {value for value in told if precise(value)}
         if len(series) >= 2 and len(told) >= _ALIKE and len(told) >= 0.9 * len(steps) and not sharded(found):
             events = [event for rank in sorted(series)[:3] for event in series[rank].shown(LAST)]
             yield events, f"the {what} is the same on every rank at each step"
@@ -230,6 +269,8 @@ def _same_values(run: Run) -> Iterator[tuple[list[Event], str]]:
 
 
 _ALIKE = 4
+_FINELY = 5
+"""Digits behind the point: of what is printed so, small values have fewer digits, and are as telling."""
 _OF_DATA = re.compile(r"\b(?:keys?|samples?|ids?|indices|batch|docs?|documents|rows?|data|shards?|files?)\b", re.I)
 
 

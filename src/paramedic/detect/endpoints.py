@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from paramedic.detect.match import on_events
-from paramedic.detect.where import places, rank_by_nccl
+from paramedic.detect.places import rank_by_nccl
+from paramedic.detect.where import places
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 

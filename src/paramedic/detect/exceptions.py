@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from paramedic.detect import interrupted
+from paramedic.detect.description import said_plainly
 from paramedic.detect.match import MAX_MESSAGE, on_event, own_frame, own_frames
 from paramedic.knowledge import Rule, load_taxonomy
 from paramedic.knowledge.clues import load_clues
@@ -21,6 +22,7 @@ _LAUNCHER = (
     "SignalException",
     "ProcessRaisedException",
     "ProcessExitedException",
+    "UnexpectedStatusException",
 )
 _QUIET = ("KeyboardInterrupt", "SystemExit", "BdbQuit")
 _USUAL = "step-execution-error"
@@ -98,7 +100,7 @@ def last_words(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findi
     """Nothing else was recognised: the last lines that speak of an error, if they say enough."""
     if any(one.severity == "error" for one in found):
         return
-    if any(e.fields.get("finished") or e.kind == "description" for e in run.events):
+    if any(e.fields.get("finished") for e in run.events) or said_plainly(run):
         return
     by_hand = interrupted.since(run)
     best: tuple[float, Event] | None = None

@@ -11,7 +11,7 @@ from itertools import chain, islice
 
 from paramedic.detect.match import on_event
 from paramedic.detect.once import once
-from paramedic.detect.where import at_ranks
+from paramedic.detect.places import at_ranks
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Evidence, Finding, Run, names_processes
 

@@ -7,37 +7,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from paramedic.detect.arithmetic import by_rank, combined, either, joined, union
+from paramedic.detect.conditions import NEVER, OPPOSITE, compared, guard_of, is_rank, never_equal, node_is_number
 from paramedic.detect.libraries import Libraries
 from paramedic.detect.program import Function, Module, Program, dotted, text_of
-from paramedic.detect.values import (
-    DEEPEST,
-    FIRST,
-    MODEL_METHODS,
-    MOST,
-    NEVER,
-    OPPOSITE,
-    SAME,
-    Context,
-    Guard,
-    Loop,
-    Names,
-    Op,
-    Value,
-    by_rank,
-    combined,
-    compared,
-    either,
-    guard_of,
-    hint_of,
-    is_rank,
-    joined,
-    never_equal,
-    node_is_number,
-    parameter,
-    parts_of_class,
-    union,
-    variable,
-)
+from paramedic.detect.values import DEEPEST, MOST, Context, Guard, Loop, Names, Op, Value
+from paramedic.detect.vocabulary import FIRST, MODEL_METHODS, SAME, hint_of, parameter, parts_of_class, variable
 
 APPLIED = "applied"
 """Marks the `forward` of an autograd function, in which torch follows nothing."""

@@ -12,28 +12,12 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
+from paramedic.detect.arithmetic import by_rank, combined, joined
+from paramedic.detect.conditions import NEVER, OPPOSITE, guard_of, is_main, leaves
 from paramedic.detect.expressions import Expressions, Frame
 from paramedic.detect.program import Function, Module, Program, text_of
-from paramedic.detect.values import (
-    MOST,
-    NEVER,
-    OPPOSITE,
-    UNPACKED,
-    Context,
-    Guard,
-    Loop,
-    Names,
-    Op,
-    Value,
-    by_rank,
-    combined,
-    guard_of,
-    hint_of,
-    is_main,
-    joined,
-    leaves,
-    parts_of,
-)
+from paramedic.detect.values import MOST, UNPACKED, Context, Guard, Loop, Names, Op, Value, parts_of
+from paramedic.detect.vocabulary import hint_of
 
 _TELLS = (
     "torch", "dist", "ddp", "fsdp", "shard", "rank", "world", "model", "net", "loss", "optim", "grad",

@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from paramedic.detect.match import on_events, own_frames
+from paramedic.detect.numbering import MOST_ON_A_NODE, placed
 from paramedic.detect.series import by_rank, every
-from paramedic.detect.where import MOST_ON_A_NODE, placed
 from paramedic.knowledge import Rule, load_taxonomy
 from paramedic.model import Event, Finding, Run
 

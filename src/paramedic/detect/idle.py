@@ -18,7 +18,8 @@ _ARGUMENT = re.compile(
     r"|num_layers|num_layers_per_virtual_pipeline_stage|num_virtual_stages_per_pipeline_rank"
     r"|tensor_model_parallel_size|world_size|hidden_size|seq_length) \.{2,60} (\d{1,7})\s*$"
 )
-_SIZES = re.compile(r"\bdata-parallel size: (\d{1,6})\b")
+_DATA_PARALLEL = "data-parallel size: "
+_SIZES = re.compile(rf"\b{_DATA_PARALLEL}(\d{{1,6}})\b")
 _WANTED = ("pipeline_model_parallel_size", "micro_batch_size", "global_batch_size", "data_parallel_size")
 _MODEL = ("world_size", "hidden_size", "num_layers", "seq_length")
 _LARGE = 1 / 3
@@ -46,10 +47,10 @@ _Said = Mapping[str, tuple[int, Event]]
 def _arguments(run: Run) -> dict[str, dict[str, tuple[int, Event]]]:
     """What Megatron says of itself when it starts, by log."""
     by_log: dict[str, dict[str, tuple[int, Event]]] = {}
-    for event in run.of_kind("line"):
+    for event in run.saying_one_of((".. ", _DATA_PARALLEL), "line"):
         if (argument := _ARGUMENT.match(event.text)) is not None:
             by_log.setdefault(event.source, {}).setdefault(argument[1], (int(argument[2]), event))
-        elif "data-parallel size: " in event.text and (size := _SIZES.search(event.text)) is not None:
+        elif _DATA_PARALLEL in event.text and (size := _SIZES.search(event.text)) is not None:
             by_log.setdefault(event.source, {}).setdefault("data_parallel_size", (int(size[1]), event))
     return by_log
 

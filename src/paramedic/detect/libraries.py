@@ -6,14 +6,14 @@ import ast
 import re
 from dataclasses import replace
 
-from paramedic.detect.values import (
+from paramedic.detect.arithmetic import SCALES, combined, flowing, own_draw, union
+from paramedic.detect.values import NOTHING, Context, Op, Value, params_root
+from paramedic.detect.vocabulary import (
     ASKED,
     MODEL_METHODS,
-    NOTHING,
     RANDOM,
     RANK_CALLS,
     SAME,
-    SCALES,
     SCHEDULER,
     SEEDS,
     THROUGH,
@@ -21,17 +21,9 @@ from paramedic.detect.values import (
     WORLD,
     WORLD_CALLS,
     WRAPPERS,
-    Context,
-    Op,
-    Value,
-    combined,
-    flowing,
     hint_of,
     is_layer,
     is_optimizer,
-    own_draw,
-    params_root,
-    union,
     variable,
 )
 

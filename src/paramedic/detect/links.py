@@ -7,8 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
+from paramedic.detect.hostnames import parts_of_name, short
 from paramedic.detect.match import on_event, on_events
-from paramedic.detect.where import Places, parts_of_name, places, short
+from paramedic.detect.places import Places
+from paramedic.detect.where import places
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 

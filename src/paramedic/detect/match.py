@@ -6,7 +6,8 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from paramedic.detect.where import Places, places
+from paramedic.detect.places import Places
+from paramedic.detect.where import places
 from paramedic.knowledge import Rule
 from paramedic.knowledge.clues import named_causes
 from paramedic.model import Event, Evidence, Finding, Run, is_own, names_processes
@@ -45,7 +46,8 @@ class Signatures:
         self._known: dict[str, Firing] = {}
 
     def hear(self, events: Iterable[Event]) -> None:
-        new = {e.text: e for e in events if e.kind in SPOKEN and e.text not in self._known and _bare(e)}
+        known = self._known
+        new = {e.text: e for e in events if e.kind in SPOKEN and e.text not in known and (not e.fields or _bare(e))}
         for event, literals in zip(new.values(), self._prefilter.literals_in_each(list(new)), strict=True):
             self._known[event.text] = self._asked(event, literals)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from paramedic.detect.match import on_event, on_events
 from paramedic.detect.once import once
@@ -125,9 +125,57 @@ def limited(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]
 
 def shared(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Who holds the rest is named, as far as the message and nvidia-smi tell."""
-    for event, oom in _said(run):
-        if oom.kind == "shared":
-            yield on_event(rule, event, {**_fields(oom), **_holders(run, event, oom)})
+    shares = [(event, oom) for event, oom in _said(run) if oom.kind == "shared"]
+    for event, oom in shares:
+        one = on_event(rule, event, {**_fields(oom), **_holders(run, event, oom)})
+        if held_by_its_own(run, event):
+            late = _before_it_failed(run, event, [other for other, _ in shares])
+            consequence = "possible" if late else one.consequence
+            yield replace(one, weights={**one.weights, **_ON_ONE_DEVICE}, consequence=consequence)
+        else:
+            yield replace(one, weights={**one.weights, **_LEFT_BEHIND}) if _of_before(run, event) else one
+
+
+_LEFT_BEHIND = {"resource-leak-or-retained-reference": 20.0}
+_ON_ONE_DEVICE = {"device-assignment-error": 20.0}
+
+
+def held_by_its_own(run: Run, event: Event) -> bool:
+    """Most of the processes that hold the memory are those that the launcher of this very attempt ended with it."""
+    pids = {pid for pid, _ in others_named(event.text)}
+    own = pids & _pids(run).get((event.source, event.attempt), set()) if pids else pids
+    return 2 * len(own) > len(pids)
+
+
+@once
+def _pids(run: Run) -> dict[tuple[str, int], set[str]]:
+    """Of each attempt in each log, as its launcher tells of their ends."""
+    found: dict[tuple[str, int], set[str]] = defaultdict(set)
+    for event in run.of_kind("exit"):
+        found[event.source, event.attempt].add(str(event.fields.get("pid")))
+    for event in run.saying("process ", "line"):
+        found[event.source, event.attempt].update(one[1] or one[2] for one in _ENDED.finditer(event.text))
+    return found
+
+
+_ENDED = re.compile(r"\bSending process (\d{1,10}) closing signal\b|\bKilling subprocess (\d{1,10})\b")
+
+
+def _before_it_failed(run: Run, event: Event, shares: Sequence[Event]) -> bool:
+    """The launcher saw others fail who met the same full device, and ended this one for it."""
+    failed = {e.rank for e in run.of_kind("exit") if e.attempt == event.attempt and e.fields.get("exitcode", 0) > 0} - {
+        None
+    }
+    met = {other.rank for other in shares if other.attempt == event.attempt}
+    return bool(failed & met) and event.rank is not None and event.rank not in failed
+
+
+def _of_before(run: Run, event: Event) -> bool:
+    """The launcher of an attempt before has named the process that holds the memory: it was not ended with the rest."""
+    pids = [pid for pid, _ in others_named(event.text)[:_MOST_NAMED]] if event.attempt else []
+    ends = {str(e.fields.get("pid")) for e in run.of_kind("exit") if e.attempt < event.attempt} if pids else set()
+    told = [e.text for e in run.saying("process ", "line") if e.attempt < event.attempt] if pids else []
+    return any(pid in ends or any(f"process {pid} " in text for text in told) for pid in pids)
 
 
 def _holders(run: Run, event: Event, oom: DeviceOom) -> dict[str, str]:
@@ -191,7 +239,8 @@ def _ooms(run: Run, rule: Rule, kind: str) -> Iterator[Finding]:
 
 @once  # each of four rules asks
 def _said(run: Run) -> list[tuple[Event, DeviceOom]]:
-    return [(event, oom) for event in run.of_kind("line", "traceback") if (oom := parse(event.text)) is not None]
+    speaking = run.saying_one_of(_SPEAKS_OF_IT, "line", "traceback")
+    return [(event, oom) for event in speaking if (oom := parse(event.text)) is not None]
 
 
 def _micro_batch(run: Run) -> int:

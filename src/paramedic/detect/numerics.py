@@ -166,6 +166,20 @@ def on_one_gpu(first: Finding) -> Finding:
     return replace(first, ranks=named, weights={**first.weights, **_OF_GPU})
 
 
+def on_a_gpu_of_before(first: Finding, errors: Sequence[Finding]) -> Finding:
+    """The same stopped an attempt before it, on the same GPU of the same node, which was another rank then."""
+    before = [one for one in errors if one.rule == first.rule and one.attempt < first.attempt]
+    at = {_gpu(one) for one in (first, *before)}
+    ranks = {one.ranks for one in (first, *before)}
+    moved = len(at) == 1 and None not in at and len(ranks) > 1 and () not in ranks
+    return replace(first, weights={**first.weights, **_OF_GPU}) if moved else first
+
+
+def _gpu(one: Finding) -> tuple[str, ...] | None:
+    found = _ON_GPU.search(one.evidence[0].event.text)
+    return tuple(part for part in found.groups() if part) if found else None
+
+
 def _climb(one: Series) -> str:
     """From where on, to the last number that it was, it stood above all that was usual right before."""
     lost = next((at for at, value in enumerate(one.values) if value is None), len(one.values))

@@ -64,7 +64,7 @@ def reports(run: Run) -> tuple[Report, ...]:
 def _read(run: Run) -> Iterator[Report]:
     current: dict[str, Report] = {}
     titles: dict[str, str] = {}
-    for event in run.of_kind("line"):
+    for event in run.saying_one_of(("#", _BEGINS, "launched", "managed by process"), "line"):
         text = event.text
         if (title := _TITLE.match(text)) is not None:
             titles[event.source] = title[1]

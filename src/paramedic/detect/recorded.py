@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from paramedic.detect.arrivals import always_last
+from paramedic.detect.difference import CALLED_BY, Difference
 from paramedic.detect.hang import PLACES, is_saving, listed, saving_is_a_hang
 from paramedic.detect.match import on_events
 from paramedic.detect.stacks import Standing, standing
-from paramedic.detect.traces import CALLED_BY, Difference, differences, standstill
+from paramedic.detect.traces import differences, standstill
 from paramedic.knowledge import Rule, load_taxonomy
 from paramedic.model import Evidence, Finding, Run
 

@@ -8,10 +8,11 @@ from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
+from paramedic.detect.hostnames import short
 from paramedic.detect.match import on_events
 from paramedic.detect.sequels import Parts, Sequel, around, begun_at_nought, sequels
 from paramedic.detect.series import FIRST, LAST, Series, every, kendall, numbered
-from paramedic.detect.where import places, short
+from paramedic.detect.where import places
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 
@@ -122,9 +123,10 @@ def _in_the_same_log(run: Run, rule: Rule) -> Iterator[Finding]:
     for one, step in _resumes(run):
         for name, what, judge in (*_BEGUN_ANEW, *(_UNDER_THE_SAME_RATE if _rate_went_on(run, one, step) else ())):
             for series in every(run, name):
-                pair = judge(*_parted(series, step)) if series.rank == one.rank else None
+                ours = series.rank == one.rank and (judge is not _retraced or _of_state(series.name))
+                pair = judge(*_parted(series, step)) if ours else None
                 if pair is not None:
-                    named = what or series.name.removeprefix("counter ")
+                    named = what or series.name.removeprefix("counter ").removeprefix("said ")
                     fields = {"what": named, "saved": f"{pair[0]:g}", "now": f"{pair[1]:g}"}
                     yield on_events(rule, [*one.shown(LAST), *series.shown(FIRST, LAST)], (), fields)
 
@@ -234,6 +236,29 @@ def _seen(before: Sequence[float], after: Sequence[float]) -> tuple[float, float
     return (before[-1], after[0]) if again and len(set(after[:_LOOKS])) == _LOOKS else None
 
 
+def _retraced(before: Sequence[float], after: Sequence[float]) -> tuple[float, float] | None:
+    """What had come far from where it began is there again, and goes the same way once more."""
+    if len(before) < 2 * _LOOKS or len(after) < _LOOKS:
+        return None
+    way, trend = before[-1] - before[0], kendall(before)
+    far = abs(way) > _COME_ALONG * max(abs(before[0]), abs(before[-1])) and abs(trend) > 0.8
+    back = abs(after[0] - before[0]) <= _AS_AT_FIRST * abs(way)
+    return (before[-1], after[0]) if far and back and kendall(after[:_MANY]) * trend > 0.5 else None
+
+
+_COME_ALONG, _AS_AT_FIRST = 0.3, 0.15
+_OF_ONE_START = re.compile(
+    r"\b(?:time|elapsed|secs?|seconds|minutes|hours|eta|since|run|session|local|job|wall|done|left|remaining|percent|rss"
+    r"|mem(?:ory)?|alloc\w{0,10}|cache\w{0,3}|epochs?|it|iter|step)\b|/s\b",
+    re.I,
+)
+"""Names of what each start counts for itself."""
+
+
+def _of_state(name: str) -> bool:
+    return _OF_ONE_START.search(name) is None
+
+
 _FAR_BELOW, _MANY = 0.2, 10
 _LEAP, _FAR, _NOISE, _ENOUGH = 0.2, 2.0, 5.0, 6
 _SAME_RATE, _ABOVE, _NEAR_ITS_END = 0.25, 1.5, 0.1
@@ -274,6 +299,7 @@ _BEGUN_ANEW = (
     ("counter", "", _counted_anew),
     ("consumed", "number of samples", _fell_back),
     ("batch_sum", "sum of the batch", _seen),
+    ("said", "", _retraced),
 )
 """What may begin anew, what it is called, and how it is told from before and behind the resume."""
 _BETWEEN_LOGS = (

@@ -271,17 +271,18 @@ def inherited_lock(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[F
     if not stood or any(one.waits != "data" for one in stood.values()) or _decided(found):
         return
     threads: dict[str, set[str]] = defaultdict(set)
+    listed: set[str] = set()
     for event in run.saying("(LWP ", "line"):
         threads[event.source].update(_LWP.findall(event.text))
-    listed = {e.source for e in run.saying("(LWP ", "line") if _FIRST_THREAD.match(e.text)}
+        if _FIRST_THREAD.match(event.text):
+            listed.add(event.source)
     ranks = {str(one.event.fields.get("pid", "")) for one in stood.values()}
     for event in run.saying("lll_lock_wait", "line"):
         here = threads.get(event.source, set())
         if event.source in listed and len(here) == 1 and not here & ranks and _LOCKING.match(event.text):
-            shown = [event, *(one.event for one in stood.values())]
-            yield on_events(
-                rule, shown[:4], (), {"process": next(iter(here)), "place": next(iter(stood.values())).shown}
-            )
+            waiting = [*stood.values()]
+            fields = {"process": next(iter(here)), "place": waiting[0].shown}
+            yield on_events(rule, [event, *(one.event for one in waiting[:3])], (), fields)
             return
 
 

@@ -7,7 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from paramedic.detect.match import on_events
-from paramedic.detect.where import at_ranks, places
+from paramedic.detect.places import at_ranks
+from paramedic.detect.where import places
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -284,18 +284,20 @@ def _slower_in(
     if not slow or not matters or 2 * len(slow) > len(ranks):
         return None
     if times_of is _times:
-        slow = _waited_for_last(slow, {rank: median(v[n] for v in steps) for n, rank in enumerate(ranks)})
+        last = {ranks[max(range(len(ranks)), key=values.__getitem__)] for values in steps}
+        slow = _waited_for_last(slow, {rank: median(v[n] for v in steps) for n, rank in enumerate(ranks)}, last)
     return _Slow(slow, min(median(times[rank]) for rank in slow), dict(series))
 
 
-def _waited_for_last(slow: tuple[int, ...], usual: Mapping[int, float]) -> tuple[int, ...]:
-    """Where each rank is a little slower than the one before it, as over data sorted by length, there is no gap between
-    the slow and the others: all but the slowest wait, too."""
+def _waited_for_last(slow: tuple[int, ...], usual: Mapping[int, float], last: Set[int]) -> tuple[int, ...]:
+    """Whoever is far faster than the slowest, and never was the last, waits for it, too. Where each rank is a little
+    slower than the one before it, as over data sorted by length, there is no gap between the slow and the others: all
+    but the slowest wait."""
     most, least = max(usual[rank] for rank in slow), min(usual[rank] for rank in slow)
     others = [value for rank, value in usual.items() if rank not in slow]
     gap = least > _STEP_UP * max(others)
     if gap or max(others) < _STEP_UP * median(others):
-        return slow
+        return tuple(rank for rank in slow if rank in last or _STEP_UP * usual[rank] >= most)
     return tuple(rank for rank in slow if _AS_SLOW * usual[rank] >= most)
 
 

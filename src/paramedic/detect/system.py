@@ -30,7 +30,7 @@ def pages(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
         if said is None or int(said[1]) < _SAMPLES or min(int(said[2]), int(said[3])) < _HARD:
             continue
         rates = {"read": human(1024 * int(said[2])), "written": human(1024 * int(said[3]))}
-        one = on_facts(rule, [fact], {**rates, "samples": said[1]}, said=_told(fact, rates))
+        one = on_facts(rule, [fact], {**rates, "samples": said[1]}, said=_told(rates))
         failed = any(other.severity == "error" and other.consequence == "never" for other in found)
         if _all_load(run):
             symptom = load_taxonomy().symptom("checkpoint-resume-failure")
@@ -39,7 +39,7 @@ def pages(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
         return
 
 
-def _told(fact: Fact, rates: dict[str, str]) -> str:
+def _told(rates: dict[str, str]) -> str:
     return f"vmstat: {rates['read']} a second are read back from swap, {rates['written']} written to it"
 
 

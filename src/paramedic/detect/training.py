@@ -181,12 +181,14 @@ def _without_rate(run: Run, one: Series, values: Sequence[float]) -> Iterator[Ev
 def no_gain(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """After several passes over all data the loss is what it was after the first one, no score has risen, and no loss
     of whole epochs has fallen."""
-    if any(one.symptom == "numerical-instability" for one in found) or _warms_up(run) or _scores_rise(run):
+    if any(one.symptom == "numerical-instability" for one in found) or _warms_up(run):
         return
     if any(_sinks(one.finite) for one in every(run, "summary_loss", "eval_loss")):
         return
-    for one in every(run, *LOSSES):
-        epochs = _by_epoch(one)
+    losses = every(run, *LOSSES)
+    rising = _with_rising_scores(run, losses)
+    for one in losses:
+        epochs = [] if one.event.source in rising else _by_epoch(one)
         if len(epochs) < _PASSES or not (epochs[0] > _LEAST) or any(_PLAYS.search(e.text) for e in one.shown(LAST)):
             continue
         if _stays(epochs):
@@ -194,7 +196,7 @@ def no_gain(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]
             yield on_events(rule, one.shown(FIRST, LAST), (), fields)
             return
     for one in every(run, "loss"):
-        values = one.finite
+        values = [] if one.event.source in rising else one.finite
         if len(values) >= _CURVE and min(values) > 10 * _LEAST and _stays(values) and _schedule_done(run, one):
             fields = {"first": f"{values[0]:.4g}", "last": f"{values[-1]:.4g}", "after": "the whole schedule"}
             yield on_events(rule, one.shown(FIRST, LAST), (), fields)
@@ -248,12 +250,18 @@ def _by_epoch(one: Series) -> list[float]:
     return [median(of[epoch]) for epoch in sorted(of)]
 
 
-def _scores_rise(run: Run) -> bool:
+def _with_rising_scores(run: Run, losses: Sequence[Series]) -> set[str]:
+    """Logs of these losses whose scores rise: by their own, where several runs lie side by side and each prints some;
+    else by anybody's."""
+    by_log: dict[str, bool] = {}
     for one in every(run, "score"):
         values = one.finite
-        if len(values) >= _PASSES and values[0] >= 0 and max(values[1:]) > 1.15 * values[0] and kendall(values) > 0.2:
-            return True
-    return False
+        if len(values) >= _PASSES:
+            rises = values[0] >= 0 and max(values[1:]) > 1.15 * values[0] and kendall(values) > 0.2
+            by_log[one.event.source] = by_log.get(one.event.source, False) or rises
+    apart = {one.event.source for one in losses if one.rank is None} & by_log.keys()
+    anybody = any(by_log.values())
+    return {log for log in {one.event.source for one in losses} if (by_log[log] if log in apart else anybody)}
 
 
 def lost_again(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

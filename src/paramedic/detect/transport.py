@@ -7,10 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from paramedic.detect.hostnames import short
 from paramedic.detect.interrupted import TIME_LIMIT
 from paramedic.detect.match import on_events
+from paramedic.detect.once import once
+from paramedic.detect.places import NCCL_PROCESS
 from paramedic.detect.recordings import odd_ones
-from paramedic.detect.where import NCCL_PROCESS, places, short, whole_blocks
+from paramedic.detect.where import places, whole_blocks
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 
@@ -42,18 +45,19 @@ _MAY_BE_MEANT = 0.5
 def sockets_beside_rdma(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Nodes talk over sockets, while some machine of the record has RDMA, the program says how fast it should be, or
     it mostly waits and somebody has switched the faster way off."""
-    if _failed(found):
+    if _failed(run, found):
         return
     lines = run.of_kind("line")
+    now = [event for event in lines if event.attempt == _last(run)]
     sockets = [
         (event, by[1])
-        for event in lines
+        for event in now
         if (by := NCCL_PROCESS.match(event.text)) and event.text.startswith(_SOCKETS, by.end())
     ]
-    between = [event for event in lines if _BETWEEN.search(event.text)]
+    between = [event for event in now if _BETWEEN.search(event.text)]
     if not between and len({host for _, host in sockets}) < 2:
         return
-    reasons = [*_none_of_that_name(run), *((e, cause) for why, cause in _WHY for e in lines if why.search(e.text))]
+    reasons = [*_none_of_that_name(run), *((e, cause) for why, cause in _WHY for e in now if why.search(e.text))]
     fabric = next((event for event in lines if _FABRIC.search(event.text)), None) or _said_to_be_slow(run)
     slow = next((one.evidence[0].event for one in found if one.severity == "error"), None)
     fabric = fabric or (slow if reasons else None)
@@ -77,9 +81,15 @@ def _none_of_that_name(run: Run) -> list[tuple[Event, str]]:
 _ADAPTERS = re.compile(r"\bNCCL_IB_HCA (?:is )?set (?:by environment )?to ")
 
 
-def _failed(found: Sequence[Finding]) -> bool:
-    """Something worse than slowness, or than a time that was over."""
-    return any(one.severity == "error" and one.symptom != "low-throughput" and one.rule != TIME_LIMIT for one in found)
+def _failed(run: Run, found: Sequence[Finding]) -> bool:
+    """Something worse than slowness, or than a time that was over, in the attempt that trained last."""
+    errors = [one for one in found if one.severity == "error" and one.attempt >= _last(run)]
+    return any(one.symptom != "low-throughput" and one.rule != TIME_LIMIT for one in errors)
+
+
+@once
+def _last(run: Run) -> int:
+    return max((event.attempt for event in run.of_kind("progress")), default=0)
 
 
 _PROVIDER = re.compile(r"MPI startup\(\): libfabric provider: (?P<name>[a-z]\w{1,20})")
@@ -90,7 +100,7 @@ _ASKED_FOR_TCP = re.compile(r"\b(?:FI_PROVIDER|I_MPI_OFI_PROVIDER)=(?:tcp|socket
 def mpi_over_tcp(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Intel MPI says at the start what it sends over: TCP between several hosts, while the record shows an adapter, or
     another run that had a faster way."""
-    if _failed(found) or len(places(run).ranks_on) < 2:
+    if _failed(run, found) or len(places(run).ranks_on) < 2:
         return
     said = [(e, by["name"]) for e in run.saying("libfabric provider: ", "line") if (by := _PROVIDER.search(e.text))]
     over = [(event, name) for event, name in said if name in _BY_TCP]
@@ -108,7 +118,7 @@ def mpi_over_tcp(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
 
 def peer_to_peer_off(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """GPUs of a host that NVLink joins exchange through its memory: somebody has switched the direct way off."""
-    if _failed(found):
+    if _failed(run, found):
         return
     lines = run.of_kind("line")
     off = next(((event, said) for event in lines if (said := _OFF.search(event.text))), None)

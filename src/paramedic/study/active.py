@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 
-from paramedic.detect.description import features
+from paramedic.detect.words import features
 from paramedic.study.store import Post, Predicted, Store
 
 _TOO_ALIKE = 0.5

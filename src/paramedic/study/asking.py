@@ -6,13 +6,13 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from paramedic.detect.description import NONE
+from paramedic.collect.posts import parts
 from paramedic.errors import ParamedicError
 from paramedic.knowledge.taxonomy import load_taxonomy
+from paramedic.knowledge.wordings import NONE
 from paramedic.report.escape import crop, printable
 from paramedic.study.active import most_informative
 from paramedic.study.store import Given, Post, Predicted, Store
-from paramedic.study.text import parts
 
 _SHOWN = 1_500
 _AT_A_TIME = 10

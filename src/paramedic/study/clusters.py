@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from paramedic.detect.description import NONE
+from paramedic.collect.posts import parts
+from paramedic.knowledge.wordings import NONE
 from paramedic.study.needed import needed
 from paramedic.study.store import Store
-from paramedic.study.text import parts
 
 UNSURE = 0.3
 _MOST = 20_000

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from paramedic.detect.description import NONE
 from paramedic.knowledge.priors import load_priors
 from paramedic.knowledge.taxonomy import load_taxonomy
+from paramedic.knowledge.wordings import NONE
 from paramedic.study.crosswalk import patterns_of, symptom_of
 from paramedic.study.fetch import RATER
 from paramedic.study.labels import Study1

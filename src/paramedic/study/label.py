@@ -16,17 +16,18 @@ from functools import lru_cache
 from pathlib import Path
 
 from paramedic import __version__
-from paramedic.detect.description import LEAST, NONE
+from paramedic.collect.posts import parts
+from paramedic.detect.description import LEAST
 from paramedic.knowledge import Knowledge, load
 from paramedic.knowledge.priors import load_priors
 from paramedic.knowledge.taxonomy import load_taxonomy
+from paramedic.knowledge.wordings import NONE
 from paramedic.model import Report
 from paramedic.pipeline import Options, compile_prefilter, examine, read
 from paramedic.prefilter import Prefilter
 from paramedic.study.dirichlet import shares as with_prior
 from paramedic.study.store import Post, Predicted
 from paramedic.study.tables import shipped
-from paramedic.study.text import parts
 from paramedic.study.words import Classifier, Said, trained
 
 _OTHERS = 4

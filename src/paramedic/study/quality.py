@@ -12,12 +12,12 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from paramedic.detect.description import NONE
+from paramedic.collect.posts import parts
 from paramedic.errors import ParamedicError
 from paramedic.knowledge.taxonomy import load_taxonomy
+from paramedic.knowledge.wordings import NONE
 from paramedic.study.label import Recipe, label_some
 from paramedic.study.store import Post
-from paramedic.study.text import parts
 from paramedic.study.words import Said
 
 LEAST_POSTS = 20

@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from paramedic.detect import description
-from paramedic.detect.description import NONE, features
+from paramedic.detect import words
+from paramedic.detect.words import features
 from paramedic.errors import ParamedicError
+from paramedic.knowledge.wordings import NONE, of_people, of_taxonomy
+from paramedic.study import bayes
 from paramedic.study.needed import needed
 from paramedic.ward.case import load_all
 
@@ -25,8 +27,10 @@ class Classifier(Protocol):
 
 def trained(kind: str, said: Sequence[Said]) -> Classifier:
     """`said` are labelled texts."""
-    if kind in ("shipped", "words"):
-        return _words(said if kind == "words" else ())
+    if kind == "shipped":
+        return Shipped()
+    if kind == "words":
+        return _words(said)
     if kind == "tfidf":
         return TfIdf.trained(said)
     if kind == "majority":
@@ -40,22 +44,28 @@ def of_the_ward() -> list[Said]:
 
 
 def _words(said: Sequence[Said]) -> Words:
-    """The engine of `diagnose`'s plain words, with more to learn from."""
     own = [(symptom, features(text)) for symptom, text in [*of_the_ward(), *said]]
-    return Words.of(description.train([*description.learnt(), *own]))
+    return Words.of(bayes.train([*bayes.learnt(), *own]))
+
+
+class Shipped:
+    """What `diagnose` hears plain words with."""
+
+    def shares(self, text: str) -> dict[str, float]:
+        return words.shares(text)
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What `description.Model` computes, with the logarithms worked out once: for many posts, several times as fast."""
+    """What `bayes.Model` computes, with the logarithms worked out once: for many posts, several times as fast."""
 
-    model: description.Model
+    model: bayes.Model
     gains: Mapping[str, tuple[tuple[str, float], ...]]
     """For each feature, how much it speaks for the symptoms that use it, over those that do not."""
     sizes: Mapping[str, float]
 
     @classmethod
-    def of(cls, model: description.Model) -> Words:
+    def of(cls, model: bayes.Model) -> Words:
         gains: dict[str, list[tuple[str, float]]] = {feature: [] for feature in model.total}
         for symptom, used in model.used.items():
             for feature, here in used.items():
@@ -70,7 +80,7 @@ class Words:
         for feature, weight in known.items():
             for symptom, gain in self.gains[feature]:
                 scores[symptom] += weight * gain
-        return description.shares(scores)
+        return bayes.shares(scores)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +105,7 @@ class TfIdf:
 
     @classmethod
     def trained(cls, said: Sequence[Said]) -> TfIdf:
-        texts = [*description.of_people(), *description.of_knowledge(), *of_the_ward(), *said]
+        texts = [*of_people(), *of_taxonomy(), *bayes.of_rules(), *of_the_ward(), *said]
         text = needed("sklearn.feature_extraction.text")
         linear, chain = needed("sklearn.linear_model"), needed("sklearn.pipeline")
         pipeline = chain.make_pipeline(

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from paramedic.detect.conditions import is_rank
 from paramedic.detect.every import every_distributed_program, every_program
 from paramedic.detect.flow import Flow
 from paramedic.detect.loops import (
@@ -23,7 +24,7 @@ from paramedic.detect.loops import (
 )
 from paramedic.detect.program import text_of
 from paramedic.detect.setup import Hit
-from paramedic.detect.values import Op, Value, is_rank
+from paramedic.detect.values import Op, Value
 
 
 @every_distributed_program("backward")

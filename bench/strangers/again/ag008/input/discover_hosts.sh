@@ -1,0 +1,3 @@
+#!/bin/bash
+# spot pool + two on-demand
+cat /shared/hosts.current

@@ -1,0 +1,40 @@
+"""Bytes of a log as text: its first lines, one line, those around one."""
+
+from __future__ import annotations
+
+from paramedic.collect.layouts import plain
+
+MAX_RAW = 16_000
+_BINARY_SHARE = 0.05
+_ODD = bytes(code for code in range(32) if code not in (7, 8, 9, 10, 12, 13, 27))
+
+
+class BinaryInput(Exception):  # noqa: N818
+    """The stream is no text."""
+
+
+def head_lines(head: bytes, is_part: bool) -> list[str]:
+    """Raises BinaryInput when it is no text. The last line is left out where only a part of it was read."""
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise BinaryInput("UTF-16 text; convert it with iconv -f UTF-16 -t UTF-8")
+    odd = len(head) - len(head.translate(None, _ODD))
+    if odd > _BINARY_SHARE * len(head):
+        raise BinaryInput("binary file")
+    lines = head.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace").split("\n")
+    return lines[:-1] if is_part and len(lines) > 1 else lines
+
+
+def decoded(raw: bytes, most: int = MAX_RAW) -> str:
+    text = raw[:most].decode("utf-8", "replace")
+    if len(raw) > most:
+        text = text.rpartition(" ")[0] or text  # half a word might be half a secret, and not be known as one
+    return text
+
+
+def readable(lines: list[bytes]) -> list[str]:
+    if not lines:
+        return []
+    text = b"\n".join(lines).decode("utf-8", "replace")
+    if "\r" in text or "\x1b" in text:
+        text = "\n".join(plain(line.rstrip("\r").rsplit("\r", 1)[-1]) for line in text.split("\n"))
+    return text.split("\n")

@@ -1,0 +1,204 @@
+"""A job that was begun once more in one log: a launcher's first words, or the log's own first lines, after an end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice, pairwise, takewhile
+
+from paramedic.clocks import as_written
+from paramedic.collect.activity import complains, shows_progress
+from paramedic.collect.blocks import WINDOW, Block
+from paramedic.collect.guarded import shape
+
+_HEAD = 16  # lines of the top
+_ANCHORS = 4
+_MOST = 64  # so often no job is begun: what is found more often is said all the time
+_LITERAL = re.compile(rb"[^\d\r\n]{8,60}")
+_LETTERS = re.compile(rb"[A-Za-z]{3}")
+_WHILE_THEY_END_S = 10
+"""What srun was told to end may still be starting."""
+_UNHEARD_S = 600
+"""Where nothing tells when the end was: nodes of one job do not begin so long after each other."""
+_PROMPT = re.compile(
+    r"(?:\([\w.-]{1,40}\) ?)?\[?(?P<who>[\w.-]{1,40}@[\w.-]{1,80}[: ])[^\s$#]{0,120}[$#] ?(?P<command>\S.*)"
+)
+"""A shell's, with the next command behind it: it comes back when the command before has ended."""
+_BEGINS_A_JOB = re.compile(
+    r"(?:^|[ /=])(?:python[\d.]*|\w*run|\w*launch\w*|train\w*|deepspeed|accelerate|colossalai|mpiexec|bash|sh|make)\b"
+    r"|(?:^| )\./\w|\.(?:py|sh)\b"
+)
+_LOOKS = re.compile(
+    r"(?:sudo )?(?:vim?|nano|emacs|code|less|more|cat|head|tail|grep|ls|git|cp|mv|diff|sed|awk|chmod|wc|rm)\b"
+)
+"""A command that only looks at a script, or changes it."""
+_SCRIPT = re.compile(r"[\w./-]{1,200}\.(?:py|sh)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    line: int
+    clock: float | None
+    before: float | None = None
+    """What the clock showed last, as far as it is told nearby."""
+    by_launcher: bool = False
+    in_order: bool = False
+    """Whoever says it has waited for what it had started before."""
+    at_prompt: bool = False
+    """And nobody need tell that it ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    line: int
+    clock: float | None
+    by_launcher: bool = False
+    """One that has ended all its processes before it says so."""
+
+
+@dataclass(slots=True)
+class FirstLines:
+    """Looks for the lines at a log's top, two of them in their order, whatever their numbers are then."""
+
+    pairs: list[tuple[bytes, bytes, bytes]]
+    found: dict[bytes, list[Start]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, head: Iterable[str]) -> FirstLines:
+        top = takewhile(_before_all, (line.strip() for line in islice(head, _HEAD)))
+        pairs = []
+        for one, two in pairwise(filter(None, top)):
+            literals = [part for part in _LITERAL.findall(one.encode()) if _LETTERS.search(part)]
+            if literals and _LETTERS.search(shape(two)) and shape(one) != shape(two):
+                pairs.append((max(literals, key=len), shape(one), shape(two)))
+        return cls(pairs[:_ANCHORS])
+
+    def block(self, block: Block, first: int) -> None:
+        """`first` is the number of the block's first line."""
+        for pair in self.pairs:
+            literal, one, two = pair
+            at = block.lines.find(literal)
+            while at >= 0:
+                begin = block.lines.rfind(b"\n", 0, at) + 1
+                after = (block.lines[begin : begin + WINDOW] + block.after)[:WINDOW].split(b"\n")
+                following = next((line for line in after[1:] if line.strip()), b"")
+                if _shaped(after[0]) == one and _shaped(following) == two:
+                    self._note(pair, block, begin, first)
+                at = block.lines.find(b"\n", at)
+                at = block.lines.find(literal, at) if at >= 0 else -1
+        self.pairs = [pair for pair in self.pairs if len(self.found.get(pair[1], ())) < _MOST]
+
+    def _note(self, pair: tuple[bytes, bytes, bytes], block: Block, begin: int, first: int) -> None:
+        known = self.found.setdefault(pair[1], [])
+        if len(known) < _MOST:
+            before = (block.before + block.lines[max(begin - WINDOW, 0) : begin])[-WINDOW:].split(b"\n")
+            after = (block.lines[begin : begin + WINDOW] + block.after)[:WINDOW].split(b"\n")
+            line = first + block.lines.count(b"\n", 0, begin)
+            known.append(Start(line, clock_of(after), clock_of(reversed(before))))
+
+    def again(self) -> list[Start]:
+        return [start for known in self.found.values() if len(known) < _MOST for start in known]
+
+
+def _before_all(line: str) -> bool:
+    """Where a log begins in the midst of it, its lines recur, too."""
+    return not (complains(line) or shows_progress(line) or line.startswith("[rank"))
+
+
+@dataclass(slots=True)
+class Prompts:
+    """Looks for the prompt at which a log begins, where the same program is started there once more."""
+
+    literal: bytes = b""
+    programs: frozenset[str] = frozenset()
+    found: list[Start] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, head: Iterable[str]) -> Prompts:
+        for line in islice(head, _HEAD):
+            if (said := _begun_at_prompt(line)) is not None:
+                return cls(said["who"].encode(), _programs(said["command"]))
+        return cls()
+
+    def block(self, block: Block, first: int) -> None:
+        """`first` is the number of the block's first line."""
+        at = block.lines.find(self.literal) if self.literal else -1
+        while at >= 0 and len(self.found) < _MOST:
+            begin = max(block.lines.rfind(b"\n", 0, at), block.lines.rfind(b"\r", 0, at)) + 1
+            line = (block.lines[begin : begin + WINDOW] + block.after)[:WINDOW].split(b"\n", 1)[0]
+            said = _begun_at_prompt(line.decode("utf-8", "replace"))
+            if said is not None and self.programs & _programs(said["command"]):
+                number = first + block.lines.count(b"\n", 0, begin)
+                self.found.append(Start(number, None, at_prompt=True))
+            at = block.lines.find(b"\n", at)
+            at = block.lines.find(self.literal, at) if at >= 0 else -1
+
+    def again(self) -> list[Start]:
+        return self.found if len(self.found) < _MOST else []
+
+
+def _begun_at_prompt(line: str) -> re.Match[str] | None:
+    """Nobody waits for what runs behind it."""
+    text = line[:1_000].strip()
+    found = _PROMPT.match(text)
+    begins = found is not None and _BEGINS_A_JOB.search(found["command"]) and not _LOOKS.match(found["command"])
+    return found if begins and not text.endswith("&") else None
+
+
+def _programs(command: str) -> frozenset[str]:
+    """The scripts of a command, by their names; without one, the command as it is but for its numbers."""
+    scripts = frozenset(name.rpartition("/")[2] for name in _SCRIPT.findall(command))
+    return scripts or frozenset([re.sub(r"\d", "", command)])
+
+
+def _shaped(line: bytes) -> bytes:
+    return line.strip().translate(None, b"0123456789")
+
+
+def clock_of(lines: Iterable[bytes]) -> float | None:
+    clocks = (as_written(line[:400].decode("utf-8", "replace")) for line in lines)
+    return next((clock for clock in clocks if clock is not None), None)
+
+
+def begun_again(starts: Sequence[Start], ends: Sequence[End]) -> list[int]:
+    """The lines where another attempt begins. Logs of nodes, one put behind the other, have ends before starts, too,
+    but no clock that goes on; and ranks begin one after the other, but not long after the end of all."""
+    found: list[int] = []
+    surest = sorted(starts, key=lambda one: (one.line, one.at_prompt, one.in_order, one.by_launcher))
+    ordered = [Start(0, None), *{start.line: start for start in surest}.values()]
+    first_end = min((end.line for end in ends), default=0)
+    top = min((start.line for start in ordered if start.at_prompt), default=0)
+    alone = sum(start.by_launcher and start.line < first_end for start in ordered) == 1
+    for last, start in _since_the_last(ordered, found):
+        between = [end for end in ends if last.line < end.line < start.line]
+        once_more = alone and found and start.by_launcher and last.by_launcher
+        ended = (start.at_prompt and start.line > top) or (between and _goes_on(last, between, start))
+        if ended or (once_more and _later(last.clock, start.clock, 1)):
+            found.append(start.line)
+    return found
+
+
+def _since_the_last(starts: Sequence[Start], found: Sequence[int]) -> Iterator[tuple[Start, Start]]:
+    """Each start, and that of the attempt so far, as its launcher tells it if it does."""
+    for number, start in enumerate(starts[1:], 1):
+        since = found[-1] if found else 0
+        before = [one for one in starts[:number] if one.line >= since]
+        said = next((one for one in before if one.by_launcher), before[0])
+        yield replace(said, line=before[0].line), start
+
+
+def _goes_on(last: Start, ends: Sequence[End], start: Start) -> bool:
+    """By the clock, from the end to the next start."""
+    if start.in_order:
+        return True
+    sure = any(end.by_launcher for end in ends)
+    clock = next((end.clock for end in reversed(ends) if end.clock is not None), start.before)
+    if clock is not None:
+        now = start.before if start.clock is None else start.clock
+        return _later(clock, now, 0 if sure else _WHILE_THEY_END_S)
+    return _later(last.clock, start.clock, _UNHEARD_S)
+
+
+def _later(one: float | None, two: float | None, by: float) -> bool:
+    return one is not None and two is not None and two - one >= by
