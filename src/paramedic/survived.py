@@ -94,6 +94,9 @@ def outlived(run: Run, found: Sequence[Finding], knowledge: Knowledge) -> tuple[
         if one.symptom == _SAVING and event.source in unsaved:
             alive.append(one)
             continue
+        if one.severity == "error" and _ELSEWHERE in event.text and not _missed_a_file(one, found):
+            survived.append(Suppressed(one.rule, "Slurm started it in another folder, and nothing was missed there", one.ranks))
+            continue
         another = (beside and _of_another_job(one, pods, own_pods)) or (own_jobs and _of_another_number(one, own_jobs))
         if one.severity == "error" and (why := another or started_again(one)):
             survived.append(Suppressed(one.rule, why, one.ranks))
@@ -107,6 +110,12 @@ def outlived(run: Run, found: Sequence[Finding], knowledge: Knowledge) -> tuple[
             continue
         if one.severity == "error" and _fell_back(run, one, ends):
             survived.append(Suppressed(one.rule, "training went on from another checkpoint, to its end", one.ranks))
+            continue
+        if one.severity == "error" and _trained_all_the_same(run, one):
+            survived.append(Suppressed(one.rule, "training began all the same, on all ranks", one.ranks))
+            continue
+        if one.severity == "error" and not failed and _raised_again(run, event):
+            survived.append(Suppressed(one.rule, "raised time after time, while training went on", one.ranks))
             continue
         lives = event.rank not in dead or event.source in tests
         if one.severity == "error" and lives and (why := _after_the_end(one, ends, tests) or trained_on(one)):
@@ -126,6 +135,97 @@ def outlived(run: Run, found: Sequence[Finding], knowledge: Knowledge) -> tuple[
             why = f"handled: after line {event.line} training went on to line {later.line}"
             survived.append(Suppressed(one.rule, why, one.ranks))
     return alive, survived
+
+
+_ELSEWHERE = ": going to /tmp instead"
+_OF_FILES = frozenset(
+    [
+        "checkpoint-resume-failure",
+        "data-pipeline-failure",
+        "import-or-missing-symbol",
+        "model-weight-loading-failure",
+        "path-or-permission-error",
+    ]
+)
+
+
+def _missed_a_file(one: Finding, found: Sequence[Finding]) -> bool:
+    """Whoever is started elsewhere than he should be fails when he looks for something in that folder."""
+    return any(f.severity == "error" and f.symptom in _OF_FILES and f.rule != one.rule for f in found)
+
+
+_SET_UP = frozenset(
+    [
+        "build-or-install-failure",
+        "device-placement-error",
+        "import-or-missing-symbol",
+        "rendezvous-setup-failure",
+        "rendezvous-setup-hang",
+    ]
+)
+_OF_PACKAGES = frozenset(["build-or-install-failure", "import-or-missing-symbol"])
+_ONLY_WARNS = re.compile(r"\.py:\d{1,6}: \w{0,40}Warning: ")
+"""How Python prints a warning: the program goes on without that package."""
+_BEGUN, _RIGHT_BEFORE = 8, 64
+_FALLS_BACK = "using point-to-point network instead"
+"""NCCL without the offload that it has tried: the results that it passes up are of that."""
+
+
+def _trained_all_the_same(run: Run, one: Finding) -> bool:
+    """Who cannot be set up does not train. Behind it there are steps of training; or each rank that there is was heard
+    of later, and it was none of theirs."""
+    event = one.evidence[0].event
+    if one.symptom not in _SET_UP or event.fields.get("uncaught"):
+        return False
+    if one.symptom in _OF_PACKAGES and _ONLY_WARNS.search(event.text[:1_000]):
+        return True
+    if "NCCL INFO" in event.text and any(
+        fallback.source == event.source and 0 <= event.seq - fallback.seq <= _RIGHT_BEFORE
+        for fallback in run.saying(_FALLS_BACK, "line")
+    ):
+        return True
+    for later in run.stepping:
+        if (later.source, later.attempt) == (event.source, event.attempt) and later.seq > event.seq:
+            at = later.fields.get("at") or ()
+            if len(at) - bisect_right(at, event.seq) >= _BEGUN:
+                return True
+    if event.rank is not None or event.kind != "traceback" or one.symptom != "import-or-missing-symbol":
+        return False
+    heard = {e.rank for e in run.of_kind("traceback", "progress") if e.seq > event.seq and e.source == event.source}
+    return len(run.expected_ranks) > 1 and heard >= set(run.expected_ranks) and bool(run.stepping)
+
+
+_TIMES_AGAIN, _LINES_BEHIND = 3, 20
+
+
+def _raised_again(run: Run, event: Event) -> bool:
+    """The same exception at the same place, before and after lines of training, and the log goes on behind the last:
+    somebody catches it, and prints where it came from."""
+    if event.kind != "traceback" or event.fields.get("uncaught") or not event.fields.get("types"):
+        return False
+    alike = _alike(run).get(_kind_of(event), ())
+    lines = {source.id: source.lines for source in run.sources}
+    if len(alike) < _TIMES_AGAIN or lines.get(event.source, 0) - alike[-1] < _LINES_BEHIND:
+        return False
+    trained = [line for one in _own_progress(run) if one.source == event.source for line in one.fields.get("at", ())]
+    return any(alike[0] < line < alike[-1] for line in trained)
+
+
+@once
+def _alike(run: Run) -> dict[tuple[str, int, str, str], list[int]]:
+    """Where tracebacks of one kind stand."""
+    found: dict[tuple[str, int, str, str], list[int]] = defaultdict(list)
+    for event in run.of_kind("traceback"):
+        if event.fields.get("types"):
+            found[_kind_of(event)].append(event.seq)
+    return found
+
+
+def _kind_of(event: Event) -> tuple[str, int, str, str]:
+    """Who formats an exception himself shows it from the call on that he guards: that call is the kind."""
+    first = (event.fields.get("frames") or [""])[0]
+    guarded = first and not first.endswith(" in <module>")
+    return event.source, event.attempt, "" if guarded else event.fields["types"][-1], first
 
 
 def _fell_back(run: Run, one: Finding, ends: Mapping[str, int]) -> bool:

@@ -14,7 +14,7 @@ _BUILD = (
 _STEP = Guarded(
     ("step", "iter", "epoch", "batch", "loss", "/", "nll", "ppl", "ce="),
     re.compile(
-        r"(?:\b|_)(?:step|iter|iteration|epoch|batch)s?\b[^\w\n]{0,12}\d"
+        r"(?:\b|_)(?:step|iter|iteration|epoch|batch)(?:s|_(?:num|number|idx|index|id))?\b[^\w\n]{0,12}\d"
         r"|(?:\b|_)(?:loss|nll|ppl|ce(?==))\b[^\w\n]{0,6}(?:-?\d|nan\b|inf\b)"
         r"|(?:^|[\])>] |\d\d:\d\d )\d{1,9}/\d{2,9}[ ,:|]{1,3}[a-z_]\w{0,30}[ =:]{1,3}-?\d{1,9}\.\d"
         rf"|(?<!\d\] )\[ {{0,6}}\d+/\d+\](?!{_BUILD})"  # not the number that torch's compiler gives to a frame
@@ -33,9 +33,10 @@ _EVALUATES = Guarded(
 _FINISHED = Guarded(
     ("finished", "complete", "training ", "stopped", "succe"),
     re.compile(
-        r"\b(?:finished|completed|training (?:is )?(?:complete|done))\b(?!:| writing Flight Recorder| tearing down)"
+        r"\b(?:finished|completed(?! (?:\w+ ){1,2}(?:are|is|will|were)\b)|training (?:is )?(?:complete|done))\b(?!:| writing Flight Recorder| tearing down)"
         r"|^`Trainer\.fit` stopped: \S{1,60} reached"
-        r"|\bis a success\b|\b(?:job|task(?: \d{1,6})?) succeeded\b",
+        r"|\bis a success\b|\b(?:job|task(?: \d{1,6})?) succeeded\b"
+        r'|"(?:status|value)": "success"',  # MLPerf
         re.I,
     ),
 )
@@ -48,6 +49,7 @@ _ENDED = Guarded(
         r"|^`Trainer\.fit` stopped: \S{1,60} reached|\bjob completed successfully\b"
         r"|\bmax_(?:steps|epochs|iters)(?:[= ]\d{1,12})? reached\b|\bworker group SUCCEEDED\b|\bis a success\b"
         r"|\b(?:job|task(?: \d{1,6})?) succeeded\b|\bCOMPLETED {1,9}0:0\b"
+        r'|"(?:status|value)": "success"'  # MLPerf
         r"|\bsuccess count == \d{1,6} -> stop running\b",  # Horovod's elastic driver
         re.I,
     ),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple, Protocol
 
 BLOCK = 1 << 20
 MAX_LINE = 1 << 20
@@ -15,6 +15,10 @@ WINDOW = 4_000
 """So many bytes of what stands before and after are kept, for context."""
 CONTEXT = 3
 NEWLINE = 10
+
+
+class Bytes(Protocol):
+    def read(self, size: int, /) -> bytes: ...
 
 
 class Block(NamedTuple):
@@ -26,7 +30,7 @@ class Block(NamedTuple):
     last: bool = False
 
 
-def blocks(head: bytes, stream: BinaryIO) -> Iterator[Block]:
+def blocks(head: bytes, stream: Bytes) -> Iterator[Block]:
     data, start, dropping = b"", 0, False  # data[:start] was given out and is only context now
     for chunk in _chunks(head, stream):
         if dropping:
@@ -47,7 +51,7 @@ def blocks(head: bytes, stream: BinaryIO) -> Iterator[Block]:
         yield Block(data[max(start - WINDOW, 0) : start], data[start:], b"", last=True)
 
 
-def _chunks(head: bytes, stream: BinaryIO) -> Iterable[bytes]:
+def _chunks(head: bytes, stream: Bytes) -> Iterable[bytes]:
     rest = iter(lambda: stream.read(BLOCK), b"")
     return chain((head,), rest) if head else rest
 

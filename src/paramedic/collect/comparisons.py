@@ -99,6 +99,8 @@ _ROWS = re.compile(rf"\b(?:{_AMISS} {_THINGS}|{_THINGS} (?:were |was )?{_AMISS})
 _BALANCE = re.compile(
     r"\b(?:time|step time|work|words?|tokens?|load|compute|duration) (?:ratio|imbalance)$|^imbalance(?: factor)?$"
 )
+_BETWEEN_KINDS = re.compile(r"\bto(?: \w{1,20})? (?:work|load|compute|words?|tokens?|time|duration) ratio$")
+"""`memory to communication work ratio`: of one kind of work to another, and not of one rank to its peers."""
 _GROWN = re.compile(r"(?:^| )(?:growth|grown|leaked)(?: (?:by|is))?$")
 _CHECKS = (
     (_COPIES, "apart"),
@@ -169,6 +171,8 @@ def _part_of(words: str) -> str:
 @lru_cache(maxsize=8192)
 def _ought_to_be(words: str) -> str:
     """What a quantity is whose name says that it ought to be nothing, or one."""
+    if _BETWEEN_KINDS.search(words):
+        return ""
     return next((name for pattern, name in _CHECKS if pattern.search(words)), "")
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
+from typing import BinaryIO
+
 from paramedic.collect.layouts import plain
 
 MAX_RAW = 16_000
@@ -11,6 +15,29 @@ _ODD = bytes(code for code in range(32) if code not in (7, 8, 9, 10, 12, 13, 27)
 
 class BinaryInput(Exception):  # noqa: N818
     """The stream is no text."""
+
+
+@dataclass(slots=True)
+class WithoutHoles:
+    """A log that was emptied while its writer held it open goes on where it was: in front of that nothing is but noughts.
+    They are left out, and what stands behind them is text as before."""
+
+    stream: BinaryIO
+    left: bytes = b""
+
+    def read(self, size: int) -> bytes:
+        chunk = self.stream.read(size)
+        if not self.left and _NOUGHTS not in chunk:
+            return chunk
+        while chunk:
+            self.left += _HOLE.sub(b"", chunk) if _NOUGHTS in chunk else chunk
+            chunk = self.stream.read(size) if len(self.left) < size else b""
+        taken, self.left = self.left[:size], self.left[size:]
+        return taken
+
+
+_NOUGHTS = bytes(64)
+_HOLE = re.compile(rb"\0{16,}")
 
 
 def head_lines(head: bytes, is_part: bool) -> list[str]:

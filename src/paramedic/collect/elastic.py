@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
@@ -248,6 +249,21 @@ def other_ends(text: str, number: int) -> list[Failure]:
         code = _SIGNALS[found[3]]
         return [Failure(task, 0, code, -1 - task, found[1], line=number, by_srun=True) for task in _tasks(found[2])]
     return []
+
+
+def spawned_end(text: str, number: int) -> list[Failure]:
+    """What torch.multiprocessing raises when one of its children has ended without a word: it counts them on its node."""
+    found = _SPAWNED.search(text) if _SPAWNED_ENDS in text else None
+    if found is None:
+        return []
+    code = int(found[3]) if found[3] else -signal.Signals[found[2]].value if found[2] in _SIGNAL_NAMES else 1
+    return [Failure(None, int(found[1]), code, -1 - int(found[1]), line=number)]
+
+
+_SPAWNED = re.compile(
+    r"ProcessExitedException: process (\d{1,6}) terminated with (?:signal (SIG[A-Z0-9]{2,10})|exit code (\d{1,4}))"
+)
+_SIGNAL_NAMES = frozenset(one.name for one in signal.Signals)
 
 
 def section(text: str, current: int | None) -> int | None:

@@ -6,6 +6,7 @@ Bytes are read once, in big blocks. The prefilter says where to look; between it
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, BinaryIO, NamedTuple
@@ -23,7 +24,7 @@ from paramedic.collect.blocks import (
     piece_end,
     piece_start,
 )
-from paramedic.collect.decoding import decoded, head_lines, readable
+from paramedic.collect.decoding import WithoutHoles, decoded, head_lines, readable
 from paramedic.collect.drafts import MAX_CONTEXT, MAX_HOST, MAX_TEXT, MAX_TRACE, Draft, clean, drafted, size, speaker
 from paramedic.collect.identity import facts_in, ranks_stated
 from paramedic.collect.layouts import LITERALS as WHO_LITERALS
@@ -87,9 +88,10 @@ class LogRead:
 
 def read_log(stream: BinaryIO, source: Source, prefilter: Prefilter) -> LogRead:
     """Raises BinaryInput when the head is no text; everything else is survived and said in `skipped`."""
-    head = stream.read(HEAD)
+    whole = WithoutHoles(stream)
+    head = whole.read(HEAD)
     scan = _Scan(source, prefilter, head)
-    for block in blocks(head, stream):
+    for block in blocks(head, whole):
         scan.block(block)
     return scan.finish()
 
@@ -218,10 +220,7 @@ class _Scan:
         if "\x1b" not in text and self.own.isdisjoint(line.numbers):
             self._keep(line, line.numbers, text, peeled)
             return
-        for failure in elastic.other_ends(peeled.text, self.line) if self.exits <= MAX_EXITS else ():
-            if failure.rank is None and failure.local_rank is not None:
-                failure.rank = self.prefixes.rank_on_node(failure.local_rank, peeled.stream)
-            self._exit(failure)
+        self._ends(elastic.other_ends(peeled.text, self.line), peeled)
         if tracebacks.START in peeled.text:
             self._open_trace(peeled, line)
         elif tracebacks.FRAME in peeled.text and tracebacks.begins_without_head(peeled.text):
@@ -236,8 +235,15 @@ class _Scan:
         elif wanted := [n for n in line.numbers if n not in self.own]:
             self._keep(line, wanted, text, peeled)
 
+    def _ends(self, failures: Sequence[elastic.Failure], peeled: Peeled) -> None:
+        for failure in failures if self.exits <= MAX_EXITS else ():
+            if failure.rank is None and failure.local_rank is not None:
+                failure.rank = self.prefixes.rank_on_node(failure.local_rank, peeled.stream)
+            self._exit(failure)
+
     def _note_bounds(self, peeled: Peeled, line: _Line) -> None:
-        """What tells of attempts."""
+        """What tells of attempts; and, as the end of a traceback, who ended."""
+        self._ends(elastic.spawned_end(peeled.text, self.line), peeled)
         self.restarts.note(peeled.text, self.line, peeled.who)
         if elastic.CANCELLED in peeled.text:
             self.restarts.note_around(peeled.text, self.line, *around(line.block, line.start, line.end))

@@ -30,7 +30,7 @@ _NUMBER = re.compile(
     r"(?:milliseconds?|seconds?|secs?|ms|us|µs|ns|s)\b(?:/(?:it|iter|iteration|step|batch|epoch|update)\b)?|"
     r"(?:samples?|tokens?|tok|images?|imgs?|examples?|seqs?|sequences|words|steps?|batches|iterations?|iters?|it)"
     r"(?:/| per )s(?:ec(?:ond)?)?\b(?![ :=]{1,3}\d)|"
-    r"(?:words|tokens|documents|sequences)\b(?! per |/|[ :=]{1,3}\d)))?(?![A-Za-z0-9_]|\.\d)",
+    r"(?:words|tokens|documents|sequences)\b(?! per |/|[ :=]{1,3}\d)))?(?![A-Za-z0-9_]|\.\d|-\d\d-\d)",
     re.I,
 )
 _BAR = re.compile(r"(?:^|[\s|])(\d{1,9})/(\d{1,9}) (?:\[\d|- \d|[━=>.]{3})")
@@ -148,6 +148,9 @@ def _whose(words: str) -> str:
     return "own " if _LOCAL.search(words) else "joint " if _JOINT.search(words) else ""
 
 
+_COUNT = re.compile(r"[\W_]{0,4}(?:len|num|number of|count of|size of)\b")
+_SETTING = re.compile(r"\b(?:batch|bs|bsz|accumulation|epochs|steps|lr|learning rate|world size|nproc|nodes|gpus|rank)\b")
+"""Of the arguments of a program, printed, these are of interest; the others measure nothing."""
 _NUMBERED = re.compile(r"\w\d[\s(\[{]{1,4}$")
 _EQUALS = re.compile(r"[\s:=\])>-]{1,8}")
 
@@ -172,6 +175,7 @@ class _Reading:
         unit = _UNIT_OF_LINE.search(text) if "time" in self.low else None
         self.unit = unit[1].lower() if unit else ""
         self.slashed = "/" in text
+        self.arguments = "namespace(" in self.low
         if (bar := _bar(text)) is not None:
             self.labels["step"], self.total = bar[1], bar[2]
             self.in_epoch = bar[2] if _EPOCH_BAR.match(text) else ""
@@ -183,12 +187,16 @@ class _Reading:
 
     def number(self, found: re.Match[str], before: str) -> None:
         words, unit = words_before(before, (found["unit"] or "").lower())
+        if self.arguments and not _SETTING.search(words):
+            return
         if self.asked and not words and _EQUALS.fullmatch(before):
             words = self.asked
         self.asked = ""
         if not unit and self.slashed and (whole := _OUT_OF.match(self.text, found.end())) is not None:
             unit = whole[1].lower()
         what = quantity_of(words, unit)
+        if what.startswith("score ") and _COUNT.match(before):
+            return  # `len metrics['acc']: 1800`
         number = parsed(found["value"])
         self.numbers.append(comparisons.Said(words, number, unit, "." in found["value"] and not unit))
         self.evaluating = self.evaluating or (words.startswith(_EVALUATION) and _EVALUATING.search(words) is not None)

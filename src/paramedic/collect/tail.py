@@ -22,10 +22,11 @@ from paramedic.collect.decoding import MAX_RAW
 from paramedic.collect.drafts import Draft, drafted, speaker
 from paramedic.collect.glue import apart
 from paramedic.collect.guarded import shape
-from paramedic.collect.layouts import Peeled, Prefixes, plain
+from paramedic.collect.layouts import Peeled, Prefixes, Who, plain
 from paramedic.collect.tracebacks import rank_named
 
 TAIL = 64 << 10
+_FINALISERS = (", in __del__", ", in _run_finalizers")
 _COMPLAINTS = 12  # of the tail's lines that speak of an error, the last ones
 _LAST_LINES = 8  # in which a program takes its leave
 _PROGRESS = 64  # of each rank's lines in the tail that show it, the last ones
@@ -45,6 +46,7 @@ def last_activity(
     dry: set[int | None] = set()
     end, closes, passed = 0, False, False
     tail = _said(lines, last_line - len(lines) + 1, is_part, prefixes)
+    ignored = _of_ignored(tail)
     for seen, item in enumerate(reversed(tail)):
         peeled = item[2]
         rank = prefixes.whose(speaker(peeled), None)
@@ -56,7 +58,7 @@ def last_activity(
             dry.add(rank)
         alike = shape(peeled.text)
         again[rank] = again.get(rank, 0) + (shapes.setdefault(rank, alike) == alike)
-        if len(complaints) < _COMPLAINTS and complains(peeled.text):
+        if len(complaints) < _COMPLAINTS and item[0] not in ignored and complains(peeled.text):
             complaints.append(item)
         nameless = rank is None and of_file is None
         if (nameless or len(progress.get(rank, ())) < _PROGRESS) and shows_progress(peeled.text):
@@ -88,6 +90,19 @@ def last_activity(
         )  # fmt: skip
     for number, raw, peeled in complaints:
         yield drafted("complaint", peeled, number, raw)
+
+
+def _of_ignored(tail: list[tuple[int, str, Peeled]]) -> set[int]:
+    """Where exceptions stand that Python passed over, in a finaliser or at its exit: nothing has failed by them."""
+    within: set[Who] = set()
+    found = set()
+    for number, _, peeled in tail:
+        if peeled.text.startswith("Exception ignored in") or peeled.text.endswith(_FINALISERS):
+            within.add(peeled.who)
+        elif peeled.who in within and not peeled.text.startswith((" ", "\t", "Traceback ")):
+            found.add(number)
+            within.discard(peeled.who)
+    return found
 
 
 def _said(lines: list[str], first: int, is_part: bool, prefixes: Prefixes) -> list[tuple[int, str, Peeled]]:

@@ -46,6 +46,8 @@ _NOTEBOOK_CODE = re.compile(r"^-{1,6}> {0,6}\d{1,9} (.*)$")
 _EXCEPTION = re.compile(
     r"^(?P<type>[A-Za-z_][\w.]{0,200}(?:\([\w., ]{1,200}\))?)(?::(?P<message>(?: .*)?)$|$)", re.DOTALL
 )
+_TWICE = re.compile(r"^([A-Z]\w{3,40}(?:Error|Exception|Interrupt))(?:\1)+$")
+"""Of two processes that wrote at the same moment."""
 _USUAL_NAME = re.compile(r"(?:[Ee]rror|Exception|\wWarning|Interrupt|Exit|StopIteration|Failed|Failure|Fault|Group)$")
 _LOG_LINE = re.compile(r"^\[?(?:[EWIFDV]\d{3,4} \d\d:|\[?20\d\d[-/]\d\d|(?:ERROR|WARNING|INFO|DEBUG|CRITICAL)\b)")
 _GROUP = re.compile(r"^\s*\+ Exception Group " + re.escape(START))
@@ -55,6 +57,13 @@ _RAISING = re.compile(
     r"""^(?:raise (?P<type>[A-Za-z_][\w.]{0,200})\(|assert\b[^"']{1,300}?, ?)\(?"""
     r"""[fFrR]{0,2}["']{1,3}(?P<message>[^"'\n].{3,400})"""
 )
+_PASSED_OVER = re.compile(
+    r"W\d{3,4} \d\d:\d\d:[\d.]{2,12} +\d+ (?:\S*/)?torch/"
+    r"|[EWI]\d{3,4} \d\d:\d\d:[\d.]{2,12} +\d+ (?:\S*/)?torch/_inductor/(?:select_algorithm|codecache|autotune_process)\.py"
+)
+"""How torch begins the lines of a warning of its own, and of a kernel that it does without after all."""
+_FINALISER = re.compile(r" in __del__$|multiprocessing/util\.py:\d{1,5} in (?:_run_finalizers|__call__)$")
+"""Where what is raised is printed, and passed over."""
 _OWN_RANK = re.compile(
     r"(?:store based barrier on|communicator was aborted on|which did not receive grad for) rank:? (\d{1,6})\b"
 )
@@ -90,6 +99,7 @@ class Traceback:
     child: int | None = None
     """The number of torch.multiprocessing's child that raised it."""
     _margin: str = ""
+    _passed_over: bool = False
     _indent: str = ""
     _path: str = ""
     _width: int = 0
@@ -114,6 +124,7 @@ class Traceback:
             self._take_escaped(text[at:])
         elif not self.group and at <= _WIDEST_PREFIX and text[:at].strip():
             self._margin = _shape(text[:at])
+            self._passed_over = _PASSED_OVER.match(text[:at]) is not None
         elif not self.group and 0 < at <= _WIDEST_PREFIX:
             self._indent = text[:at]
         return self
@@ -136,7 +147,9 @@ class Traceback:
     @property
     def is_ignored(self) -> bool:
         """Python itself goes on after an exception in a finaliser."""
-        in_finaliser = bool(self.frames) and self.frames[0].endswith(" in __del__")
+        if self._passed_over:
+            return True
+        in_finaliser = bool(self.frames) and _FINALISER.search(self.frames[0]) is not None
         if self.headless and (not self.types or self.types[-1].endswith("Warning")):
             return True  # somebody has printed where he stood
         return in_finaliser or self.header.startswith("Exception ignored in")
@@ -323,6 +336,7 @@ class Traceback:
         return True
 
     def _exception(self, text: str, number: int) -> bool:
+        text = _TWICE.sub(r"\1", text) if _TWICE.match(text) else text
         found = _EXCEPTION.match(text)
         if found is None or not self._is_exception(found["type"], found["message"] or ""):
             return False

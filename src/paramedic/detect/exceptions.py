@@ -83,12 +83,28 @@ def unrecognised(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
             continue
         name = event.fields["types"][-1].rsplit(".", 1)[-1]
         of_child = name == "CalledProcessError" and any(one.severity == "error" for one in found)
+        if _left_alone(event, name):
+            continue
         if name not in _LAUNCHER and name not in _QUIET and not of_child:
             fields = {"exception": last_exception(event)[:200], "where": own_frame(event)}
             one = _read(rule, event, fields)
             if _ENDED_BY_OTHERS.search(event.text):
                 one = replace(one, consequence="always")
             yield replace(one, consequence="possible") if name in _OF_PEERS else one
+
+
+_GONE = frozenset(["BrokenPipeError", "ConnectionRefusedError", "ConnectionResetError", "EOFError", "FileNotFoundError"])
+_PINNING = re.compile(r" in _pin_memory_loop$")
+_BORN = re.compile(r"multiprocessing/spawn\.py:\d{1,5} in _main$")
+
+
+def _left_alone(event: Event, name: str) -> bool:
+    """The thread that pins a loader's batches loses the workers that it takes them from when the job ends, and a child
+    that is just being started its parent."""
+    frames = event.fields.get("frames", ())
+    if name in ("UnpicklingError", "EOFError"):
+        return bool(frames) and _BORN.search(frames[-1]) is not None
+    return name in _GONE and any(map(_PINNING.search, frames))
 
 
 _MOST_HEARD = 64

@@ -56,12 +56,17 @@ def memory(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
 
 def _over_steps(same: Sequence[Series]) -> tuple[Sequence[Series], int]:
     """Those that grow, and of how many."""
-    told = [one for one in same if len(one.finite) >= _POINTS]
+    told = [one for one in same if len(one.finite) >= _POINTS and _own_steps(one) >= _POINTS]
     growing = [one for one in told if _grows(_used(one)) or _grows_in_each_round(_used(one))]
     few = min((len(one.finite) for one in told), default=0) < _MANY
     if len(growing) < (_NEARLY_ALL if few else 0.5) * len(told):
         growing = [] if few else [one for one in growing if _grows_plainly(_used(one))]
     return growing, len(told)
+
+
+def _own_steps(one: Series) -> int:
+    """At how many steps: what is told several times of one step is of parts of it, or of the job's beginning."""
+    return len({step.partition("+")[0] for step in one.finite_steps})
 
 
 def _beside_others(same: Sequence[Series]) -> tuple[Sequence[Series], int]:

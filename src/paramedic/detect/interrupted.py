@@ -14,6 +14,12 @@ TIME_LIMIT = "JOB006"
 """The rule for what a scheduler ends because its time is over."""
 _TOLD = re.compile(r"Received (?:2|Signals\.SIGINT) death signal|\bgot signal: (?:2|Signals\.SIGINT)\b")
 """How torchrun says that it was interrupted."""
+_BY_KEYBOARD = re.compile(
+    r"\bkeyboard interrupt(?:ion|ed)?(?:[.!]|\s*\Z| (?:detected|caught|received|exiting))"
+    r"|\b(?:detected|caught|received|got|due to(?: a)?|by(?: a)?) keyboard ?interrupt",
+    re.I,
+)
+"""How programs say that they were."""
 _LOST_PEER = re.compile(r"Connection (?:closed|reset) by (?:remote )?peer|remote process exited")
 _SLEEPS = re.compile(r"\bsleep\(")
 _STILL_MOVED_NS = 15 * 1_000_000_000
@@ -36,11 +42,13 @@ def stacks(run: Run) -> list[Event]:
 
 def _is_interrupt(event: Event) -> bool:
     types = event.fields.get("types") or [""]
-    return bool(types[-1] == "KeyboardInterrupt")
+    given_up = any(name.endswith("DistStoreError") for name in types)  # before somebody lost patience, too
+    return bool(types[-1] == "KeyboardInterrupt") and not given_up
 
 
 def _told(run: Run, *kinds: str) -> list[Event]:
-    return [event for event in run.saying("signal", *kinds) if _TOLD.search(event.text)]
+    by_signal = [event for event in run.saying("signal", *kinds) if _TOLD.search(event.text)]
+    return by_signal + [event for event in run.saying("eyboard", *kinds) if _BY_KEYBOARD.search(event.text)]
 
 
 def _as_stack(event: Event) -> Event:

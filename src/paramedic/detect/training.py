@@ -73,7 +73,7 @@ def never_changes(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
     for one in every(run, "score accuracy", "score acc", "eval_loss"):
         values = one.finite
         stands = len(values) >= _EPOCHS and len(set(values)) == 1 and values[0] > 0 and _unlearned(one, values[0])
-        if stands and not _carried(run, one):
+        if stands and not _carried(run, one) and not _shown_again(run, one):
             yield on_events(rule, one.shown(FIRST, LAST), (), {"value": f"{values[0]:g}", "epochs": str(len(values))})
             return
 
@@ -85,12 +85,16 @@ def never_moves(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Find
     moving = [one for one in every(run, "score", "said", "loss", "eval_loss") if len(set(one.said)) >= _CURVE]
     for one in every(run, "ema score", "score", "said", "eval_loss"):
         values = one.said
-        judged = one.name.startswith(("ema", "score", "eval")) or _JUDGED.search(one.name)
+        judged = one.name.startswith(("ema", "score", "eval")) or (
+            _JUDGED.search(one.name) and not _COUNTS.search(one.name)
+        )
         nothing = len(values) >= 4 * _CURVE and not any(values) and _PENALTY.search(one.name)
         digits = 4 if one.name.startswith("ema") or "ema" in one.name.split() or len(values) >= 2 * _CURVE else 6
         stands = judged and len(values) >= _CURVE and len(set(values)) == 1 and precise(values[0], digits)
         if (stands and values[0] > 0) or nothing:
             others = [other for other in moving if other.event.source == one.event.source]
+            if nothing:  # a policy that gets no gradient at all stays what it was
+                others = [other for other in others if other.name in LOSSES]
             if others and values[0] not in (1.0, 100.0):
                 what = one.name.removeprefix("said ").removeprefix("score ")
                 fields = {"what": what, "value": f"{values[0]:g}", "times": str(len(values))}
@@ -100,6 +104,11 @@ def never_moves(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Find
 
 _PENALTY = re.compile(r"\bkl\b")
 """How far a policy has moved from its reference: nothing, step after step, only if both are one."""
+_COUNTS = re.compile(
+    r"\b(?:n?(?:sentences|tokens|samples|words|examples|batches|items|images|frames|steps|epochs)"
+    r"|wpb|bsz|bs|size|num|count|total|length|len|decay|momentum|lr|rate|every|interval|freq|seed|weight|scale)\b"
+)
+"""How many there were, or a setting: it may well be the same each time."""
 _JUDGED = re.compile(r"\b(?:ema|val|valid|validation|eval|test|dev|reward|score)\b")
 
 
@@ -112,6 +121,13 @@ def _carried(run: Run, one: Series) -> bool:
     return all("step" in step for step in one.steps) and any(
         set(one.steps) <= set(other.steps) and _OFTEN * one.count >= other.count for other in beside
     )
+
+
+def _shown_again(run: Run, one: Series) -> bool:
+    """Each loss beside it stands, too: a bar is drawn anew with what was known before, and nothing was measured."""
+    beside = [other for other in every(run, *LOSSES) if other.event.source == one.event.source]
+    same = [other.finite for other in beside if set(other.steps) & set(one.steps)]
+    return any(len(values) >= _EPOCHS for values in same) and all(len(set(values)) == 1 for values in same)
 
 
 def _unlearned(one: Series, value: float) -> bool:
