@@ -256,7 +256,7 @@ def _first_failure(run: Run, errors: Sequence[Finding], knowledge: Knowledge) ->
     """([the first failure, then rivals that cannot be told from it], the echoes)."""
     if not errors:
         return [], []
-    errors = _not_by_time(run, _not_unexpectedly(errors))
+    errors = _not_by_time(run, _without_a_way(_not_unexpectedly(errors)))
     merged = sorted(_merged(_roots(_telling(errors))), key=_preference)
     first = _of_the_job(_earliest(merged), merged, knowledge)
     named = set(first.ranks)
@@ -306,6 +306,12 @@ def _not_unexpectedly(errors: Sequence[Finding]) -> Sequence[Finding]:
 
 
 _GAVE_UP, _DIED = "JOB760", "JOB047"
+_NO_WAY = frozenset(["Host is down", "Network is down", "Network is unreachable", "No route to host"])
+
+
+def _without_a_way(errors: Sequence[Finding]) -> Sequence[Finding]:
+    """A peer that has died refuses; that there is no way to its host was so before, and who dies behind it dies of it."""
+    return [replace(f, consequence="never") if f.fields.get("why") in _NO_WAY else f for f in errors]
 
 
 def _not_by_time(run: Run, errors: Sequence[Finding]) -> Sequence[Finding]:
@@ -326,9 +332,9 @@ def _not_by_time(run: Run, errors: Sequence[Finding]) -> Sequence[Finding]:
 
 
 _STUCK_SAVING = "CKPT780"
-_IN_VAIN = ("collective-hang", "rendezvous-setup-hang")
+_IN_VAIN = ("collective-hang", "communication-runtime-error", "rendezvous-setup-hang")
 _SLOWED, _BEGUN_ANEW = "straggler-or-imbalance", "CKPT790"
-_OF_TIME = frozenset(["TIME LIMIT", "TIMEOUT", "wall clock limit"])
+_OF_TIME = frozenset(["TIME LIMIT", "TIMEOUT", "wall clock limit", "walltime", "TERM_RUNLIMIT"])
 
 
 def _ran_out(one: Finding) -> bool:

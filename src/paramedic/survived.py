@@ -419,13 +419,19 @@ def _ended_well(run: Run, tests: set[str]) -> dict[str, int]:
     launcher tells of those who did when all are gone: whoever ends well after it was started again."""
     ends = {e.source: e.fields["ended"] for e in _own_progress(run) if e.fields.get("ended")}
     for event in _own_progress(run):
-        if event.fields.get("closes") and event.source not in ends:
+        if event.fields.get("closes") and event.source not in ends and not _only_a_script(run, event):
             ends[event.source] = event.seq
     for event in run.of_kind("last"):
         if event.fields.get("well"):
             ends.setdefault(event.source, event.seq)
     after = {e.source for e in _failures(run) if e.seq > ends.get(e.source, e.seq)}
     return {source: end for source, end in ends.items() if source not in after - tests}
+
+
+def _only_a_script(run: Run, event: Event) -> bool:
+    """A script that starts a job says that it is done also where the job has just failed."""
+    failed = max((e.seq for e in _failures(run) if e.source == event.source and e.seq < event.seq), default=None)
+    return failed is not None and sum(line > failed for line in event.fields.get("at", ())) < _LINES_AFTER
 
 
 def _failures(run: Run) -> list[Event]:
