@@ -141,8 +141,16 @@ def test_a_case_fails_as_labelled_and_succeeds_with_its_cure(id: str, fixed: boo
     case = BY_ID[id]
     if why := lab.lacking(case):
         pytest.skip(why)
-    outcome = lab.run(case, lab.canonical(case, fixed), fixed, environments.build("torch"), tmp_path / "input")
-    assert outcome.problems == (), _last_words(tmp_path / "input")
+    folder = tmp_path / "input"
+    outcome = lab.run(case, lab.canonical(case, fixed), fixed, environments.build("torch"), folder)
+    if outcome.problems and _AT_EXIT in _last_words(folder):
+        folder = tmp_path / "again"
+        outcome = lab.run(case, lab.canonical(case, fixed), fixed, environments.build("torch"), folder)
+    assert outcome.problems == (), _last_words(folder)
+
+
+_AT_EXIT = "terminate called without an active exception"
+"""A thread of torch's that still runs when the interpreter ends: of some hundred jobs on a busy machine it aborts one."""
 
 
 def test_a_job_runs_in_a_plain_folder_where_namespaces_cannot_be_made(

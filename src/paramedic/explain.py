@@ -98,7 +98,7 @@ def explain(
     it may be all there is. `told` is what somebody says of the job: where nothing failed, that is to be explained.
     """
     alive, suppressed = outlived(run, with_the_crashed(run, located(run, found)), knowledge)
-    alive = _failures_first(_with_program(alive, foreseen, knowledge), knowledge)
+    alive = _called_off(_failures_first(_with_program(alive, foreseen, knowledge), knowledge))
     errors = [f for f in alive if f.severity == "error"]
     notes = [f for f in alive if f.severity != "error"]
     last = _judged(run, errors)
@@ -131,6 +131,22 @@ def explain(
     )
 
 
+_CALLED_OFF = re.compile(r"\bCANCELLED (?:AT \S{1,40} \*\*\*|by \d)")
+
+
+def _called_off(found: Sequence[Finding]) -> list[Finding]:
+    """That somebody cancelled the whole job says nothing of a failure: it may be why he did, and then it shows."""
+    return [
+        replace(one, severity="warning", consequence="always")
+        if one.rule == _CANCELLED and _CALLED_OFF.search(one.evidence[0].event.text)
+        else one
+        for one in found
+    ]
+
+
+_CANCELLED = "JOB014"
+
+
 def _with_program(found: Sequence[Finding], foreseen: Sequence[Finding], knowledge: Knowledge) -> list[Finding]:
     """What was seen and looks wrong is a remark where the program shows that it is meant, and made up for elsewhere;
     what alone is a remark is an error where the program shows the same, and nothing else is one."""
@@ -154,9 +170,21 @@ def _failures_first(found: Sequence[Finding], knowledge: Knowledge) -> list[Find
     errors = [one for one in found if one.severity == "error" and id(one) not in seen]
     failed = {one.symptom for one in errors if one.consequence != "always"}
     remarks = {id(one) for one in found if failed and id(one) in seen and one.symptom not in failed}
+    if any(_ends_it(one) for one in errors):
+        remarks |= {id(one) for one in errors if one.symptom in _COSTLY}
     return [
         replace(one, severity="warning") if id(one) in remarks and one.severity == "error" else one for one in found
     ]
+
+
+_COSTLY = frozenset(["low-throughput", "memory-savings-not-realised"])
+"""With these a job goes on, slower or on fewer samples."""
+
+
+def _ends_it(one: Finding) -> bool:
+    """An exception that nobody caught, of something else than want of memory."""
+    raised = one.evidence[0].event.kind == "traceback" and one.consequence == "never"
+    return raised and one.symptom not in _COSTLY and not one.symptom.endswith("out-of-memory")
 
 
 def _calibrated(verdict: Finding, rule: Rule) -> Finding:

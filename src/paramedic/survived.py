@@ -430,7 +430,10 @@ def _ended_well(run: Run, tests: set[str]) -> dict[str, int]:
 
 def _only_a_script(run: Run, event: Event) -> bool:
     """A script that starts a job says that it is done also where the job has just failed."""
-    failed = max((e.seq for e in _failures(run) if e.source == event.source and e.seq < event.seq), default=None)
+    ends = [*_failures(run), *run.saying("Exited with exit code", "line")]
+    if any(_output_beside(e.source) == event.source != e.source for e in ends):
+        return True
+    failed = max((e.seq for e in ends if e.source == event.source and e.seq < event.seq), default=None)
     return failed is not None and sum(line > failed for line in event.fields.get("at", ())) < _LINES_AFTER
 
 

@@ -24,11 +24,13 @@ class WithoutHoles:
 
     stream: BinaryIO
     left: bytes = b""
+    any_left_out: bool = False
 
     def read(self, size: int) -> bytes:
         chunk = self.stream.read(size)
         if not self.left and _NOUGHTS not in chunk:
             return chunk
+        self.any_left_out = True
         while chunk:
             self.left += _HOLE.sub(b"", chunk) if _NOUGHTS in chunk else chunk
             chunk = self.stream.read(size) if len(self.left) < size else b""

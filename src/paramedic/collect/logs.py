@@ -24,7 +24,7 @@ from paramedic.collect.blocks import (
     piece_end,
     piece_start,
 )
-from paramedic.collect.decoding import WithoutHoles, decoded, head_lines, readable
+from paramedic.collect.decoding import BinaryInput, WithoutHoles, decoded, head_lines, readable
 from paramedic.collect.drafts import MAX_CONTEXT, MAX_HOST, MAX_TEXT, MAX_TRACE, Draft, clean, drafted, size, speaker
 from paramedic.collect.identity import facts_in, ranks_stated
 from paramedic.collect.layouts import LITERALS as WHO_LITERALS
@@ -90,6 +90,8 @@ def read_log(stream: BinaryIO, source: Source, prefilter: Prefilter) -> LogRead:
     """Raises BinaryInput when the head is no text; everything else is survived and said in `skipped`."""
     whole = WithoutHoles(stream)
     head = whole.read(HEAD)
+    if not head and whole.any_left_out:
+        raise BinaryInput("binary file")
     scan = _Scan(source, prefilter, head)
     for block in blocks(head, whole):
         scan.block(block)

@@ -75,6 +75,8 @@ _SPEAKS = re.compile(
     r"(?: ?[:|,\]-]| step\b| iter\w*\b| epoch\b| [a-z_]{1,16}[ =:]{1,2}\d)",
     re.I,
 )
+_CHANGED = ("+  ", "-  ", "+\t", "-\t")
+"""Lines of a program that differ from its last version, as `git diff` prints them."""
 _TIMERS = re.compile(r"\btimes? across ranks \((ms|s)\):\s{0,4}$")
 _TIMER = re.compile(r"\s{1,6}([a-z][\w+-]{2,60}):$")
 _TIMER_OF_RANK = re.compile(r"\s{2,10}rank\s{1,4}(\d{1,6}): (\d{1,9}\.\d{1,4})$")
@@ -232,7 +234,7 @@ class Meter:
     def _line(self, number: int, raw: str) -> None:
         peeled = self.peel(plain(raw))
         text = self.table.row(peeled.text) or unpacked(peeled.text)
-        if self._timed(number, peeled) or warns(peeled.text):
+        if self._timed(number, peeled) or warns(peeled.text) or peeled.text.startswith(_CHANGED):
             return
         said = said_in(text)
         named = None if peeled.rank is not None or self.ranked else _rank_in(text)

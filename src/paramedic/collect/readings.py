@@ -39,7 +39,7 @@ _EPOCH_BAR = re.compile(
 )
 # mmengine, torchvision, timm and the examples of PyTorch: the place in an epoch stands in brackets
 _PLACE = re.compile(
-    r"\b(?:epoch|ep|train(?: epoch)?|training)(?:\(train\))?:?\s{0,4}\[?(?P<epoch>\d{1,7})\]?\s{1,4}?"
+    r"\b(?:epoch|ep|train(?: epoch)?|training)(?:\(train\))?:?\s{0,4}\[?(?P<epoch>\d{1,7})(?:/\d{1,7}\])?\]?\s{1,4}?"
     r"\[\s{0,8}(?P<step>\d{1,9})\s?/\s?(?P<all>\d{1,9})"
     r"|\b(?:epoch|ep|train)(?:\(train\))?:?\s{0,4}\[(?P<epoch_>\d{1,7})\]\[\s{0,8}(?P<step_>\d{1,9})\s?/\s?(?P<all_>\d{1,9})"
     r"|\biter(?:\(train\))? {0,4}\[\s{0,8}(?P<iter>\d{1,9})/\d{1,9}\]"

@@ -213,9 +213,17 @@ def _held_up(found: Sequence[Finding]) -> bool:
     return any(one.symptom == "straggler-or-imbalance" and one.severity == "error" for one in found)
 
 
+def _elapsed(values: Sequence[float]) -> bool:
+    """A clock that was started once, and not the time of a step: it never falls, and began near nought."""
+    return values[-1] > _FROM_NOUGHT * values[0] and all(one <= later for one, later in pairwise(values))
+
+
+_FROM_NOUGHT = 10.0
+
+
 @once
 def _steadily(run: Run) -> _Slower | None:
-    series = [one for one in every(run, "step_time") if len(one.finite) >= 2 * _POINTS]
+    series = [one for one in every(run, "step_time") if len(one.finite) >= 2 * _POINTS and not _elapsed(one.finite)]
     if not series or not all(_slows(one.finite) for one in series):
         return None
     first, _, last = parts(series[0].finite[int(_WARM_UP * len(series[0].finite)) :], 3)

@@ -226,12 +226,20 @@ def slow_backend(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
 def _interleaved(run: Run) -> bool:
     """One log whose steps go back and forth: several processes count them at once. A restart goes back only once."""
     for one in every(run, "loss", "score", "eval_loss"):
-        places = [place for step in one.steps if "+" not in step and (place := _place(step))]
-        far = max((place[-1] for place in places), default=0.0) / 2
-        back = sum(later <= place and place[-1] - later[-1] <= far for place, later in pairwise(places))
+        if any("%|" in event.text for event in one.shown(FIRST, LAST)) or 4 * sum("+" in s for s in one.steps) > len(one.steps):
+            continue  # a bar is drawn anew at the same step, and an evaluation says several things at one
+        places = [place for step in one.steps if "+" not in step and "step" in step and (place := _place(step))]
+        far = [max(column) / 2 for column in zip(*places, strict=False)]
+        back = sum(_a_little_back(place, later, far) for place, later in pairwise(places))
         if len(places) >= _STEPS and back >= len(places) // 4:
             return True
     return False
+
+
+def _a_little_back(place: Sequence[float], later: Sequence[float], far: Sequence[float]) -> bool:
+    """Not to where a loop begins anew."""
+    parts = zip(place, later, far, strict=False)
+    return next((0 < one - other <= most for one, other, most in parts if one != other), len(place) == len(later))
 
 
 def _place(step: str) -> list[float]:
