@@ -183,8 +183,7 @@ _COSTLY = frozenset(["low-throughput", "memory-savings-not-realised"])
 
 def _ends_it(one: Finding) -> bool:
     """An exception that nobody caught, of something else than want of memory."""
-    raised = one.evidence[0].event.kind == "traceback" and one.consequence == "never"
-    return raised and one.symptom not in _COSTLY and not one.symptom.endswith("out-of-memory")
+    return _raised(one) and one.symptom not in _COSTLY and not one.symptom.endswith("out-of-memory")
 
 
 def _calibrated(verdict: Finding, rule: Rule) -> Finding:
@@ -349,7 +348,7 @@ def _not_by_time(run: Run, errors: Sequence[Finding]) -> Sequence[Finding]:
         errors = [replace(f, consequence="always") if f.rule in ENDED else f for f in errors]
     if not any(map(_ran_out, errors)):
         return errors
-    waits = [f.evidence[0].event for f in errors if f.symptom in _IN_VAIN]
+    waits = [f.evidence[0].event for f in errors if f.symptom in _IN_VAIN or _raised(f)]
     last: dict[str, int] = {}
     for event in run.stepping:
         last[event.source] = max(last.get(event.source, -1), *event.fields.get("at", ()), -1)
@@ -363,6 +362,10 @@ _STUCK_SAVING = "CKPT780"
 _IN_VAIN = ("collective-hang", "communication-runtime-error", "rendezvous-setup-hang")
 _SLOWED, _BEGUN_ANEW = "straggler-or-imbalance", "CKPT790"
 _OF_TIME = frozenset(["TIME LIMIT", "TIMEOUT", "wall clock limit", "walltime", "TERM_RUNLIMIT"])
+
+
+def _raised(one: Finding) -> bool:
+    return one.evidence[0].event.kind == "traceback" and one.consequence == "never"
 
 
 def _ran_out(one: Finding) -> bool:

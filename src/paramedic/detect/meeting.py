@@ -11,7 +11,7 @@ from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
 
 _UNRESOLVED = re.compile(
-    r"The (?P<kind>IPv[46] )?network addresses of \((?P<host>[^,)]{1,255}), (?P<port>\d{1,5})\) cannot be retrieved "
+    r"The (?P<kind>IPv[46] )?network addresses of \((?P<host>[^)]{1,255}?), (?P<port>\d{1,5})\) cannot be retrieved "
     r"\(gai error: -[2-5] - (?P<why>[^)]{1,255})\)"
 )
 _AGAIN = 3

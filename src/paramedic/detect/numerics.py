@@ -92,8 +92,9 @@ def _ended(run: Run, rule: Rule) -> Iterator[Finding]:
         yield replace(said, ranks=(), scope="job", fields={**said.fields, "who": _JOB}) if for_all else said
     if bad_lines:
         return
-    for one in every(run, "loss", "summary_loss", "grad_norm"):
+    for one in every(run, "loss", "summary_loss", "score perplexity", "score ppl", "grad_norm"):
         enough, what = (_MANY, "gradient norm") if one.name == "grad_norm" else (_ENOUGH, "loss")
+        what = "perplexity" if one.name.startswith("score") else what
         if len(one.values) >= enough and not any(value is not None for value in one.values[-enough:]):
             ranks = () if one.rank is None or what != "loss" else (one.rank,)
             said = on_events(rule, one.shown(LAST, FIRST), ranks, {"what": what, "value": "nan"})
