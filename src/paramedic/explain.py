@@ -134,10 +134,12 @@ def explain(
 _CALLED_OFF = re.compile(r"\bCANCELLED (?:AT \S{1,40} \*\*\*|by \d)")
 
 
-def _called_off(found: Sequence[Finding]) -> list[Finding]:
-    """That somebody cancelled the whole job says nothing of a failure: it may be why he did, and then it shows."""
+def _called_off(found: list[Finding]) -> list[Finding]:
+    """That somebody cancelled the whole job says nothing of a failure, where nothing else does."""
+    if any(one.severity == "error" and one.consequence != "always" and one.rule != _CANCELLED for one in found):
+        return found
     return [
-        replace(one, severity="warning", consequence="always")
+        replace(one, severity="warning")
         if one.rule == _CANCELLED and _CALLED_OFF.search(one.evidence[0].event.text)
         else one
         for one in found
@@ -337,7 +339,7 @@ _NO_WAY = frozenset(["Host is down", "Network is down", "Network is unreachable"
 
 
 def _without_a_way(errors: Sequence[Finding]) -> Sequence[Finding]:
-    """A peer that has died refuses; that there is no way to its host was so before, and who dies behind it dies of it."""
+    """A peer that has died refuses; that there is no way to its host was so before, and who dies then dies of it."""
     return [replace(f, consequence="never") if f.fields.get("why") in _NO_WAY else f for f in errors]
 
 

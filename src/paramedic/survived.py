@@ -84,7 +84,6 @@ def outlived(run: Run, found: Sequence[Finding], knowledge: Knowledge) -> tuple[
     started_again = _StartedAgain(run, ends, _resumed(run, found))
     pods, own_jobs = places(run).pods, _own_jobs(run)
     own_pods = _own_pods(run, pods)
-    beside = pods.get(own_pods, 0) > 1
     # Who is missed may have gone on to its own end: for those who gave up waiting for it that is too late.
     waited_in_vain = {rank for one in found if one.symptom == _HANG for rank in one.ranks} & dead
     unsaved = _unsaved_to_the_end(run, found)
@@ -94,31 +93,16 @@ def outlived(run: Run, found: Sequence[Finding], knowledge: Knowledge) -> tuple[
         if one.symptom == _SAVING and event.source in unsaved:
             alive.append(one)
             continue
-        if one.severity == "error" and _ELSEWHERE in event.text and not _missed_a_file(one, found):
-            survived.append(Suppressed(one.rule, "Slurm started it in another folder, and nothing was missed there", one.ranks))
-            continue
-        another = (beside and _of_another_job(one, pods, own_pods)) or (own_jobs and _of_another_number(one, own_jobs))
-        if one.severity == "error" and (why := another or started_again(one)):
-            survived.append(Suppressed(one.rule, why, one.ranks))
-            continue
-        if one.severity == "error" and event.seq <= again.get(event.source, -1):
-            survived.append(Suppressed(one.rule, "the job was started again afterwards, and finished", one.ranks))
-            continue
-        if one.severity == "error" and event.seq >= by_hand.get(event.source, event.seq + 1) and _of_the_end(one):
-            why = f"the job was interrupted by hand at line {by_hand[event.source]}"
-            survived.append(Suppressed(one.rule, why, one.ranks))
-            continue
-        if one.severity == "error" and _fell_back(run, one, ends):
-            survived.append(Suppressed(one.rule, "training went on from another checkpoint, to its end", one.ranks))
-            continue
-        if one.severity == "error" and _trained_all_the_same(run, one):
-            survived.append(Suppressed(one.rule, "training began all the same, on all ranks", one.ranks))
-            continue
-        if one.severity == "error" and not failed and _raised_again(run, event):
-            survived.append(Suppressed(one.rule, "raised time after time, while training went on", one.ranks))
-            continue
         lives = event.rank not in dead or event.source in tests
-        if one.severity == "error" and lives and (why := _after_the_end(one, ends, tests) or trained_on(one)):
+        if one.severity == "error" and (
+            why := _another_job(one, pods, own_pods, own_jobs)
+            or started_again(one)
+            or _begun_anew(event, again)
+            or _by_hand(one, by_hand)
+            or _all_the_same(run, one, found, ends)
+            or ("" if failed else _raised_again(run, event))
+            or (lives and (_after_the_end(one, ends, tests) or trained_on(one)))
+        ):
             survived.append(Suppressed(one.rule, why, one.ranks))
             continue
         lasting = knowledge.rules[one.rule].lasting
@@ -135,6 +119,31 @@ def outlived(run: Run, found: Sequence[Finding], knowledge: Knowledge) -> tuple[
             why = f"handled: after line {event.line} training went on to line {later.line}"
             survived.append(Suppressed(one.rule, why, one.ranks))
     return alive, survived
+
+
+def _another_job(one: Finding, pods: Mapping[str, int], own_pods: str, own_jobs: Set[str]) -> str:
+    by_pod = _of_another_job(one, pods, own_pods) if pods.get(own_pods, 0) > 1 else ""
+    return by_pod or (_of_another_number(one, own_jobs) if own_jobs else "")
+
+
+def _begun_anew(event: Event, again: Mapping[str, int]) -> str:
+    anew = event.seq <= again.get(event.source, -1)
+    return "the job was started again afterwards, and finished" if anew else ""
+
+
+def _by_hand(one: Finding, by_hand: Mapping[str, int]) -> str:
+    event = one.evidence[0].event
+    later = event.seq >= by_hand.get(event.source, event.seq + 1) and _of_the_end(one)
+    return f"the job was interrupted by hand at line {by_hand[event.source]}" if later else ""
+
+
+def _all_the_same(run: Run, one: Finding, found: Sequence[Finding], ends: Mapping[str, int]) -> str:
+    """What went well without it."""
+    if _ELSEWHERE in one.evidence[0].event.text and not _missed_a_file(one, found):
+        return "Slurm started it in another folder, and nothing was missed there"
+    if _fell_back(run, one, ends):
+        return "training went on from another checkpoint, to its end"
+    return "training began all the same, on all ranks" if _trained_all_the_same(run, one) else ""
 
 
 _ELSEWHERE = ": going to /tmp instead"
@@ -196,19 +205,20 @@ def _trained_all_the_same(run: Run, one: Finding) -> bool:
 
 
 _TIMES_AGAIN, _LINES_BEHIND = 3, 20
+_AGAIN_AND_AGAIN = "raised time after time, while training went on"
 
 
-def _raised_again(run: Run, event: Event) -> bool:
+def _raised_again(run: Run, event: Event) -> str:
     """The same exception at the same place, before and after lines of training, and the log goes on behind the last:
     somebody catches it, and prints where it came from."""
     if event.kind != "traceback" or event.fields.get("uncaught") or not event.fields.get("types"):
-        return False
-    alike = _alike(run).get(_kind_of(event), ())
+        return ""
+    alike = _alike(run).get(_kind_of(event), [])
     lines = {source.id: source.lines for source in run.sources}
     if len(alike) < _TIMES_AGAIN or lines.get(event.source, 0) - alike[-1] < _LINES_BEHIND:
-        return False
+        return ""
     trained = [line for one in _own_progress(run) if one.source == event.source for line in one.fields.get("at", ())]
-    return any(alike[0] < line < alike[-1] for line in trained)
+    return _AGAIN_AND_AGAIN if any(alike[0] < line < alike[-1] for line in trained) else ""
 
 
 @once

@@ -33,7 +33,8 @@ _EVALUATES = Guarded(
 _FINISHED = Guarded(
     ("finished", "complete", "training ", "stopped", "succe"),
     re.compile(
-        r"\b(?:finished|completed(?! (?:\w+ ){1,2}(?:are|is|will|were)\b)|training (?:is )?(?:complete|done))\b(?!:| writing Flight Recorder| tearing down)"
+        r"\b(?:finished|completed(?! (?:\w+ ){1,2}(?:are|is|will|were)\b)|training (?:is )?(?:complete|done))\b"
+        r"(?!:| writing Flight Recorder| tearing down)"
         r"|^`Trainer\.fit` stopped: \S{1,60} reached"
         r"|\bis a success\b|\b(?:job|task(?: \d{1,6})?) succeeded\b"
         r'|"(?:status|value)": "success"',  # MLPerf

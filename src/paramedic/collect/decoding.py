@@ -19,8 +19,8 @@ class BinaryInput(Exception):  # noqa: N818
 
 @dataclass(slots=True)
 class WithoutHoles:
-    """A log that was emptied while its writer held it open goes on where it was: in front of that nothing is but noughts.
-    They are left out, and what stands behind them is text as before."""
+    """A log that was emptied while its writer held it open goes on where it was, and in front of that there are only
+    noughts. They are left out; what stands behind them is text as before."""
 
     stream: BinaryIO
     left: bytes = b""

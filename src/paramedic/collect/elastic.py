@@ -252,7 +252,7 @@ def other_ends(text: str, number: int) -> list[Failure]:
 
 
 def spawned_end(text: str, number: int) -> list[Failure]:
-    """What torch.multiprocessing raises when one of its children has ended without a word: it counts them on its node."""
+    """What torch.multiprocessing raises when one of its children ended without a word: it counts them on its node."""
     found = _SPAWNED.search(text) if _SPAWNED_ENDS in text else None
     if found is None:
         return []

@@ -39,7 +39,8 @@ _NOT_LABEL = re.compile(
     r"|remaining|micro|(?:global|host|device|local)(?= batch)|mini|size)\b"
 )
 _A_LOSS = (
-    r"(?:loss(?: step| epoch| value| function)?|xent|nll|r?mse|mae|bce|ce|huber|elbo|objective|cross entropy|log ?loss|ctc|mlm)"
+    r"(?:loss(?: step| epoch| value| function)?|xent|nll|r?mse|mae|bce|ce|huber|elbo|objective|cross entropy"
+    r"|log ?loss|ctc|mlm)"
 )
 _LOSS = re.compile(rf"(?:^| ){_A_LOSS}$")
 _EVALUATED = re.compile(rf"\b(?:eval|evaluation|val|valid|validation|test|held ?out|dev) {_A_LOSS}$")

@@ -148,8 +148,16 @@ def _whose(words: str) -> str:
     return "own " if _LOCAL.search(words) else "joint " if _JOINT.search(words) else ""
 
 
+def _measures_nothing(argument: bool, words: str, what: str, before: str) -> bool:
+    """One of a program's arguments; or how many there are, as in `len metrics['acc']: 1800`."""
+    counted = what.startswith("score ") and _COUNT.match(before) is not None
+    return counted or (argument and _SETTING.search(words) is None)
+
+
 _COUNT = re.compile(r"[\W_]{0,4}(?:len|num|number of|count of|size of)\b")
-_SETTING = re.compile(r"\b(?:batch|bs|bsz|accumulation|epochs|steps|lr|learning rate|world size|nproc|nodes|gpus|rank)\b")
+_SETTING = re.compile(
+    r"\b(?:batch|bs|bsz|accumulation|epochs|steps|lr|learning rate|world size|nproc|nodes|gpus|rank)\b"
+)
 """Of the arguments of a program, printed, these are of interest; the others measure nothing."""
 _NUMBERED = re.compile(r"\w\d[\s(\[{]{1,4}$")
 _EQUALS = re.compile(r"[\s:=\])>-]{1,8}")
@@ -187,23 +195,20 @@ class _Reading:
 
     def number(self, found: re.Match[str], before: str) -> None:
         words, unit = words_before(before, (found["unit"] or "").lower())
-        if self.arguments and not _SETTING.search(words):
-            return
         if self.asked and not words and _EQUALS.fullmatch(before):
             words = self.asked
         self.asked = ""
         if not unit and self.slashed and (whole := _OUT_OF.match(self.text, found.end())) is not None:
             unit = whole[1].lower()
         what = quantity_of(words, unit)
-        if what.startswith("score ") and _COUNT.match(before):
-            return  # `len metrics['acc']: 1800`
+        if _measures_nothing(self.arguments, words, what, before):
+            return
         number = parsed(found["value"])
         self.numbers.append(comparisons.Said(words, number, unit, "." in found["value"] and not unit))
         self.evaluating = self.evaluating or (words.startswith(_EVALUATION) and _EVALUATING.search(words) is not None)
         if what == "step_time" and (number or 0.0) * factor_of(unit) > _A_YEAR:
             return  # a time of day
-        if what == "loss" and self.evaluating and "train" not in words:
-            what = "eval_loss"
+        what = "eval_loss" if what == "loss" and self.evaluating and "train" not in words else what
         if not what and not unit and ("." in found["value"] or _BY_DDP.search(words)):
             what, unit = self._time_without_unit(words, number)
         if what.startswith("label ") and _NUMBERED.search(before) is not None:

@@ -93,7 +93,9 @@ def unrecognised(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
             yield replace(one, consequence="possible") if name in _OF_PEERS else one
 
 
-_GONE = frozenset(["BrokenPipeError", "ConnectionRefusedError", "ConnectionResetError", "EOFError", "FileNotFoundError"])
+_GONE = frozenset(
+    ["BrokenPipeError", "ConnectionRefusedError", "ConnectionResetError", "EOFError", "FileNotFoundError"]
+)
 _PINNING = re.compile(r" in _pin_memory_loop$")
 _BORN = re.compile(r"multiprocessing/spawn\.py:\d{1,5} in _main$")
 

@@ -226,7 +226,9 @@ def slow_backend(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
 def _interleaved(run: Run) -> bool:
     """One log whose steps go back and forth: several processes count them at once. A restart goes back only once."""
     for one in every(run, "loss", "score", "eval_loss"):
-        if any("%|" in event.text for event in one.shown(FIRST, LAST)) or 4 * sum("+" in s for s in one.steps) > len(one.steps):
+        if any("%|" in event.text for event in one.shown(FIRST, LAST)) or 4 * sum("+" in s for s in one.steps) > len(
+            one.steps
+        ):
             continue  # a bar is drawn anew at the same step, and an evaluation says several things at one
         places = [place for step in one.steps if "+" not in step and "step" in step and (place := _place(step))]
         far = [max(column) / 2 for column in zip(*places, strict=False)]
