@@ -215,9 +215,11 @@ def _raised_again(run: Run, event: Event) -> str:
         return ""
     alike = _alike(run).get(_kind_of(event), [])
     lines = {source.id: source.lines for source in run.sources}
+    trained = [line for one in _own_progress(run) if one.source == event.source for line in one.fields.get("at", ())]
+    if sum(line < max(trained, default=-1) for line in alike) >= _TIMES_AGAIN and not _kind_of(event)[2]:
+        return _AGAIN_AND_AGAIN
     if len(alike) < _TIMES_AGAIN or lines.get(event.source, 0) - alike[-1] < _LINES_BEHIND:
         return ""
-    trained = [line for one in _own_progress(run) if one.source == event.source for line in one.fields.get("at", ())]
     return _AGAIN_AND_AGAIN if any(alike[0] < line < alike[-1] for line in trained) else ""
 
 
