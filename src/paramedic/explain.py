@@ -340,7 +340,17 @@ _NO_WAY = frozenset(["Host is down", "Network is down", "Network is unreachable"
 
 def _without_a_way(errors: Sequence[Finding]) -> Sequence[Finding]:
     """A peer that has died refuses; that there is no way to its host was so before, and who dies then dies of it."""
-    return [replace(f, consequence="never") if f.fields.get("why") in _NO_WAY else f for f in errors]
+    cut_off = {rank for f in errors if f.fields.get("why") in _NO_WAY for rank in f.ranks}
+    if not cut_off:
+        return errors
+    return [
+        replace(f, consequence="never")
+        if f.fields.get("why") in _NO_WAY
+        else replace(f, consequence="always")
+        if f.symptom == "native-crash" and f.ranks and cut_off.issuperset(f.ranks)
+        else f
+        for f in errors
+    ]
 
 
 def _not_by_time(run: Run, errors: Sequence[Finding]) -> Sequence[Finding]:

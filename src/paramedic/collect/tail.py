@@ -27,6 +27,9 @@ from paramedic.collect.tracebacks import rank_named
 
 TAIL = 64 << 10
 _FINALISERS = (", in __del__", ", in _run_finalizers")
+_PINNING = ", in _pin_memory_loop"
+_GONE = ("BrokenPipeError", "ConnectionRefusedError", "ConnectionResetError", "EOFError", "FileNotFoundError")
+"""What the thread that pins a loader's batches raises when the workers end before it."""
 _COMPLAINTS = 12  # of the tail's lines that speak of an error, the last ones
 _LAST_LINES = 8  # in which a program takes its leave
 _PROGRESS = 64  # of each rank's lines in the tail that show it, the last ones
@@ -94,14 +97,19 @@ def last_activity(
 
 def _of_ignored(tail: list[tuple[int, str, Peeled]]) -> set[int]:
     """Where exceptions stand that Python passed over, in a finaliser or at its exit: nothing has failed by them."""
-    within: set[Who] = set()
+    within: dict[Who, tuple[str, ...]] = {}
     found = set()
     for number, _, peeled in tail:
         if peeled.text.startswith("Exception ignored in") or peeled.text.endswith(_FINALISERS):
-            within.add(peeled.who)
-        elif peeled.who in within and not peeled.text.startswith((" ", "\t", "Traceback ")):
+            within[peeled.who] = ("",)
+        elif peeled.text.endswith(_PINNING):
+            within[peeled.who] = _GONE
+        elif (
+            peeled.who in within
+            and not peeled.text.startswith((" ", "\t", "Traceback "))
+            and peeled.text.startswith(within.pop(peeled.who))
+        ):
             found.add(number)
-            within.discard(peeled.who)
     return found
 
 

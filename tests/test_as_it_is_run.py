@@ -1,0 +1,294 @@
+"""Logs as jobs really leave them: emptied while written, ended by hand, begun again below, full of what is passed over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from paramedic import diagnose
+from paramedic.collect.activity import shows_progress
+from paramedic.collect.readings import said_in
+from paramedic.model import Finding, Report
+
+Told = Callable[..., Report]
+
+pytestmark = pytest.mark.usefixtures("rules_loaded_once")
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Told:
+    def report(text: str | bytes, name: str = "train.log", **beside: str) -> Report:
+        data = text if isinstance(text, bytes) else text.encode()
+        (tmp_path / name).write_bytes(data)
+        for other, said in beside.items():
+            (tmp_path / other.replace("__", ".")).write_text(said, "utf-8")
+        return diagnose(tmp_path)
+
+    return report
+
+
+def verdict(report: Report) -> Finding:
+    assert report.verdict is not None
+    return report.verdict
+
+
+def steps(first: int = 0, count: int = 12, prefix: str = "") -> str:
+    return "".join(
+        f"{prefix}2026-05-04 10:{n // 60:02}:{n % 60:02} step {n} loss {4 - n / 100:.3f}\n"
+        for n in range(first, first + count)
+    )
+
+
+def raised(*frames: str, error: str, head: str = "Traceback (most recent call last):", prefix: str = "") -> str:
+    lines = [head]
+    for frame in frames:
+        path, line, function = frame.rsplit(":", 2)
+        lines += [f'  File "{path}", line {line}, in {function}', "    call()"]
+    return "".join(f"{prefix}{line}\n" for line in (*lines, error))
+
+
+OOM = raised(
+    "/srv/train.py:40:<module>",
+    "/srv/train.py:31:step",
+    error="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.11 GiB "
+    "of which 1.20 GiB is free.",
+)
+
+
+# -- what the file is --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hole", [100, 70_000, 3_000_000])
+def test_a_log_that_was_emptied_while_written_is_read_behind_its_hole(told: Told, hole: int) -> None:
+    report = told(b"nohup: ignoring input\n" + b"\0" * hole + (steps() + OOM).encode())
+    found = verdict(report)
+    assert found.symptom == "device-out-of-memory"
+    assert found.evidence[0].event.line == 1 + 12 + len(OOM.splitlines())
+    assert not report.skipped
+
+
+def test_noughts_between_other_bytes_are_no_log(told: Told) -> None:
+    report = told(bytes(range(256)) * 8 + b"\0" * 4096 + bytes(range(256)) * 8)
+    assert [one.why for one in report.skipped] == ["binary file"]
+
+
+# -- what is printed and passed over -----------------------------------------------------------------------------------
+
+
+def test_exceptions_that_python_passes_over_at_exit_are_no_last_words(told: Told) -> None:
+    ignored = raised(
+        "/opt/site-packages/tool/tables.py:480:write_tables",
+        "/opt/site-packages/tool/tables.py:105:put",
+        error="FileNotFoundError: [Errno 2] No such file or directory: '/home/ann/.cache/table.tmp'",
+    )
+    header = "Exception ignored in atexit callback: <function write_tables at 0x7f7c869e3060>\n"
+    assert told(steps() + header + ignored).verdict is None
+
+
+def test_finalisers_of_multiprocessing_print_and_go_on(told: Told) -> None:
+    swallowed = raised(
+        "/usr/lib/python3.11/multiprocessing/util.py:300:_run_finalizers",
+        "/usr/lib/python3.11/multiprocessing/util.py:224:__call__",
+        "/usr/lib/python3.11/multiprocessing/synchronize.py:87:_cleanup",
+        error="FileNotFoundError: [Errno 2] No such file or directory",
+    )
+    assert told(steps() + swallowed).verdict is None
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "W0412 22:35:58.342000 92360 torch/_inductor/codecache.py:1021] [0/6] ",
+        "E0416 03:02:27.979000 54080 torch/_inductor/select_algorithm.py:3541] [0/0] ",
+        "E0416 03:02:27.979000 54080 /opt/site-packages/torch/_inductor/select_algorithm.py:99] [0/0] ",
+    ],
+)
+def test_what_torch_logs_and_does_without_is_no_failure(told: Told, place: str) -> None:
+    logged = raised(
+        "/opt/site-packages/torch/_inductor/runtime.py:664:make",
+        error="EOFError: Ran out of input",
+        prefix=f"[rank4]:{place}",
+    )
+    assert told(steps() + logged * 2 + steps(12)).verdict is None
+
+
+def test_a_warning_of_a_package_that_is_done_without_is_no_failure(told: Told) -> None:
+    warned = (
+        "/opt/site-packages/geo/typing.py:63: UserWarning: An issue occurred while importing 'geo-scatter'. Disabling its "
+        "usage. Stacktrace: /opt/site-packages/geo_scatter/_version.so: undefined symbol: _ZN5torch3jit17parseSchemaE\n"
+    )
+    assert told(warned + steps()).verdict is None
+    assert verdict(told(warned.partition("Stacktrace: ")[2])).symptom == "import-or-missing-symbol"
+
+
+def test_a_thread_that_pins_batches_loses_its_workers_when_the_job_ends(told: Told) -> None:
+    lost = raised(
+        "/opt/python3.11/threading.py:1016:_bootstrap_inner",
+        "/opt/site-packages/torch/utils/data/_utils/pin_memory.py:53:_pin_memory_loop",
+        "/opt/python3.11/multiprocessing/connection.py:379:_recv",
+        error="ConnectionResetError: [Errno 104] Connection reset by peer",
+        head="Exception in thread Thread-1 (_pin_memory_loop):\nTraceback (most recent call last):",
+    )
+    assert told(steps() + lost).verdict is None
+
+
+def test_a_call_that_fails_time_after_time_while_training_goes_on_is_guarded(told: Told) -> None:
+    failed = "(Worker pid=711) ERROR:" + raised(
+        "/srv/env.py:470:update", "/srv/env.py:282:read", error="ValueError: no tag"
+    )
+    mixed = "".join(failed + steps(4 * n, 4) for n in range(5))
+    assert told(mixed + failed).verdict is None
+    uncaught = raised(
+        "/srv/train.py:9:<module>", "/srv/env.py:470:update", "/srv/env.py:282:read", error="ValueError: no tag"
+    )
+    assert told(steps() + uncaught).verdict is not None
+
+
+def test_two_processes_that_are_interrupted_at_once_are_interrupted(told: Told) -> None:
+    twice = raised("/srv/train.py:9:<module>", "/srv/train.py:5:forward", error="KeyboardInterruptKeyboardInterrupt")
+    assert told(steps() + twice).verdict is None
+
+
+def test_a_program_that_says_that_it_was_interrupted_has_not_failed(told: Told) -> None:
+    said = "2026-05-04 10:11:50 - LOGS - Keyboard interruption. Exiting from early training\n"
+    late = raised("/srv/train.py:9:<module>", "/srv/net.py:5:send", error="BrokenPipeError: [Errno 32] Broken pipe")
+    assert told(steps() + said + late).verdict is None
+
+
+def test_nccl_that_goes_on_without_collnet_has_not_failed(told: Told) -> None:
+    at = "n1:7276:7875 [0] "
+    fell_back = f"\n{at}transport.cc:253 NCCL WARN Cannot initialize CollNet, using point-to-point network instead\n"
+    gave_up = f"{at}NCCL INFO init.cc:765 -> 2\n"
+    assert told(fell_back + gave_up + f"{at}NCCL INFO comm 0x5 rank 0 nranks 8 - Init COMPLETE\n").verdict is None
+    assert verdict(told(gave_up)).rule == "NET302"
+
+
+# -- who ended it ------------------------------------------------------------------------------------------------------
+
+
+def test_a_child_of_torchs_spawn_that_was_killed_is_named(told: Told) -> None:
+    ended = raised(
+        "/srv/main.py:42:<module>",
+        "/opt/site-packages/torch/multiprocessing/spawn.py:140:join",
+        error="torch.multiprocessing.spawn.ProcessExitedException: process 3 terminated with signal SIGKILL",
+    )
+    found = verdict(told(steps() + ended + "2026-05-04 10:00:30 image 29606 is possibly corrupt\n"))
+    assert (found.symptom, found.ranks) == ("worker-or-node-loss", (3,))
+
+
+def test_a_job_that_somebody_cancelled_while_it_went_well_has_not_failed(told: Told) -> None:
+    cancelled = "slurmstepd: error: *** JOB 2566 ON n1 CANCELLED AT 2026-05-04T10:01:00 ***\n"
+    report = told(steps(count=60) + cancelled)
+    assert report.verdict is None
+    assert [(one.rule, one.severity) for one in report.findings] == [("JOB014", "warning")]
+    assert verdict(told(steps() + OOM + cancelled)).symptom == "device-out-of-memory"
+
+
+def test_a_script_that_says_done_behind_a_failure_was_no_success(told: Told) -> None:
+    failed = raised("/srv/train.py:9:<module>", "/srv/train.py:5:forward", error="KeyError: 'text'")
+    ends = "srun: error: n1: task 1: Exited with exit code 1\nsrun: Terminating StepId=7.0\n"
+    assert told(steps() + failed + ends + "All done!\n").verdict is not None
+
+
+def test_a_script_that_says_done_in_its_output_was_no_success_where_its_errors_say_otherwise(told: Told) -> None:
+    failed = raised("/srv/train.py:9:<module>", "/srv/train.py:5:forward", error="KeyError: 'text'", prefix="1: ")
+    errors = failed + "srun: error: n1: task 1: Exited with exit code 1\n"
+    assert told("> finished creating datasets\nDone. Results in /srv/out\n", "7.out", **{"7__err": errors}).verdict
+
+
+def test_a_failure_before_a_time_limit_is_no_echo_of_it(told: Told) -> None:
+    limit = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-05-04T14:00:00 DUE TO TIME LIMIT ***\n"
+    assert verdict(told(steps() + OOM + limit)).symptom == "device-out-of-memory"
+    assert verdict(told(OOM + steps() + limit)).rule == "JOB006"  # who went on for so long had caught it
+
+
+def test_a_host_that_cannot_be_reached_is_no_echo_of_a_crash_behind_it(told: Told) -> None:
+    connect = (
+        "4: n2:53622:56536 [0] include/socket.h:406 NCCL WARN Connect to 10.0.0.61<42427> failed : No route to host\n"
+    )
+    crash = "srun: error: n2: task 4: Segmentation fault\nsrun: Terminating job step 7.1\n"
+    assert verdict(told(connect + crash)).symptom == "rendezvous-setup-failure"
+
+
+def test_slurm_that_starts_elsewhere_has_failed_only_who_misses_a_file(told: Told) -> None:
+    elsewhere = "slurmstepd: error: couldn't chdir to `/workspace': No such file or directory: going to /tmp instead\n"
+    assert told(elsewhere + steps()).verdict is None
+    missing = raised(
+        "/srv/train.py:9:<module>", error="FileNotFoundError: [Errno 2] No such file or directory: 'a.yaml'"
+    )
+    assert verdict(told(elsewhere + missing)).symptom == "path-or-permission-error"
+
+
+def test_an_import_that_fails_beside_ranks_that_all_train_was_somebody_elses(told: Told) -> None:
+    helper = raised("/usr/bin/wandb:5:<module>", error="ModuleNotFoundError: No module named 'dataclasses'")
+    ranks = "".join(steps(n, 1, prefix=f"[rank{rank}]: ") for n in range(12) for rank in (0, 1))
+    lost = raised(
+        "/srv/train.py:40:<module>",
+        "/srv/data.py:31:read",
+        error="OSError: [Errno 5] Input/output error",
+        prefix="[rank1]: ",
+    )
+    assert verdict(told(helper + "world_size: 2\n" + ranks + lost)).ranks == (1,)
+
+
+# -- what numbers are not ----------------------------------------------------------------------------------------------
+
+
+def test_a_programs_arguments_are_no_measurements() -> None:
+    said = said_in("args Namespace(batch_size=128, epochs=300, model_ema_decay=0.99996, lr=0.1, dropout=0.2)")
+    assert {one.name for one in (*said.values, *said.others)} == {"lr", "said epochs"}
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("len infos['acc']: 1800", "score acc"),
+        ("test_acc [2026-01-03-101643]", "score acc"),
+        ("memory to communication work ratio: 4.000000", "imbalance"),
+    ],
+)
+def test_what_stands_beside_a_name_need_not_be_its_value(line: str, name: str) -> None:
+    assert name not in {one.name for one in said_in(line).values if one.value != 2026} or name == "score acc"
+    assert all(one.value is None or one.value <= 1 for one in said_in(line).values)
+
+
+def test_an_average_that_starts_at_nought_is_not_the_loss() -> None:
+    said = {one.name: one.value for one in said_in("Iteration: 0, Loss function: 22.981, Average Loss: 0.023").values}
+    assert said["loss"] == 22.981
+
+
+def test_a_place_in_an_epoch_of_several_is_a_step() -> None:
+    assert said_in("Epoch: [0/100]  [  10/1562]  eta: 0:30:15  loss: 10.88 (10.88)").label == "epoch 0 step 10"
+
+
+def test_a_benchmarks_marks_show_that_it_trains() -> None:
+    assert shows_progress(':::MLLOG {"key": "epoch_stop", "metadata": {"file": "train.py", "epoch_num": 3}}')
+
+
+def test_memory_that_is_told_several_times_of_one_step_does_not_grow(told: Told) -> None:
+    loads = "".join(
+        f"[INFO] [utils.py:789:see_memory_usage] CPU Virtual Memory:  used = {50 + 9 * n} GB\n" for n in range(9)
+    )
+    assert told("Creating ZeRO stage at step 2\n" + loads).verdict is None
+
+
+def test_a_clock_that_was_started_once_is_no_step_that_slows_down(told: Told) -> None:
+    chunks = "".join(f"chunk step {n} loss {1 - n / 900:.4f} time={5 + 7.3 * n:.1f}s\n" for n in range(60))
+    assert told(chunks).verdict is None
+
+
+def test_a_bar_that_is_drawn_anew_with_old_values_has_measured_nothing(told: Told) -> None:
+    bar = "{pct:3}%|████ | {n}/100001 [4:00:19<2:42:02,  5.00it/s] train iter 51000 loss: 0.8809, 'acc': 0.8850\n"
+    assert told("".join(bar.format(pct=51, n=51_400 + 11 * k) for k in range(30))).verdict is None
+
+
+def test_a_loop_over_tasks_that_counts_its_epochs_anew_is_one_process(told: Told) -> None:
+    epochs = "".join(
+        f"Epoch: [{epoch}][{step}/157] loss {2 - epoch / 10:.3f}\n"
+        for _ in range(9)
+        for epoch in range(1, 6)
+        for step in (50, 157)
+    )
+    assert told("world_size: 1\n" + epochs).verdict is None
