@@ -46,6 +46,7 @@ _PATHS = (
     re.compile(
         r"(?:^|[/._-])(?P<pod>master|chief|worker)-(?:0-(?=\d{1,4}(?!\d)))?(?P<rank>\d{1,5})(?:-[a-z0-9]{5})?" + _LOG
     ),
+    re.compile(r"(?:^|/)workerlog\.(?P<rank>\d{1,3})" + _PACKED),  # Paddle
     re.compile(r"(?:^|/)workerpool(?P<pool>[01])-(?P<rank>\d{1,4})(?:\.\w{1,6})?$"),  # Vertex AI
     re.compile(r"(?:^|/)(?:task|proc|(?:std_log_)?process|worker|log)[._-](?P<rank>0\d{1,4}|\d{1,3})" + _LOG),
     # A bare number may be a rank if others count with it; from four digits on it is rather a job's (sbatch's %j.out).
