@@ -138,7 +138,7 @@ def test_a_call_that_fails_time_after_time_while_training_goes_on_is_guarded(tol
     failed = "(Worker pid=711) ERROR:" + raised(
         "/srv/env.py:470:update", "/srv/env.py:282:read", error="ValueError: no tag"
     )
-    mixed = "".join(failed + steps(4 * n, 4) for n in range(5))
+    mixed = "".join(failed + steps(4 * n, 4) for n in range(9))
     assert told(mixed + failed).verdict is None
     uncaught = raised(
         "/srv/train.py:9:<module>", "/srv/env.py:470:update", "/srv/env.py:282:read", error="ValueError: no tag"

@@ -12,6 +12,7 @@ from itertools import pairwise
 from operator import attrgetter
 from pathlib import PurePath
 from statistics import median
+from typing import NamedTuple
 
 from paramedic.detect.interrupted import TIME_LIMIT, since
 from paramedic.detect.once import once
@@ -214,30 +215,41 @@ def _raised_again(run: Run, event: Event) -> str:
     if event.kind != "traceback" or event.fields.get("uncaught") or not event.fields.get("types"):
         return ""
     alike = _alike(run).get(_kind_of(event), [])
-    lines = {source.id: source.lines for source in run.sources}
+    often = _TIMES_AGAIN if event.rank is not None else max(2 * _TIMES_AGAIN, 2 * len(run.expected_ranks) + 1)
     trained = [line for one in _own_progress(run) if one.source == event.source for line in one.fields.get("at", ())]
-    if sum(line < max(trained, default=-1) for line in alike) >= _TIMES_AGAIN and not _kind_of(event)[2]:
+    before = sum(line < max(trained, default=-1) for line in alike)
+    if before >= often and not _kind_of(event).raised:
         return _AGAIN_AND_AGAIN
-    if len(alike) < _TIMES_AGAIN or lines.get(event.source, 0) - alike[-1] < _LINES_BEHIND:
+    lines = {source.id: source.lines for source in run.sources}
+    if len(alike) < often or not before or lines.get(event.source, 0) - alike[-1] < _LINES_BEHIND:
         return ""
     return _AGAIN_AND_AGAIN if any(alike[0] < line < alike[-1] for line in trained) else ""
 
 
+class _Kind(NamedTuple):
+    source: str
+    attempt: int
+    rank: int | None
+    raised: str
+    """Its class; nothing for a call that somebody guards, which may raise several."""
+    first: str
+
+
 @once
-def _alike(run: Run) -> dict[tuple[str, int, str, str], list[int]]:
+def _alike(run: Run) -> dict[_Kind, list[int]]:
     """Where tracebacks of one kind stand."""
-    found: dict[tuple[str, int, str, str], list[int]] = defaultdict(list)
+    found: dict[_Kind, list[int]] = defaultdict(list)
     for event in run.of_kind("traceback"):
         if event.fields.get("types"):
             found[_kind_of(event)].append(event.seq)
     return found
 
 
-def _kind_of(event: Event) -> tuple[str, int, str, str]:
+def _kind_of(event: Event) -> _Kind:
     """Who formats an exception himself shows it from the call on that he guards: that call is the kind."""
     first = (event.fields.get("frames") or [""])[0]
     guarded = first and not first.endswith(" in <module>")
-    return event.source, event.attempt, "" if guarded else event.fields["types"][-1], first
+    return _Kind(event.source, event.attempt, event.rank, "" if guarded else event.fields["types"][-1], first)
 
 
 def _fell_back(run: Run, one: Finding, ends: Mapping[str, int]) -> bool:
