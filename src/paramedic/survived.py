@@ -9,18 +9,16 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import pairwise
-from operator import attrgetter
 from pathlib import PurePath
 from statistics import median
-from typing import NamedTuple
 
 from paramedic.detect.interrupted import TIME_LIMIT, since
-from paramedic.detect.once import once
 from paramedic.detect.recovery import MEETING
 from paramedic.detect.sequels import place_of, sequels
 from paramedic.detect.where import places
 from paramedic.knowledge import Knowledge
 from paramedic.model import Event, Finding, Run, Suppressed
+from paramedic.unharmed import long_before, own_progress, raised_again, started_elsewhere, trained_all_the_same
 
 _LINES_AFTER, _MANY_AFTER = 3, 12
 _OF_OTHERS = 6  # lines of progress, where it is not known that the same rank wrote them
@@ -101,7 +99,7 @@ def outlived(run: Run, found: Sequence[Finding], knowledge: Knowledge) -> tuple[
             or _begun_anew(event, again)
             or _by_hand(one, by_hand)
             or _all_the_same(run, one, found, ends)
-            or ("" if failed else _raised_again(run, event))
+            or ("" if failed else raised_again(run, event))
             or (lives and (_after_the_end(one, ends, tests) or trained_on(one)))
         ):
             survived.append(Suppressed(one.rule, why, one.ranks))
@@ -140,116 +138,11 @@ def _by_hand(one: Finding, by_hand: Mapping[str, int]) -> str:
 
 def _all_the_same(run: Run, one: Finding, found: Sequence[Finding], ends: Mapping[str, int]) -> str:
     """What went well without it."""
-    if _ELSEWHERE in one.evidence[0].event.text and not _missed_a_file(one, found):
+    if started_elsewhere(one, found):
         return "Slurm started it in another folder, and nothing was missed there"
     if _fell_back(run, one, ends):
         return "training went on from another checkpoint, to its end"
-    return "training began all the same, on all ranks" if _trained_all_the_same(run, one) else ""
-
-
-_ELSEWHERE = ": going to /tmp instead"
-_OF_FILES = frozenset(
-    [
-        "checkpoint-resume-failure",
-        "data-pipeline-failure",
-        "import-or-missing-symbol",
-        "model-weight-loading-failure",
-        "path-or-permission-error",
-    ]
-)
-
-
-def _missed_a_file(one: Finding, found: Sequence[Finding]) -> bool:
-    """Whoever is started elsewhere than he should be fails when he looks for something in that folder."""
-    return any(f.severity == "error" and f.symptom in _OF_FILES and f.rule != one.rule for f in found)
-
-
-_SET_UP = frozenset(
-    [
-        "build-or-install-failure",
-        "device-placement-error",
-        "import-or-missing-symbol",
-        "rendezvous-setup-failure",
-        "rendezvous-setup-hang",
-    ]
-)
-_OF_PACKAGES = frozenset(["build-or-install-failure", "import-or-missing-symbol"])
-_ONLY_WARNS = re.compile(r"\.py:\d{1,6}: \w{0,40}Warning: ")
-"""How Python prints a warning: the program goes on without that package."""
-_BEGUN, _RIGHT_BEFORE = 8, 64
-_FALLS_BACK = "using point-to-point network instead"
-"""NCCL without the offload that it has tried: the results that it passes up are of that."""
-
-
-def _trained_all_the_same(run: Run, one: Finding) -> bool:
-    """Who cannot be set up does not train. Behind it there are steps of training; or each rank that there is was heard
-    of later, and it was none of theirs."""
-    event = one.evidence[0].event
-    if one.symptom not in _SET_UP or event.fields.get("uncaught"):
-        return False
-    if one.symptom in _OF_PACKAGES and _ONLY_WARNS.search(event.text[:1_000]):
-        return True
-    if "NCCL INFO" in event.text and any(
-        fallback.source == event.source and 0 <= event.seq - fallback.seq <= _RIGHT_BEFORE
-        for fallback in run.saying(_FALLS_BACK, "line")
-    ):
-        return True
-    for later in run.stepping:
-        if (later.source, later.attempt) == (event.source, event.attempt) and later.seq > event.seq:
-            at = later.fields.get("at") or ()
-            if len(at) - bisect_right(at, event.seq) >= _BEGUN:
-                return True
-    if event.rank is not None or event.kind != "traceback" or one.symptom != "import-or-missing-symbol":
-        return False
-    heard = {e.rank for e in run.of_kind("traceback", "progress") if e.seq > event.seq and e.source == event.source}
-    return len(run.expected_ranks) > 1 and heard >= set(run.expected_ranks) and bool(run.stepping)
-
-
-_TIMES_AGAIN, _LINES_BEHIND = 3, 20
-_AGAIN_AND_AGAIN = "raised time after time, while training went on"
-
-
-def _raised_again(run: Run, event: Event) -> str:
-    """The same exception at the same place, before and after lines of training, and the log goes on behind the last:
-    somebody catches it, and prints where it came from."""
-    if event.kind != "traceback" or event.fields.get("uncaught") or not event.fields.get("types"):
-        return ""
-    alike = _alike(run).get(_kind_of(event), [])
-    often = _TIMES_AGAIN if event.rank is not None else max(2 * _TIMES_AGAIN, 2 * len(run.expected_ranks) + 1)
-    trained = [line for one in _own_progress(run) if one.source == event.source for line in one.fields.get("at", ())]
-    before = sum(line < max(trained, default=-1) for line in alike)
-    if before >= often and not _kind_of(event).raised:
-        return _AGAIN_AND_AGAIN
-    lines = {source.id: source.lines for source in run.sources}
-    if len(alike) < often or not before or lines.get(event.source, 0) - alike[-1] < _LINES_BEHIND:
-        return ""
-    return _AGAIN_AND_AGAIN if any(alike[0] < line < alike[-1] for line in trained) else ""
-
-
-class _Kind(NamedTuple):
-    source: str
-    attempt: int
-    rank: int | None
-    raised: str
-    """Its class; nothing for a call that somebody guards, which may raise several."""
-    first: str
-
-
-@once
-def _alike(run: Run) -> dict[_Kind, list[int]]:
-    """Where tracebacks of one kind stand."""
-    found: dict[_Kind, list[int]] = defaultdict(list)
-    for event in run.of_kind("traceback"):
-        if event.fields.get("types"):
-            found[_kind_of(event)].append(event.seq)
-    return found
-
-
-def _kind_of(event: Event) -> _Kind:
-    """Who formats an exception himself shows it from the call on that he guards: that call is the kind."""
-    first = (event.fields.get("frames") or [""])[0]
-    guarded = first and not first.endswith(" in <module>")
-    return _Kind(event.source, event.attempt, event.rank, "" if guarded else event.fields["types"][-1], first)
+    return "training began all the same, on all ranks" if trained_all_the_same(run, one) else ""
 
 
 def _fell_back(run: Run, one: Finding, ends: Mapping[str, int]) -> bool:
@@ -441,8 +334,8 @@ def _pod(event: Event) -> str:
 def _ended_well(run: Run, tests: set[str]) -> dict[str, int]:
     """Sources in which training ended as it should, and where: after it nobody left with an error code of its own. A
     launcher tells of those who did when all are gone: whoever ends well after it was started again."""
-    ends = {e.source: e.fields["ended"] for e in _own_progress(run) if e.fields.get("ended")}
-    for event in _own_progress(run):
+    ends = {e.source: e.fields["ended"] for e in own_progress(run) if e.fields.get("ended")}
+    for event in own_progress(run):
         if event.fields.get("closes") and event.source not in ends and not _only_a_script(run, event):
             ends[event.source] = event.seq
     for event in run.of_kind("last"):
@@ -575,7 +468,7 @@ def _started_again(run: Run) -> dict[str, int]:
     said = (*run.saying("SignalException: Process ", "line"), *run.saying(" exit with status code ", "line"))
     asked = {event.source: event.seq for event in said}
     again: dict[str, int] = {}
-    for event in _own_progress(run):
+    for event in own_progress(run):
         end = ends.get(event.source, asked.get(event.source, event.seq))
         later = sum(line > end for line in event.fields.get("at", ()))
         done = event.fields.get("finished") or event.fields.get("closes")
@@ -609,33 +502,12 @@ def _together(one: Event, other: Event) -> Event:
     return replace(newer, fields={**newer.fields, "at": lines})
 
 
-@once
-def _own_progress(run: Run) -> list[Event]:
-    """Without that of another run, from an earlier day, which somebody has put below."""
-    found = []
-    latest: dict[str, Event] = {}
-    for event in sorted(run.of_kind("line", "progress"), key=attrgetter("seq")):
-        above = latest.get(event.source, event)
-        if event.kind == "progress" and not _long_before(event, above):
-            found.append(event)
-        elif event.kind == "line" and event.utc_ns is not None and event.utc_ns >= (above.utc_ns or 0):
-            latest[event.source] = event
-    return found
-
-
-def _long_before(one: Event, other: Event) -> bool:
-    """Surely so, whatever zones their clocks are in."""
-    if one.utc_ns is None or other.utc_ns is None:
-        return False
-    return one.utc_ns + one.uncertainty_ns + other.uncertainty_ns < other.utc_ns
-
-
 def _went_on(event: Event, later: Event) -> bool:
     """Several lines of progress after it, or the end of the work. One alone may be what a dying process flushed; and
     the others go on for a while, until they miss it."""
     if event.fields.get("uncaught") and not later.fields.get("prefixed"):
         return False  # torch's excepthook had the last word; what follows was still in a buffer
-    if _long_before(later, event):
+    if long_before(later, event):
         return False
     at = later.fields.get("at") or ()
     after = len(at) - bisect_right(at, event.seq)
