@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from paramedic import diagnose
+from paramedic import diagnose, run_folder
 from paramedic.collect.posts import LONGEST, post_in
 from paramedic.knowledge.wordings import NONE
 from paramedic.model import Report
@@ -132,3 +132,11 @@ def test_a_sentence_in_bold_type_is_no_heading() -> None:
     post = post_in("多卡训练报 NCCL Timeout\n\n**用单机多卡全量微调，epoch 走到 1 的时候就报错**\n")
     assert post is not None
     assert "报错" in post.said
+
+
+def test_the_ranks_that_a_post_speaks_of_are_in_its_recording(tmp_path: Path) -> None:
+    report = told("it hangs on rank 3 only, after the first epoch on 2 nodes", tmp_path)
+    run_folder.write(report.run, tmp_path / "run")
+    again = run_folder.read(str(tmp_path / "run"))
+    assert again.events == report.run.events
+    assert [event.fields["accused"] for event in again.of_kind("description")] == [[3]]

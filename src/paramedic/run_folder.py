@@ -336,6 +336,8 @@ _RANGES = {
 _LARGEST = 1 << 63
 _OPTIONAL = {"rank", "line", "utc_ns", "host", "sha256"}
 _TEXT_LISTS = {"frames", "own", "native", "code", "before", "after", "types"}
+_NUMBERS = {"at": "seq", "accused": "rank"}
+"""Lists of numbers, and what of."""
 _TEXTS = {"host", "traceback", "thread", "waits", "state", "process", "wchan"}
 
 
@@ -392,8 +394,8 @@ def _are_fields(fields: Any) -> bool:
 def _is_field(key: str, value: Any) -> bool:
     if key in _TEXT_LISTS:
         return isinstance(value, list) and all(isinstance(text, str) for text in value)
-    if key == "at":
-        return isinstance(value, list) and all(_whole_number(number, *_RANGES["seq"]) for number in value)
+    if key in _NUMBERS:
+        return isinstance(value, list) and all(_whole_number(number, *_RANGES[_NUMBERS[key]]) for number in value)
     if key in _RANGES:
         return _whole_number(value, *_RANGES[key])
     return isinstance(value, str) if key in _TEXTS else _is_plain(value)
