@@ -98,7 +98,7 @@ def explain(
     it may be all there is. `told` is what somebody says of the job: where nothing failed, that is to be explained.
     """
     alive, suppressed = outlived(run, with_the_crashed(run, located(run, found)), knowledge)
-    alive = _called_off(_failures_first(_with_program(alive, foreseen, knowledge), knowledge))
+    alive = _called_off(run, _failures_first(_with_program(alive, foreseen, knowledge), knowledge))
     errors = [f for f in alive if f.severity == "error"]
     notes = [f for f in alive if f.severity != "error"]
     last = _judged(run, errors)
@@ -134,18 +134,29 @@ def explain(
 _CALLED_OFF = re.compile(r"\bCANCELLED (?:AT \S{1,40} \*\*\*|by \d)")
 
 
-def _called_off(found: list[Finding]) -> list[Finding]:
-    """That somebody cancelled the whole job says nothing of a failure, where nothing else does."""
+def _called_off(run: Run, found: list[Finding]) -> list[Finding]:
+    """That somebody cancelled a job that had just moved says nothing of a failure, where nothing else does."""
     if any(one.severity == "error" and one.consequence != "always" and one.rule != _CANCELLED for one in found):
         return found
     return [
         replace(one, severity="warning")
-        if one.rule == _CANCELLED and _CALLED_OFF.search(one.evidence[0].event.text)
+        if one.rule == _CANCELLED and _CALLED_OFF.search(one.evidence[0].event.text) and _had_moved(run, one)
         else one
         for one in found
     ]
 
 
+def _had_moved(run: Run, one: Finding) -> bool:
+    """Up to then, as far as clocks tell."""
+    ended = one.evidence[0].event
+    moved = [event for event in run.stepping if not event.fields.get("finished")]
+    last = max((event.utc_ns for event in moved if event.utc_ns is not None), default=None)
+    long_ago = last is not None and ended.utc_ns is not None and (ended.utc_ns - last) % _HOUR_NS > _HALF_AN_HOUR_NS
+    far = last is not None and ended.utc_ns is not None and ended.utc_ns - last > _DAY_NS
+    return bool(moved) and not long_ago and not far
+
+
+_HOUR_NS, _HALF_AN_HOUR_NS = 3_600_000_000_000, 1_800_000_000_000
 _CANCELLED = "JOB014"
 
 
@@ -376,8 +387,18 @@ _SLOWED, _BEGUN_ANEW = "straggler-or-imbalance", "CKPT790"
 _OF_TIME = frozenset(["TIME LIMIT", "TIMEOUT", "wall clock limit", "walltime", "TERM_RUNLIMIT"])
 
 
+_TOP = (" in <module>", " in _bootstrap", " in _run_module_as_main", " in _wrap")
+
+
 def _raised(one: Finding) -> bool:
-    return one.evidence[0].event.kind == "traceback" and one.consequence == "never"
+    """Out of the whole program, and not merely out of a call that somebody guards."""
+    event = one.evidence[0].event
+    first = str((event.fields.get("frames") or [""])[0])
+    return (
+        event.kind == "traceback"
+        and one.consequence == "never"
+        and (bool(event.fields.get("uncaught")) or first.endswith(_TOP))
+    )
 
 
 def _ran_out(one: Finding) -> bool:

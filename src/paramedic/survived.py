@@ -37,6 +37,8 @@ _STAYS = frozenset(
 """Training goes on, and the fault with it."""
 _BY_THE_DRIVER = ("smi gpu", "smi process")
 """What is seen from outside while training goes on."""
+_SEEN_FROM_OUTSIDE = frozenset(["HOST031", "JOB073"])
+"""By the shell or the kernel, of some process."""
 _NO_FAILURE = (0, -15, 143)
 """Exit codes of processes that ended well, or were asked to end."""
 _PREVIOUS = re.compile(r"[._-]prev(?:ious)?(?=\.(?:log|txt|out)\b|$)")
@@ -99,7 +101,7 @@ def outlived(run: Run, found: Sequence[Finding], knowledge: Knowledge) -> tuple[
             or _begun_anew(event, again)
             or _by_hand(one, by_hand)
             or _all_the_same(run, one, found, ends)
-            or ("" if failed else raised_again(run, event))
+            or ("" if failed else raised_again(run, one))
             or (lives and (_after_the_end(one, ends, tests) or trained_on(one)))
         ):
             survived.append(Suppressed(one.rule, why, one.ranks))
@@ -138,7 +140,7 @@ def _by_hand(one: Finding, by_hand: Mapping[str, int]) -> str:
 
 def _all_the_same(run: Run, one: Finding, found: Sequence[Finding], ends: Mapping[str, int]) -> str:
     """What went well without it."""
-    if started_elsewhere(one, found):
+    if started_elsewhere(run, one, found):
         return "Slurm started it in another folder, and nothing was missed there"
     if _fell_back(run, one, ends):
         return "training went on from another checkpoint, to its end"
@@ -374,7 +376,7 @@ def _after_the_end(one: Finding, ends: Mapping[str, int], tests: set[str]) -> st
         output = _output_beside(event.source)
         return f"training went on to its end in {output}" if output in ends else ""
     if event.seq > end:
-        harmless = one.symptom == "worker-or-node-loss" or _in_a_thread(event)
+        harmless = one.symptom == _LOSS or one.rule in _SEEN_FROM_OUTSIDE or _in_a_thread(event)
         return f"training had ended at line {end}" if harmless else ""
     return f"training went on to its end at line {end}"
 

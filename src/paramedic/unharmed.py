@@ -6,6 +6,7 @@ import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import pairwise
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -25,11 +26,20 @@ _OF_FILES = frozenset(
 )
 
 
-def started_elsewhere(one: Finding, found: Sequence[Finding]) -> bool:
-    """And missed nothing: else he fails when he looks for something in the folder where he should be."""
+def started_elsewhere(run: Run, one: Finding, found: Sequence[Finding]) -> bool:
+    """And missed nothing there: it trains, or has failed for another reason."""
     if _ELSEWHERE not in one.evidence[0].event.text:
         return False
-    return not any(f.severity == "error" and f.symptom in _OF_FILES and f.rule != one.rule for f in found)
+    errors = [f for f in found if f.severity == "error" and f.rule != one.rule and f.consequence != "always"]
+    if errors:
+        return all(f.symptom not in _OF_FILES for f in errors)
+    return bool(run.stepping) and not left_badly(run)
+
+
+def left_badly(run: Run) -> bool:
+    """A launcher saw somebody end with a code of his own."""
+    exits = any(event.fields.get("exitcode") not in (0, -15, 143) for event in run.of_kind("exit"))
+    return exits or bool(run.saying("Exited with exit code", "line"))
 
 
 _SET_UP = frozenset(
@@ -45,7 +55,7 @@ _OF_PACKAGES = frozenset(["build-or-install-failure", "import-or-missing-symbol"
 _ONLY_WARNS = re.compile(r"\.py:\d{1,6}: \w{0,40}Warning: ")
 """How Python prints a warning: the program goes on without that package."""
 _BEGUN, _RIGHT_BEFORE = 8, 64
-_FALLS_BACK = "using point-to-point network instead"
+_FALLS_BACK = "Cannot initialize CollNet, using point-to-point network instead"
 """NCCL without the offload that it has tried: the results that it passes up are of that."""
 
 
@@ -57,50 +67,81 @@ def trained_all_the_same(run: Run, one: Finding) -> bool:
         return False
     if one.symptom in _OF_PACKAGES and _ONLY_WARNS.search(event.text[:1_000]):
         return True
-    if "NCCL INFO" in event.text and any(
-        fallback.source == event.source and 0 <= event.seq - fallback.seq <= _RIGHT_BEFORE
-        for fallback in run.saying(_FALLS_BACK, "line")
-    ):
+    if _without_collnet(run, event):
         return True
+    if event.kind == "traceback" and left_badly(run):
+        return _of_nobody(run, one)
     for later in run.stepping:
         if (later.source, later.attempt) == (event.source, event.attempt) and later.seq > event.seq:
             at = later.fields.get("at") or ()
             if len(at) - bisect_right(at, event.seq) >= _BEGUN:
                 return True
+    return _of_nobody(run, one)
+
+
+def _of_nobody(run: Run, one: Finding) -> bool:
+    """Every rank that there is was heard of later: it was a program beside them that lacks a package."""
+    event = one.evidence[0].event
     if event.rank is not None or event.kind != "traceback" or one.symptom != "import-or-missing-symbol":
         return False
     heard = {e.rank for e in run.of_kind("traceback", "progress") if e.seq > event.seq and e.source == event.source}
     return len(run.expected_ranks) > 1 and heard >= set(run.expected_ranks) and bool(run.stepping)
 
 
-_TIMES_AGAIN, _LINES_BEHIND = 3, 20
+def _without_collnet(run: Run, event: Event) -> bool:
+    """The same thread has said right before that it does without."""
+    if "NCCL INFO" not in event.text or "[Async thread]" in event.text:
+        return False
+    who = event.text.split(" ", 1)[0]
+    return any(
+        fallback.source == event.source
+        and fallback.text.startswith(who)
+        and 0 <= event.seq - fallback.seq <= _RIGHT_BEFORE
+        for fallback in run.saying(_FALLS_BACK, "line")
+    )
+
+
+_TIMES_AGAIN = 3
 _AGAIN_AND_AGAIN = "raised time after time, while training went on"
 
 
-def raised_again(run: Run, event: Event) -> str:
-    """The same exception at the same place, before and after lines of training, and the log goes on behind the last:
-    somebody catches it, and prints where it came from."""
-    if event.kind != "traceback" or event.fields.get("uncaught") or not event.fields.get("types"):
+def raised_again(run: Run, one: Finding) -> str:
+    """The same exception out of the same call, time after time between lines of training: somebody catches it, and
+    prints where it came from."""
+    event = one.evidence[0].event
+    if event.kind != "traceback" or event.fields.get("uncaught") or one.symptom in _OF_DEVICES:
         return ""
     alike = _alike(run).get(_kind_of(event), [])
-    often = _TIMES_AGAIN if event.rank is not None else max(2 * _TIMES_AGAIN, 2 * len(run.expected_ranks) + 1)
-    trained = [line for one in own_progress(run) if one.source == event.source for line in one.fields.get("at", ())]
-    before = sum(line < max(trained, default=-1) for line in alike)
-    if before >= often and not _kind_of(event).raised:
-        return _AGAIN_AND_AGAIN
-    lines = {source.id: source.lines for source in run.sources}
-    if len(alike) < often or not before or lines.get(event.source, 0) - alike[-1] < _LINES_BEHIND:
-        return ""
-    return _AGAIN_AND_AGAIN if any(alike[0] < line < alike[-1] for line in trained) else ""
+    often = _TIMES_AGAIN if event.rank is not None else max(_TIMES_AGAIN, len(run.expected_ranks))
+    trained = sorted(
+        line for one in own_progress(run) if one.source == event.source for line in one.fields.get("at", ())
+    )
+    between = sum(bisect_right(trained, b) > bisect_right(trained, a) for a, b in pairwise(alike))
+    behind = bool(trained) and trained[-1] > alike[-1] if alike else False
+    return _AGAIN_AND_AGAIN if between + behind >= often else ""
+
+
+_OF_DEVICES = frozenset(
+    [
+        "accelerator-fault",
+        "collective-hang",
+        "communication-runtime-error",
+        "device-out-of-memory",
+        "host-out-of-memory",
+        "native-crash",
+        "worker-or-node-loss",
+    ]
+)
+"""After these nobody goes on in the same process."""
 
 
 class _Kind(NamedTuple):
     source: str
     attempt: int
     rank: int | None
-    raised: str
-    """Its class; nothing for a call that somebody guards, which may raise several."""
     first: str
+    """The call that is guarded; none where the whole program is left."""
+    raised: str
 
 
 @once
@@ -108,16 +149,20 @@ def _alike(run: Run) -> dict[_Kind, list[int]]:
     """Where tracebacks of one kind stand."""
     found: dict[_Kind, list[int]] = defaultdict(list)
     for event in run.of_kind("traceback"):
-        if event.fields.get("types"):
-            found[_kind_of(event)].append(event.seq)
+        if (kind := _kind_of(event)).first:
+            found[kind].append(event.seq)
     return found
 
 
+_WHOLE = re.compile(r" in <module>$|/runpy\.py:|<frozen runpy>|/multiprocessing/|/threading\.py:|/concurrent/futures/")
+
+
 def _kind_of(event: Event) -> _Kind:
-    """Who formats an exception himself shows it from the call on that he guards: that call is the kind."""
-    first = (event.fields.get("frames") or [""])[0]
-    guarded = first and not first.endswith(" in <module>")
-    return _Kind(event.source, event.attempt, event.rank, "" if guarded else event.fields["types"][-1], first)
+    """Who formats an exception himself shows it from the call on that he guards."""
+    frames = [str(frame) for frame in event.fields.get("frames") or [""]]
+    guarded = not any(map(_WHOLE.search, frames))
+    raised = str((event.fields.get("types") or [""])[-1])
+    return _Kind(event.source, event.attempt, event.rank, frames[0] if guarded else "", raised)
 
 
 @once

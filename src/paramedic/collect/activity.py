@@ -37,7 +37,7 @@ _FINISHED = Guarded(
         r"(?!:| writing Flight Recorder| tearing down)"
         r"|^`Trainer\.fit` stopped: \S{1,60} reached"
         r"|\bis a success\b|\b(?:job|task(?: \d{1,6})?) succeeded\b"
-        r'|"(?:status|value)": "success"',  # MLPerf
+        r'|"key": "(?:run_stop|status)".{0,300}"(?:status|value)": "success"',  # MLPerf
         re.I,
     ),
 )
@@ -50,7 +50,7 @@ _ENDED = Guarded(
         r"|^`Trainer\.fit` stopped: \S{1,60} reached|\bjob completed successfully\b"
         r"|\bmax_(?:steps|epochs|iters)(?:[= ]\d{1,12})? reached\b|\bworker group SUCCEEDED\b|\bis a success\b"
         r"|\b(?:job|task(?: \d{1,6})?) succeeded\b|\bCOMPLETED {1,9}0:0\b"
-        r'|"(?:status|value)": "success"'  # MLPerf
+        r'|"key": "(?:run_stop|status)".{0,300}"(?:status|value)": "success"'  # MLPerf
         r"|\bsuccess count == \d{1,6} -> stop running\b",  # Horovod's elastic driver
         re.I,
     ),

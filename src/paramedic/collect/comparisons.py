@@ -99,7 +99,10 @@ _ROWS = re.compile(rf"\b(?:{_AMISS} {_THINGS}|{_THINGS} (?:were |was )?{_AMISS})
 _BALANCE = re.compile(
     r"\b(?:time|step time|work|words?|tokens?|load|compute|duration) (?:ratio|imbalance)$|^imbalance(?: factor)?$"
 )
-_BETWEEN_KINDS = re.compile(r"\bto(?: \w{1,20})? (?:work|load|compute|words?|tokens?|time|duration) ratio$")
+_BETWEEN_KINDS = re.compile(
+    r"\bto (?!(?:fastest|slowest|min\w*|max\w*|mean|median|avg|average|ideal|best|worst)\b)(?:\w{1,20} )?"
+    r"(?:work|load|compute|words?|tokens?|time|duration) ratio$"
+)
 """`memory to communication work ratio`: of one kind of work to another, and not of one rank to its peers."""
 _GROWN = re.compile(r"(?:^| )(?:growth|grown|leaked)(?: (?:by|is))?$")
 _CHECKS = (

@@ -24,20 +24,33 @@ class WithoutHoles:
 
     stream: BinaryIO
     left: bytes = b""
-    any_left_out: bool = False
+    left_out: int = 0
+    _within: bool = False
+    """What was read last ended in a hole."""
 
     def read(self, size: int) -> bytes:
         chunk = self.stream.read(size)
-        if not self.left and _NOUGHTS not in chunk:
+        if not self.left and not self._within and _NOUGHTS not in chunk:
             return chunk
-        self.any_left_out = True
         while chunk:
-            self.left += _HOLE.sub(b"", chunk) if _NOUGHTS in chunk else chunk
-            chunk = self.stream.read(size) if len(self.left) < size else b""
+            self.left += self._without(chunk)
+            if len(self.left) >= size or (not self.left and self.left_out > _LONGEST_HOLE):
+                break
+            chunk = self.stream.read(size)
         taken, self.left = self.left[:size], self.left[size:]
         return taken
 
+    def _without(self, chunk: bytes) -> bytes:
+        text = chunk.lstrip(b"\0") if self._within else chunk
+        text = _HOLE.sub(b"", text) if _NOUGHTS in text else text
+        self.left_out += len(chunk) - len(text)
+        self._within = chunk.endswith(_HOLES_END)
+        return text
 
+
+_LONGEST_HOLE = 2 << 30
+"""So much of nothing but noughts is read for what may stand behind it."""
+_HOLES_END = bytes(16)
 _NOUGHTS = bytes(64)
 _HOLE = re.compile(rb"\0{16,}")
 

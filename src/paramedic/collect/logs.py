@@ -90,7 +90,7 @@ def read_log(stream: BinaryIO, source: Source, prefilter: Prefilter) -> LogRead:
     """Raises BinaryInput when the head is no text; everything else is survived and said in `skipped`."""
     whole = WithoutHoles(stream)
     head = whole.read(HEAD)
-    if not head and whole.any_left_out:
+    if not head and whole.left_out:
         raise BinaryInput("binary file")
     scan = _Scan(source, prefilter, head)
     for block in blocks(head, whole):

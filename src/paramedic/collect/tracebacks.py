@@ -58,7 +58,7 @@ _RAISING = re.compile(
     r"""[fFrR]{0,2}["']{1,3}(?P<message>[^"'\n].{3,400})"""
 )
 _PASSED_OVER = re.compile(
-    r"W\d{3,4} \d\d:\d\d:[\d.]{2,12} +\d+ (?:\S*/)?torch/"
+    r"W\d{3,4} \d\d:\d\d:[\d.]{2,12} +\d+ (?:\S*/)?torch/_(?:dynamo|inductor|functorch)/"
     r"|[EWI]\d{3,4} \d\d:\d\d:[\d.]{2,12} +\d+ (?:\S*/)?torch/_inductor/"
     r"(?:select_algorithm|codecache|autotune_process)\.py"
 )

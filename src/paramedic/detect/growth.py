@@ -66,7 +66,8 @@ def _over_steps(same: Sequence[Series]) -> tuple[Sequence[Series], int]:
 
 def _own_steps(one: Series) -> int:
     """At how many steps: what is told several times of one step is of parts of it, or of the job's beginning."""
-    return len({step.partition("+")[0] for step in one.finite_steps})
+    named = [step.partition("+")[0] for step in one.finite_steps if "step" in step]
+    return len(set(named)) if named else len(one.finite)
 
 
 def _beside_others(same: Sequence[Series]) -> tuple[Sequence[Series], int]:
@@ -214,11 +215,14 @@ def _held_up(found: Sequence[Finding]) -> bool:
 
 
 def _elapsed(values: Sequence[float]) -> bool:
-    """A clock that was started once, and not the time of a step: it never falls, and began near nought."""
-    return values[-1] > _FROM_NOUGHT * values[0] and all(one <= later for one, later in pairwise(values))
+    """A clock that was started once, and not the time of a step: from near nought it grows as much in each part."""
+    third = max(len(values) // 3, 1)
+    first, last = values[third] - values[0], values[-1] - values[-1 - third]
+    steady = first > 0 and last > 0 and max(first, last) < _AS_MUCH * min(first, last)
+    return steady and values[-1] > _FROM_NOUGHT * values[0] and all(one <= later for one, later in pairwise(values))
 
 
-_FROM_NOUGHT = 10.0
+_FROM_NOUGHT, _AS_MUCH = 10.0, 2.5
 
 
 @once

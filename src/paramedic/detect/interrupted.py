@@ -15,8 +15,8 @@ TIME_LIMIT = "JOB006"
 _TOLD = re.compile(r"Received (?:2|Signals\.SIGINT) death signal|\bgot signal: (?:2|Signals\.SIGINT)\b")
 """How torchrun says that it was interrupted."""
 _BY_KEYBOARD = re.compile(
-    r"\bkeyboard interrupt(?:ion|ed)?(?:[.!]|\s*\Z| (?:detected|caught|received|exiting))"
-    r"|\b(?:detected|caught|received|got|due to(?: a)?|by(?: a)?) keyboard ?interrupt",
+    r"\bkeyboard interruption\b(?! handler)|^\W{0,3}keyboard interrupt(?:ed)?[.!]?\s*\Z"
+    r"|\b(?:detected|caught|received|got|due to(?: a)?) keyboard ?interrupt(?!\w* (?:handler|registration))",
     re.I,
 )
 """How programs say that they were."""

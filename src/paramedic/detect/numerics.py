@@ -95,12 +95,20 @@ def _ended(run: Run, rule: Rule) -> Iterator[Finding]:
     for one in every(run, "loss", "summary_loss", "score perplexity", "score ppl", "grad_norm"):
         enough, what = (_MANY, "gradient norm") if one.name == "grad_norm" else (_ENOUGH, "loss")
         what = "perplexity" if one.name.startswith("score") else what
+        if what == "perplexity" and any(
+            other.said[-1:] for other in every(run, "loss") if _ends_as_a_number(one, other)
+        ):
+            continue
         if len(one.values) >= enough and not any(value is not None for value in one.values[-enough:]):
             ranks = () if one.rank is None or what != "loss" else (one.rank,)
             said = on_events(rule, one.shown(LAST, FIRST), ranks, {"what": what, "value": "nan"})
             yield _said(said, lost.since if lost else "", _before(run, one.rank, one.event.source))
             if what != "loss":
                 return
+
+
+def _ends_as_a_number(one: Series, other: Series) -> bool:
+    return other.event.source == one.event.source and bool(other.values) and other.values[-1] is not None
 
 
 _JOB = "The job"

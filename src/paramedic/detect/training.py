@@ -106,7 +106,8 @@ _PENALTY = re.compile(r"\bkl\b")
 """How far a policy has moved from its reference: nothing, step after step, only if both are one."""
 _COUNTS = re.compile(
     r"\b(?:n?(?:sentences|tokens|samples|words|examples|batches|items|images|frames|steps|epochs)"
-    r"|wpb|bsz|bs|size|num|count|total|length|len|decay|momentum|lr|rate|every|interval|freq|seed|weight|scale)\b"
+    r"|wpb|bsz|bs|size|num|count|total|length|len|decay|momentum|lr|every|interval|freq|seed|weight|scale"
+    r"|(?:learning|sampl\w{1,3}|frame|decay|drop(?:out)?) rate)\b"
 )
 """How many there were, or a setting: it may well be the same each time."""
 _JUDGED = re.compile(r"\b(?:ema|val|valid|validation|eval|test|dev|reward|score)\b")
