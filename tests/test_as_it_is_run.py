@@ -292,3 +292,66 @@ def test_a_loop_over_tasks_that_counts_its_epochs_anew_is_one_process(told: Told
         for step in (50, 157)
     )
     assert told("world_size: 1\n" + epochs).verdict is None
+
+
+# -- what looks like that and is a failure -----------------------------------------------------------------------------
+
+
+def test_a_fault_of_the_device_behind_a_guarded_call_is_no_guarded_call(told: Told) -> None:
+    guarded = "skipping: " + raised("/srv/train.py:31:step", "/srv/data.py:9:parse", error="ValueError: no tag")
+    fatal = raised("/srv/train.py:31:step", error="RuntimeError: CUDA error: an illegal memory access was encountered")
+    mixed = "".join(guarded + steps(4 * n, 4) for n in range(7))
+    assert verdict(told(mixed + fatal)).symptom == "accelerator-fault"
+
+
+def test_a_package_that_is_missed_late_is_missed_where_the_launcher_saw_its_process_die(told: Told) -> None:
+    missing = raised("/srv/train.py:40:<module>", error="ModuleNotFoundError: No module named 'sacrebleu'")
+    ends = "srun: error: n1: task 0: Exited with exit code 1\n"
+    assert verdict(told(steps() + missing + steps(12, 20) + ends)).symptom == "import-or-missing-symbol"
+
+
+def test_a_help_text_about_the_keyboard_interrupts_nothing(told: Told) -> None:
+    crash = "Fatal Python error: Segmentation fault\n\nCurrent thread 0x00007f (most recent call first):\n"
+    assert verdict(told("Stop at any time by keyboard interrupt.\n" + steps() + crash)).symptom == "native-crash"
+
+
+def test_a_job_that_had_hung_for_hours_when_it_was_cancelled_is_not_told_to_have_gone_well(told: Told) -> None:
+    cancelled = "slurmstepd: error: *** JOB 2566 ON n1 CANCELLED AT 2026-05-04T13:40:27 ***\n"
+    assert verdict(told(steps() + cancelled)).rule == "JOB014"
+
+
+def test_what_a_guarded_call_raised_is_no_reason_for_a_time_limit(told: Told) -> None:
+    pushed = raised("/srv/report.py:9:push", error="ConnectionError: metrics.example.org cannot be reached")
+    limit = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-05-04T10:01:00 DUE TO TIME LIMIT ***\n"
+    assert verdict(told(steps(count=50) + pushed + limit)).rule == "JOB006"
+
+
+@pytest.mark.parametrize("share", ["max to mean load ratio", "slowest to fastest time ratio"])
+def test_how_uneven_the_ranks_are_is_read(share: str) -> None:
+    assert "imbalance" in {one.name for one in said_in(f"step 40 loss 2.1 {share}: 4.18").values}
+
+
+def test_memory_that_grows_within_one_epoch_grows(told: Told) -> None:
+    lines = "".join(f"[Epoch 0] loss {3 - n / 80:.3f} | mem allocated: {10 + n * 0.31:.2f} GB\n" for n in range(80))
+    assert verdict(told(lines)).symptom == "memory-growth"
+
+
+def test_steps_that_take_ever_longer_are_no_clock(told: Told) -> None:
+    lines = "".join(f"step {n} loss 1.5 step_time: {0.1 + n * n * 3e-5:.2f}s\n" for n in range(300))
+    assert verdict(told(lines)).symptom == "low-throughput"
+
+
+def test_a_crash_of_another_program_in_the_kernels_log_explains_no_hang(told: Told) -> None:
+    kernel = (
+        "[6437.300616] gnome-shell[1508]: segfault at 7f4 ip 00007f59 sp 00007f4b error 4 in libgjs.so.0[7f59+8fd000]\n"
+    )
+    hang = (
+        "[rank2]:[E602 22:10:01.1 ProcessGroupNCCL.cpp:632] [Rank 2] Watchdog caught collective operation timeout: "
+        "WorkNCCL(SeqNum=7, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=60000) ran for 60001 milliseconds "
+        "before timing out.\n"
+    )
+    assert verdict(told(hang, dmesg__log=kernel)).symptom == "collective-hang"
+
+
+def test_what_is_killed_behind_a_good_end_was_something_else(told: Told) -> None:
+    assert told(steps() + "Training complete\nSaving model to out\nKilled\n").verdict is None
