@@ -316,7 +316,7 @@ def test_a_help_text_about_the_keyboard_interrupts_nothing(told: Told) -> None:
 
 
 def test_a_job_that_had_hung_for_hours_when_it_was_cancelled_is_not_told_to_have_gone_well(told: Told) -> None:
-    cancelled = "slurmstepd: error: *** JOB 2566 ON n1 CANCELLED AT 2026-05-04T13:40:27 ***\n"
+    cancelled = "slurmstepd: error: *** JOB 2566 ON n1 CANCELLED AT 2026-05-04T13:04:27 ***\n"
     assert verdict(told(steps() + cancelled)).rule == "JOB014"
 
 

@@ -147,13 +147,14 @@ def _called_off(run: Run, found: list[Finding]) -> list[Finding]:
 
 
 def _had_moved(run: Run, one: Finding) -> bool:
-    """Up to then, as far as clocks tell."""
+    """Up to then, as far as clocks tell; those of other zones are whole hours apart."""
     ended = one.evidence[0].event
     moved = [event for event in run.stepping if not event.fields.get("finished")]
-    last = max((event.utc_ns for event in moved if event.utc_ns is not None), default=None)
-    long_ago = last is not None and ended.utc_ns is not None and (ended.utc_ns - last) % _HOUR_NS > _HALF_AN_HOUR_NS
-    far = last is not None and ended.utc_ns is not None and ended.utc_ns - last > _DAY_NS
-    return bool(moved) and not long_ago and not far
+    last = max((e for e in moved if e.utc_ns is not None), key=lambda e: e.utc_ns or 0, default=None)
+    if last is None or ended.utc_ns is None:
+        return bool(moved)
+    gap = ended.utc_ns - (last.utc_ns or 0)
+    return (gap if last.uncertainty_ns == ended.uncertainty_ns else gap % _HOUR_NS) < _HALF_AN_HOUR_NS
 
 
 _HOUR_NS, _HALF_AN_HOUR_NS = 3_600_000_000_000, 1_800_000_000_000
