@@ -18,7 +18,16 @@ from paramedic.detect.sequels import place_of, sequels
 from paramedic.detect.where import places
 from paramedic.knowledge import Knowledge
 from paramedic.model import Event, Finding, Run, Suppressed
-from paramedic.unharmed import long_before, own_progress, raised_again, started_elsewhere, trained_all_the_same
+from paramedic.unharmed import (
+    NO_FAILURE,
+    bad_ends,
+    failures,
+    long_before,
+    own_progress,
+    raised_again,
+    started_elsewhere,
+    trained_all_the_same,
+)
 
 _LINES_AFTER, _MANY_AFTER = 3, 12
 _OF_OTHERS = 6  # lines of progress, where it is not known that the same rank wrote them
@@ -39,8 +48,6 @@ _BY_THE_DRIVER = ("smi gpu", "smi process")
 """What is seen from outside while training goes on."""
 _SEEN_FROM_OUTSIDE = frozenset(["HOST031", "JOB073"])
 """By the shell or the kernel, of some process."""
-_NO_FAILURE = (0, -15, 143)
-"""Exit codes of processes that ended well, or were asked to end."""
 _PREVIOUS = re.compile(r"[._-]prev(?:ious)?(?=\.(?:log|txt|out)\b|$)")
 _ERRORS = re.compile(r"\bstderr\b|\berr$")
 _OUTPUT = {"stderr": "stdout", "err": "out"}
@@ -51,7 +58,7 @@ _NOT_STARTED = re.compile(
 )
 _POD = re.compile(r"\bpod/([\w.-]{1,253})")
 _OF_THE_END = frozenset(["communication-runtime-error", "native-crash", "worker-or-node-loss"])
-_OF_AN_INTERRUPT = (*_NO_FAILURE, 1, -2, 130)
+_OF_AN_INTERRUPT = (*NO_FAILURE, 1, -2, 130)
 _HOUR_NS = 3_600_000_000_000
 _LONG_NS = 10 * 60_000_000_000
 _NEAR_NS = 5 * 60_000_000_000
@@ -245,7 +252,7 @@ class _StartedAgain:
 
     def __init__(self, run: Run, ends: Mapping[str, int], resumed: Mapping[str, Event]) -> None:
         self.resumed = resumed
-        failed = {e.source for e in _failures(run)}
+        failed = {e.source for e in failures(run)}
         trains = {e.source for e in run.stepping} - failed
         self.trains = trains
         names = {source.id: _PREVIOUS.sub("", source.id) for source in run.sources}
@@ -343,21 +350,17 @@ def _ended_well(run: Run, tests: set[str]) -> dict[str, int]:
     for event in run.of_kind("last"):
         if event.fields.get("well"):
             ends.setdefault(event.source, event.seq)
-    after = {e.source for e in _failures(run) if e.seq > ends.get(e.source, e.seq)}
+    after = {e.source for e in failures(run) if e.seq > ends.get(e.source, e.seq)}
     return {source: end for source, end in ends.items() if source not in after - tests}
 
 
 def _only_a_script(run: Run, event: Event) -> bool:
     """A script that starts a job says that it is done also where the job has just failed."""
-    ends = [*_failures(run), *run.saying("Exited with exit code", "line")]
-    if any(_output_beside(e.source) == event.source != e.source for e in ends):
+    ends = bad_ends(run)
+    if any(_output_beside(source) == event.source != source for source in ends):
         return True
-    failed = max((e.seq for e in ends if e.source == event.source and e.seq < event.seq), default=None)
+    failed = max((seq for seq in ends.get(event.source, ()) if seq < event.seq), default=None)
     return failed is not None and sum(line > failed for line in event.fields.get("at", ())) < _LINES_AFTER
-
-
-def _failures(run: Run) -> list[Event]:
-    return [e for e in run.of_kind("exit") if e.fields.get("exitcode") not in _NO_FAILURE]
 
 
 def _tests(run: Run) -> set[str]:
@@ -403,7 +406,7 @@ class _Elsewhere:
     def __init__(self, run: Run) -> None:
         progress = run.stepping
         ends = [e.fields.get("exitcode") for e in run.of_kind("exit")]
-        self.quiet = all(code in _NO_FAILURE for code in ends)
+        self.quiet = all(code in NO_FAILURE for code in ends)
         self.training = _beside_no_better({e.source for e in progress})
         self.done = self.training <= {e.source for e in progress if e.fields.get("ended") or e.fields.get("closes")}
         timed = [e for e in progress if len(e.fields.get("at", ())) >= _LINES_AFTER and e.utc_ns is not None]

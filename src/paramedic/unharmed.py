@@ -33,13 +33,24 @@ def started_elsewhere(run: Run, one: Finding, found: Sequence[Finding]) -> bool:
     errors = [f for f in found if f.severity == "error" and f.rule != one.rule and f.consequence != "always"]
     if errors:
         return all(f.symptom not in _OF_FILES for f in errors)
-    return bool(run.stepping) and not left_badly(run)
+    return bool(run.stepping) and not bad_ends(run)
 
 
-def left_badly(run: Run) -> bool:
-    """A launcher saw somebody end with a code of his own."""
-    exits = any(event.fields.get("exitcode") not in (0, -15, 143) for event in run.of_kind("exit"))
-    return exits or bool(run.saying("Exited with exit code", "line"))
+NO_FAILURE = (0, -15, 143)
+"""Exit codes of processes that ended well, or were asked to end."""
+
+
+def failures(run: Run) -> list[Event]:
+    return [e for e in run.of_kind("exit") if e.fields.get("exitcode") not in NO_FAILURE]
+
+
+@once
+def bad_ends(run: Run) -> dict[str, list[int]]:
+    """Where in each source a launcher saw somebody end with a code of his own."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for event in (*failures(run), *run.saying("Exited with exit code", "line")):
+        found[event.source].append(event.seq)
+    return {source: sorted(places) for source, places in found.items()}
 
 
 _SET_UP = frozenset(
@@ -69,7 +80,7 @@ def trained_all_the_same(run: Run, one: Finding) -> bool:
         return True
     if _without_collnet(run, event):
         return True
-    if event.kind == "traceback" and left_badly(run):
+    if event.kind == "traceback" and bad_ends(run):
         return _of_nobody(run, one)
     for later in run.stepping:
         if (later.source, later.attempt) == (event.source, event.attempt) and later.seq > event.seq:
@@ -113,11 +124,10 @@ def raised_again(run: Run, one: Finding) -> str:
         return ""
     alike = _alike(run).get(_kind_of(event), [])
     often = _TIMES_AGAIN if event.rank is not None else max(_TIMES_AGAIN, len(run.expected_ranks))
-    trained = sorted(
-        line for one in own_progress(run) if one.source == event.source for line in one.fields.get("at", ())
-    )
+    moved = [told for told in own_progress(run) if told.source == event.source]
+    trained = sorted(line for told in moved for line in told.fields.get("at", ()))
     between = sum(bisect_right(trained, b) > bisect_right(trained, a) for a, b in pairwise(alike))
-    behind = bool(trained) and trained[-1] > alike[-1] if alike else False
+    behind = bool(alike and trained) and trained[-1] > alike[-1]
     return _AGAIN_AND_AGAIN if between + behind >= often else ""
 
 

@@ -59,7 +59,7 @@ _RAISING = re.compile(
 )
 _PASSED_OVER = re.compile(
     r"W\d{3,4} \d\d:\d\d:[\d.]{2,12} +\d+ (?:\S*/)?torch/_(?:dynamo|inductor|functorch)/"
-    r"|[EWI]\d{3,4} \d\d:\d\d:[\d.]{2,12} +\d+ (?:\S*/)?torch/_inductor/"
+    r"|[EI]\d{3,4} \d\d:\d\d:[\d.]{2,12} +\d+ (?:\S*/)?torch/_inductor/"
     r"(?:select_algorithm|codecache|autotune_process)\.py"
 )
 """How torch begins the lines of a warning of its own, and of a kernel that it does without after all."""
