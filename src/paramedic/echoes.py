@@ -1,0 +1,122 @@
+"""What only followed, whatever its rule says of itself: a time limit behind a hang, a job called off while it moved."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from paramedic.detect.interrupted import TIME_LIMIT
+from paramedic.detect.stacks import ENDED
+from paramedic.model import Event, Finding, Run
+
+DAY_NS = 24 * 3600 * 1_000_000_000
+_CALLED_OFF = re.compile(r"\bCANCELLED (?:AT \S{1,40} \*\*\*|by \d)")
+
+
+def called_off(run: Run, found: list[Finding]) -> list[Finding]:
+    """That somebody cancelled a job that had just moved says nothing of a failure, where nothing else does."""
+    if any(one.severity == "error" and one.consequence != "always" and one.rule != _CANCELLED for one in found):
+        return found
+    return [
+        replace(one, severity="warning")
+        if one.rule == _CANCELLED and _CALLED_OFF.search(one.evidence[0].event.text) and _had_moved(run, one)
+        else one
+        for one in found
+    ]
+
+
+def _had_moved(run: Run, one: Finding) -> bool:
+    """Up to then, as far as clocks tell; those of other zones are whole hours apart."""
+    ended = one.evidence[0].event
+    moved = [event for event in run.stepping if not event.fields.get("finished")]
+    last = max((e for e in moved if e.utc_ns is not None), key=lambda e: e.utc_ns or 0, default=None)
+    if last is None or ended.utc_ns is None:
+        return bool(moved)
+    gap = ended.utc_ns - (last.utc_ns or 0)
+    return (gap if last.uncertainty_ns == ended.uncertainty_ns else gap % _HOUR_NS) < _HALF_AN_HOUR_NS
+
+
+_HOUR_NS, _HALF_AN_HOUR_NS = 3_600_000_000_000, 1_800_000_000_000
+_CANCELLED = "JOB014"
+
+
+def followed(run: Run, errors: Sequence[Finding]) -> Sequence[Finding]:
+    """The same failures, each with what it is a consequence of by all that is known of the others."""
+    return _not_by_time(run, _without_a_way(_not_unexpectedly(errors)))
+
+
+def _not_unexpectedly(errors: Sequence[Finding]) -> Sequence[Finding]:
+    """Ray sees an actor gone and knows no reason; where the actor itself said before that it shuts down because of
+    an error above, that is an echo."""
+    gave_up = [f.evidence[0].event for f in errors if f.rule == _GAVE_UP]
+    return [replace(f, consequence="always") if f.rule == _DIED and _told_before(gave_up, f) else f for f in errors]
+
+
+_GAVE_UP, _DIED = "JOB760", "JOB047"
+_NO_WAY = frozenset(["Host is down", "Network is down", "Network is unreachable", "No route to host"])
+
+
+def _without_a_way(errors: Sequence[Finding]) -> Sequence[Finding]:
+    """A peer that has died refuses; that there is no way to its host was so before, and who dies then dies of it."""
+    cut_off = {rank for f in errors if f.fields.get("why") in _NO_WAY for rank in f.ranks}
+    if not cut_off:
+        return errors
+    return [
+        replace(f, consequence="never")
+        if f.fields.get("why") in _NO_WAY
+        else replace(f, consequence="always")
+        if f.symptom == "native-crash" and f.ranks and cut_off.issuperset(f.ranks)
+        else f
+        for f in errors
+    ]
+
+
+def _not_by_time(run: Run, errors: Sequence[Finding]) -> Sequence[Finding]:
+    """Who waits in vain waits until the scheduler's time is over: that is the echo, where the wait was told before it,
+    and nobody made a step in between. And so it is where one rank made all others slow, or all was begun anew."""
+    if any(f.rule == _STUCK_SAVING for f in errors):  # seen before the end that somebody made of it
+        errors = [replace(f, consequence="always") if f.rule in ENDED else f for f in errors]
+    if not any(map(_ran_out, errors)):
+        return errors
+    waits = [f.evidence[0].event for f in errors if f.symptom in _IN_VAIN or raised(f)]
+    last: dict[str, int] = {}
+    for event in run.stepping:
+        last[event.source] = max(last.get(event.source, -1), *event.fields.get("at", ()), -1)
+    since = [e for e in waits if last.get(e.source, -1) <= e.seq]
+    slowed = any(f.symptom == _SLOWED or f.rule == _BEGUN_ANEW for f in errors)
+    late = [_ran_out(f) and (slowed or _told_before(since, f)) for f in errors]
+    return [replace(f, consequence="always") if is_late else f for f, is_late in zip(errors, late, strict=True)]
+
+
+_STUCK_SAVING = "CKPT780"
+_IN_VAIN = ("collective-hang", "communication-runtime-error", "rendezvous-setup-hang")
+_SLOWED, _BEGUN_ANEW = "straggler-or-imbalance", "CKPT790"
+_OF_TIME = frozenset(["TIME LIMIT", "TIMEOUT", "wall clock limit", "walltime", "TERM_RUNLIMIT"])
+_TOP = (" in <module>", " in _bootstrap", " in _run_module_as_main", " in _wrap")
+
+
+def raised(one: Finding) -> bool:
+    """Out of the whole program, and not merely out of a call that somebody guards."""
+    event = one.evidence[0].event
+    first = str((event.fields.get("frames") or [""])[0])
+    return (
+        event.kind == "traceback"
+        and one.consequence == "never"
+        and (bool(event.fields.get("uncaught")) or first.endswith(_TOP))
+    )
+
+
+def _ran_out(one: Finding) -> bool:
+    return one.rule == TIME_LIMIT and one.fields.get("reason") in _OF_TIME
+
+
+def _told_before(waits: Sequence[Event], ended: Finding) -> bool:
+    """By their place in one file, else by clocks."""
+    end = ended.evidence[0].event
+    return any(e.seq < end.seq if e.source == end.source else _earlier(e, end) for e in waits)
+
+
+def _earlier(one: Event, other: Event) -> bool:
+    known = one.utc_ns is not None and other.utc_ns is not None and one.uncertainty_ns == other.uncertainty_ns
+    return known and 0 < (other.utc_ns or 0) - (one.utc_ns or 0) < DAY_NS
