@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from paramedic import detect, differences, explain, pipeline, run_folder, survived
+from paramedic import detect, differences, explain, first, pipeline, run_folder, survived
 from paramedic.collect import archives, beside, code, flight, project, quantities, settings, sides
 from paramedic.collect.archives import Chosen
 from paramedic.collect.formats import MOST_ENTRIES, Broken, docker, plain, toml
@@ -533,7 +533,7 @@ def test_a_key_that_no_message_names_needs_no_pattern(monkeypatch: pytest.Monkey
 def test_findings_are_not_compared_with_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     all_of_them = [finding(str(number)) for number in range(9)] + [finding("9", 0.1)]
     monkeypatch.setattr(Finding, "__eq__", lambda one, other: pytest.fail("was compared"))
-    assert len(explain._telling(all_of_them)) == 9
+    assert len(first._telling(all_of_them)) == 9
 
 
 def test_the_logs_of_ranks_are_listed_once() -> None:

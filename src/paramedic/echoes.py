@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from paramedic.collect.tracebacks import ends_all
 from paramedic.detect.interrupted import TIME_LIMIT
 from paramedic.detect.stacks import ENDED
 from paramedic.model import Event, Finding, Run
@@ -93,17 +94,15 @@ _STUCK_SAVING = "CKPT780"
 _IN_VAIN = ("collective-hang", "communication-runtime-error", "rendezvous-setup-hang")
 _SLOWED, _BEGUN_ANEW = "straggler-or-imbalance", "CKPT790"
 _OF_TIME = frozenset(["TIME LIMIT", "TIMEOUT", "wall clock limit", "walltime", "TERM_RUNLIMIT"])
-_TOP = (" in <module>", " in _bootstrap", " in _run_module_as_main", " in _wrap")
 
 
 def raised(one: Finding) -> bool:
     """Out of the whole program, and not merely out of a call that somebody guards."""
     event = one.evidence[0].event
-    first = str((event.fields.get("frames") or [""])[0])
     return (
         event.kind == "traceback"
         and one.consequence == "never"
-        and (bool(event.fields.get("uncaught")) or first.endswith(_TOP))
+        and (bool(event.fields.get("uncaught")) or ends_all(event.fields.get("frames")))
     )
 
 

@@ -50,7 +50,7 @@ def in_order(reads: Sequence[LogRead]) -> Sequence[LogRead]:
     attempts = _jobs(reads) or _siblings(reads)
     if len(attempts) > 1:
         return _in_turn(reads, attempts)
-    return _named(reads) or _restarted(reads) or _replaced(reads) or reads
+    return _named(reads) or _restarted(reads) or _replaced(reads) or _appended(reads) or reads
 
 
 def beside_attempts(events: Sequence[Event]) -> Sequence[Event]:
@@ -134,6 +134,24 @@ def _restarted(reads: Sequence[LogRead]) -> list[LogRead]:
     first = 1 + max((_inner(read) for read in earlier), default=0)
     stays = before | {read.source.id for read in reads if _of_kernel(read)}
     return [read if read.source.id in stays else _later(read, first) for read in reads]
+
+
+def _appended(reads: Sequence[LogRead]) -> list[LogRead]:
+    """Logs of ranks to which each start was appended: they have the last one in common, whoever was not there at first
+    or fell before he had said a word; but for a log that had ended by then."""
+    ranks = [read for read in reads if read.source.rank is not None and _of_the_job(read)]
+    again = [read for read in ranks if any(fact.name == "begun anew" for fact in read.facts)]
+    last = max(map(_inner, again), default=0)
+    if not last or any(read.source.attempt for read in reads) or all(_inner(read) == last for read in ranks):
+        return []
+    times = [e.utc_ns for read in again if _inner(read) == last for e in read.events if e.attempt == last]
+    begun = min((time for time in times if time is not None), default=0)
+    return [_later(read, last - _inner(read)) if read in ranks and not _over(read, begun) else read for read in reads]
+
+
+def _over(read: LogRead, time: int) -> bool:
+    ended = max((event.utc_ns for event in read.events if event.utc_ns is not None), default=time)
+    return ended < time
 
 
 def _behind(earlier: Sequence[LogRead], read: LogRead) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paramedic.clocks import as_written
-from paramedic.collect.starts import End, Start, begun_again, clock_of
+from paramedic.collect.starts import End, Fall, Start, begun_again, begun_alone, clock_of
 
 _GROUP_FAILED = "will restart worker group"
 _GROUP_STARTS = "Attempting to start training worker group"
@@ -48,6 +48,8 @@ _COUNTED = "RESTART_COUNT="
 _ATTEMPTS = ("attempt ", "Attempt ", "ATTEMPT ")
 _SPAWNED_ENDS = "multiprocessing.spawn.Process"
 _TO_BE_REQUEUED = "scontrol requeue "
+_FATAL = "FatalError: `"
+"""What Paddle says of a signal that ends its process, whoever has sent it."""
 _BEGINS, _ENDS = "---Begin global rank ", "---End global rank "
 LITERALS = (
     "Root Cause (first observed failure)",
@@ -81,6 +83,7 @@ LITERALS = (
     *_STEP_ENDS,
     _SPAWNED_ENDS,
     _TO_BE_REQUEUED,
+    _FATAL,
 )
 MAX_ROWS = 4_096
 _MAX_BOUNDS = 512
@@ -314,6 +317,9 @@ class Restarts:
     _number: int = -1
     again: list[Start] = field(default_factory=list)
     """Where the log's own first lines stand once more."""
+    alone: list[Start] = field(default_factory=list)
+    falls: list[Fall] = field(default_factory=list)
+    """The same of one process's log, and where that process fell."""
     _ends: list[int] | None = None
     lines: int = 0
     """Of the whole console, once it is read; and the last that shows progress."""
@@ -366,9 +372,16 @@ class Restarts:
             groups = [start - 1 for start in self._groups[1:]] or self._hosts
             said = sorted([*self._torchrun(), *self._again, *groups])
             starts = begun_again([*self._launched, *self.again], self._stops)
+            if not (said or self._launched):
+                starts = max(starts, begun_alone(self.alone, self.fallen), key=len)
             self._ends = _with_starts(said, starts)
             self._anew = sorted({bisect_left(self._ends, start) for start in (*starts, *self._requeued)})
         return 0 if not self._ends else bisect_left(self._ends, self._born.get(process.partition("@")[0], line))
+
+    @property
+    def fallen(self) -> list[Fall]:
+        """Where its process fell, or all that a launcher had started."""
+        return [*self.falls, *(Fall(end.line) for end in self._stops)]
 
     def anew(self) -> Sequence[int]:
         """The attempts that no launcher of the attempt before has begun: a scheduler has, a script or somebody."""
@@ -381,6 +394,8 @@ class Restarts:
             return
         if _LAUNCHED in text:
             self._launched.append(Start(line, as_written(text), by_launcher=True))
+        elif _FATAL in text:
+            self.falls.append(Fall(line))
         elif _NEXT_STEP in text and text.strip().lstrip("+").startswith(" srun "):
             self._launched.append(Start(line, None, in_order=True))
         elif _COUNTED in text and (times := _TIMES.search(text)) and int(times[1]) > self._counted:

@@ -5,6 +5,7 @@ Bytes are read once, in big blocks. The prefilter says where to look; between it
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -26,6 +27,7 @@ from paramedic.collect.blocks import (
 )
 from paramedic.collect.decoding import BinaryInput, WithoutHoles, decoded, head_lines, readable
 from paramedic.collect.drafts import MAX_CONTEXT, MAX_HOST, MAX_TEXT, MAX_TRACE, Draft, clean, drafted, size, speaker
+from paramedic.collect.guarded import shape
 from paramedic.collect.identity import facts_in, ranks_stated
 from paramedic.collect.layouts import LITERALS as WHO_LITERALS
 from paramedic.collect.layouts import Peeled, Prefixes, Who, glued, may_be_wrapped, plain, unwrapped
@@ -35,7 +37,7 @@ from paramedic.collect.rosters import processes_on_a_node, roster
 from paramedic.collect.speakers import events_of
 from paramedic.collect.stacks import StackReader
 from paramedic.collect.stacks_in_logs import Stacks
-from paramedic.collect.starts import FirstLines, Prompts
+from paramedic.collect.starts import Fall, FirstLines, Prompts
 from paramedic.collect.system import looked
 from paramedic.collect.tail import TAIL, last_activity
 from paramedic.model import Event, Fact, Skipped, Source
@@ -47,6 +49,9 @@ MAX_EXITS = 16_384
 MAX_KEPT = 8 << 20
 """Of the text of one source's lines: beyond it only the last ones are kept, as much again at most."""
 HEAD = 64 << 10
+_OF_PEERS = re.compile(
+    r"NCCL|gloo|c10d|[Ss]tore\b|[Pp]eer|[Cc]onnection|[Ss]ocket|[Tt]imed? ?out|Broken pipe|terminated"
+)
 LITERALS = (*tracebacks.LITERALS, *elastic.LITERALS, *stacks.LITERALS, *smi.LITERALS, *WHO_LITERALS)
 
 _SILENCE = 20_000  # lines after which a traceback or a table that was never finished is given up
@@ -440,12 +445,25 @@ class _Scan:
             Fact(name, value, self.source.id, None, rank, self.source.host) for name, rank, value in (*hosts, *pids)
         ]
 
+    def _falls(self, rank: int | None) -> None:
+        """Where a process fell by itself, of a log in which one writes. In others whose rank nobody tells there may be
+        several, and who has lost a peer need not be the one that fell before him."""
+        if rank is None and self.prefixes.ranks:
+            return
+        for one in self.made:
+            fell = one.kind == "traceback" and tracebacks.ends_all(one.fields["frames"])
+            if fell and (rank is not None or not _OF_PEERS.search(one.text)):
+                self.restarts.falls.append(Fall(one.line, shape(one.text[:200])))
+        first = min((fall.line for fall in self.restarts.fallen), default=0)
+        self.restarts.alone = self.first_lines.of_one(first)
+
     def _placed(self) -> LogRead:
         """Only now it is known whose lines the prefixes and the path meant."""
         self.prefixes.settle()
         rank = self.prefixes.rank_of_file(self.source.rank)
         self.restarts.lines = self._line_count()
         self.restarts.again = [*self.first_lines.again(), *self.prompts.again()]
+        self._falls(rank)
         self.restarts.progress = max((one.line for one in self.made if one.kind == "progress"), default=0)
         events = events_of(self.made, self.source, self.prefixes, self.restarts, rank)
         source = replace(self.source, rank=rank, lines=self._line_count(), bytes=self.bytes)

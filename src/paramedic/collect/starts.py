@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice, pairwise, takewhile
+from itertools import dropwhile, islice, pairwise, takewhile
 
 from paramedic.clocks import as_written
 from paramedic.collect.activity import complains, shows_progress
@@ -62,17 +63,21 @@ class FirstLines:
     """Looks for the lines at a log's top, two of them in their order, whatever their numbers are then."""
 
     pairs: list[tuple[bytes, bytes, bytes]]
-    found: dict[bytes, list[Start]] = field(default_factory=dict)
+    found: dict[tuple[bytes, bytes, bytes], list[Start]] = field(default_factory=dict)
+    at_top: bool = True
+    """Or below words of a failure, with which another start may have ended at once."""
 
     @classmethod
     def of(cls, head: Iterable[str]) -> FirstLines:
-        top = takewhile(_before_all, (line.strip() for line in islice(head, _HEAD)))
-        pairs = []
+        lines = [line.strip() for line in islice(head, _HEAD)]
+        below = [*dropwhile(complains, lines)]
+        top = takewhile(_before_all, below)
+        pairs: dict[tuple[bytes, bytes, bytes], None] = {}
         for one, two in pairwise(filter(None, top)):
             literals = [part for part in _LITERAL.findall(one.encode()) if _LETTERS.search(part)]
             if literals and _LETTERS.search(shape(two)) and shape(one) != shape(two):
-                pairs.append((max(literals, key=len), shape(one), shape(two)))
-        return cls(pairs[:_ANCHORS])
+                pairs[max(literals, key=len), shape(one), shape(two)] = None
+        return cls([*pairs][:_ANCHORS], at_top=len(below) == len(lines))
 
     def block(self, block: Block, first: int) -> None:
         """`first` is the number of the block's first line."""
@@ -87,10 +92,10 @@ class FirstLines:
                     self._note(pair, block, begin, first)
                 at = block.lines.find(b"\n", at)
                 at = block.lines.find(literal, at) if at >= 0 else -1
-        self.pairs = [pair for pair in self.pairs if len(self.found.get(pair[1], ())) < _MOST]
+        self.pairs = [pair for pair in self.pairs if len(self.found.get(pair, ())) < _MOST]
 
     def _note(self, pair: tuple[bytes, bytes, bytes], block: Block, begin: int, first: int) -> None:
-        known = self.found.setdefault(pair[1], [])
+        known = self.found.setdefault(pair, [])
         if len(known) < _MOST:
             before = (block.before + block.lines[max(begin - WINDOW, 0) : begin])[-WINDOW:].split(b"\n")
             after = (block.lines[begin : begin + WINDOW] + block.after)[:WINDOW].split(b"\n")
@@ -98,12 +103,22 @@ class FirstLines:
             known.append(Start(line, clock_of(after), clock_of(reversed(before))))
 
     def again(self) -> list[Start]:
-        return [start for known in self.found.values() if len(known) < _MOST for start in known]
+        return [start for known in self.found.values() if len(known) < _MOST and self.at_top for start in known]
+
+    def of_one(self, fall: int) -> list[Start]:
+        """Where only one process wrote them before the first one fell: nobody else was just late."""
+        known = [one for one in self.found.values() if sum(start.line < fall for start in one) == 1]
+        return [start for starts in known if len(starts) < _MOST for start in starts]
 
 
 def _before_all(line: str) -> bool:
     """Where a log begins in the midst of it, its lines recur, too."""
-    return not (complains(line) or shows_progress(line) or line.startswith("[rank"))
+    progress = shows_progress(line) and not _SETTINGS.search(line)
+    return not (complains(line) or progress or line.startswith("[rank"))
+
+
+_SETTINGS = re.compile(r"\{[^{}]{0,80}\{")
+"""One printed within another: many of them are named as what progresses."""
 
 
 @dataclass(slots=True)
@@ -169,14 +184,50 @@ def begun_again(starts: Sequence[Start], ends: Sequence[End]) -> list[int]:
     ordered = [Start(0, None), *{start.line: start for start in surest}.values()]
     first_end = min((end.line for end in ends), default=0)
     top = min((start.line for start in ordered if start.at_prompt), default=0)
-    alone = sum(start.by_launcher and start.line < first_end for start in ordered) == 1
+    at_first = sum(start.by_launcher and start.line < first_end for start in ordered)
+    alone = at_first == 1
     for last, start in _since_the_last(ordered, found):
         between = [end for end in ends if last.line < end.line < start.line]
         once_more = alone and found and start.by_launcher and last.by_launcher
-        ended = (start.at_prompt and start.line > top) or (between and _goes_on(last, between, start))
+        ended = (start.at_prompt and start.line > top) or (
+            between and (_goes_on(last, between, start) or _as_many(at_first, start, ordered, ends))
+        )
         if ended or (once_more and _later(last.clock, start.clock, 1)):
             found.append(start.line)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Fall:
+    """A process that ended by its own error, or by somebody else."""
+
+    line: int
+    of: bytes = b""
+    """The error's last words; none where somebody else ended it."""
+
+
+def begun_alone(starts: Sequence[Start], falls: Sequence[Fall]) -> list[int]:
+    """The same of one process's log: it writes its first lines when it begins, and begins once more when it has fallen,
+    whatever the clock. Where it falls of the same again, it need not be told apart."""
+    found: list[int] = []
+    last = 0
+    ordered = sorted(falls, key=lambda fall: fall.line)
+    for line in sorted(start.line for start in starts):
+        before = next((fall.of for fall in reversed(ordered) if last < fall.line < line), None)
+        after = next((fall.of for fall in ordered if fall.line > line), None)
+        if before is not None and (not before or before != after):
+            found.append(line)
+            last = line
+        last = last or line
+    return found
+
+
+def _as_many(at_first: int, start: Start, starts: Sequence[Start], ends: Sequence[End]) -> bool:
+    """All launchers of several speak once more, after an end and before the next one: no node of theirs is late."""
+    if at_first < 2 or not start.by_launcher:
+        return False
+    next_end = min((end.line for end in ends if end.line > start.line), default=sys.maxsize)
+    return sum(one.by_launcher and start.line <= one.line < next_end for one in starts) >= at_first
 
 
 def _since_the_last(starts: Sequence[Start], found: Sequence[int]) -> Iterator[tuple[Start, Start]]:

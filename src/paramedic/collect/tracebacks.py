@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from paramedic.collect.activity import shows_progress
@@ -393,6 +393,14 @@ class Traceback:
         if not self.exceptions and self.frames:
             return f"Traceback cut off in {self.frames[-1]}"
         return "\n".join(self.exceptions)
+
+
+def ends_all(frames: Sequence[str] | None) -> bool:
+    """Out of the whole program, and not merely out of a call that somebody guards."""
+    return str(frames[0]).endswith(_TOP) if frames else False
+
+
+_TOP = (" in <module>", " in _bootstrap", " in _run_module_as_main", " in _wrap")
 
 
 def begins_without_head(text: str) -> bool:

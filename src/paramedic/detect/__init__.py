@@ -133,6 +133,7 @@ RUN_DETECTORS: dict[str, Detector] = {
     "hang.rank_missing": hang.rank_missing,
     "links.behind_a_lost_link": links.behind_a_lost_link,
     "hang.rank_lost": hang.rank_lost,
+    "hang.rank_unasked": hang.rank_unasked,
     "hang.rank_left": hang.rank_left,
     "recovery.failed": recovery.failed,
     "recovery.on_the_same_part": recovery.on_the_same_part,

@@ -239,6 +239,16 @@ def _gone(run: Run, rule: Rule, found: Sequence[Finding], finished: bool) -> Ite
             yield _confirmed(crash) if crash else _accusation(run, rule, events, missing, lost)
 
 
+def rank_unasked(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """All others print that their launcher asked them to end: it does so when one of them has ended by itself."""
+    for errors in undecided(found):
+        asked = {rank for one in errors for rank in one.ranks}
+        missing = _few_of(run.expected_ranks, asked, asked)
+        if {one.rule for one in errors} == {_ASKED_TO_END} and len(asked) > 1 and few(missing, asked):
+            yield _accusation(run, rule, [one.evidence[0].event for one in errors], missing, asked)
+
+
+_ASKED_TO_END = "JOB071"
 _RAISED = re.compile(r"[\w.]{0,200}(?:Error|Exception): ")
 _AT_ERROR = re.compile(r"^[\d-]{10} [\d:.]{8,20}: [EF] \w|^[EF]\d{4} [\d:.]{8,20}")
 """Glog's level, in lines of TensorFlow and XLA."""
