@@ -33,11 +33,17 @@ def _had_moved(run: Run, one: Finding) -> bool:
     moved = [event for event in run.stepping if not event.fields.get("finished")]
     last = max((e for e in moved if e.utc_ns is not None), key=lambda e: e.utc_ns or 0, default=None)
     if last is None or ended.utc_ns is None:
-        return bool(moved)
+        return bool(moved) or any(_learns(event) for event in run.of_kind("metric"))
     gap = ended.utc_ns - (last.utc_ns or 0)
     return (gap if last.uncertainty_ns == ended.uncertainty_ns else gap % _HOUR_NS) < _HALF_AN_HOUR_NS
 
 
+def _learns(event: Event) -> bool:
+    """A bar shows a loss, step after step."""
+    return event.fields["name"] == "loss" and int(event.fields["count"]) >= _STEPS
+
+
+_STEPS = 8
 _HOUR_NS, _HALF_AN_HOUR_NS = 3_600_000_000_000, 1_800_000_000_000
 _CANCELLED = "JOB014"
 

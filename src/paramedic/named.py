@@ -137,7 +137,8 @@ def _everywhere(run: Run, first: Finding, errors: Sequence[Finding]) -> bool:
     repeated = "accused" in first.fields and first.symptom not in _MET_BY_MANY
     others = expected - set(first.ranks) - (set() if repeated else _saying_the_same(first, errors))
     if not others:
-        return len(expected) > 1 or _alone(run, first) or _is_missing_data(first)
+        only = first.symptom in _ALIKE or first.symptom == "step-execution-error"  # others may write elsewhere
+        return len(expected) > 1 or _alone(run, first) or _is_missing_data(first) or (only and first.ranks == (0,))
     said_more = {r for f in errors if f.rule != first.rule and not _only_ended(f) for r in f.ranks}
     now = [e for e in run.events if e.attempt == first.attempt]
     heard = {s.rank for s in run.sources if s.lines} | {e.rank for e in now if e.kind != "exit"}
@@ -176,7 +177,8 @@ def _ended_alike(run: Run, first: Finding) -> set[int]:
 
 def _is_missing_data(first: Finding) -> bool:
     """The first rank opens it for all others, as Megatron's does, and finds nothing there."""
-    missing = "No such file or directory" in first.evidence[0].event.text
+    text = first.evidence[0].event.text
+    missing = "No such file or directory" in text or "FileNotFoundError" in text
     return first.symptom == "data-pipeline-failure" and missing and first.ranks == (0,)
 
 

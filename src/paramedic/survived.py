@@ -106,7 +106,7 @@ def outlived(run: Run, found: Sequence[Finding], knowledge: Knowledge) -> tuple[
             why := _another_job(one, pods, own_pods, own_jobs)
             or started_again(one)
             or _begun_anew(event, again)
-            or _by_hand(one, by_hand)
+            or _by_hand(run, one, by_hand)
             or _all_the_same(run, one, found, ends)
             or ("" if failed else raised_again(run, one))
             or (lives and (_after_the_end(one, ends, tests) or trained_on(one)))
@@ -139,10 +139,20 @@ def _begun_anew(event: Event, again: Mapping[str, int]) -> str:
     return "the job was started again afterwards, and finished" if anew else ""
 
 
-def _by_hand(one: Finding, by_hand: Mapping[str, int]) -> str:
+def _by_hand(run: Run, one: Finding, by_hand: Mapping[str, int]) -> str:
+    """All processes of a terminal are interrupted at once: what threads then lose may be said before the main one
+    says so."""
     event = one.evidence[0].event
-    later = event.seq >= by_hand.get(event.source, event.seq + 1) and _of_the_end(one)
-    return f"the job was interrupted by hand at line {by_hand[event.source]}" if later else ""
+    if (told := by_hand.get(event.source)) is None:
+        return ""
+    later = event.seq >= told and _of_the_end(one)
+    lost = event.seq < told and _in_a_thread(event) and not _moved_between(run, event, told)
+    return f"the job was interrupted by hand at line {told}" if later or lost else ""
+
+
+def _moved_between(run: Run, event: Event, line: int) -> bool:
+    moved = (at for told in run.stepping if told.source == event.source for at in told.fields.get("at", ()))
+    return any(event.seq < at < line for at in moved)
 
 
 def _all_the_same(run: Run, one: Finding, found: Sequence[Finding], ends: Mapping[str, int]) -> str:

@@ -414,9 +414,11 @@ def _as_node(read: Read, number: int, each: int) -> Read:
 
 
 def _is_free(read: Read, rank: int | None = None) -> bool:
-    """Nobody speaks in it by prefix, or only who it is named after: the file is one rank's."""
+    """Nobody speaks in it by prefix, or only who it is named after, nor does a launcher tell of others: the file is one
+    rank's."""
     own = (read.log.source.rank, rank)
-    return all(event.rank in own or event.kind in ("exit", "progress") for event in read.log.events)
+    told = any(event.fields.get("first_observed") and event.rank not in own for event in read.log.events)
+    return not told and all(event.rank in own or event.kind in ("exit", "progress") for event in read.log.events)
 
 
 def _renamed(log: LogRead, rank: int | None) -> LogRead:

@@ -238,6 +238,8 @@ class Prefixes:
     """What stands before every line of this file: a key of `_OUTER`."""
     on_a_node: int = 1
     """So many processes the launcher was asked to start on each."""
+    of_launcher: bool = False
+    """It has the table of a launcher: what its path names is a node, or a task that started several ranks."""
     ranks: set[int] = field(default_factory=set)
     """Those that prefixes named, up to a few."""
     torch_ranks: set[int] = field(default_factory=set)
@@ -521,7 +523,7 @@ class Prefixes:
 
     def rank_of_file(self, rank: int | None) -> int | None:
         """The rank that a path names, unless the lines know better: another rank, or several, so it is nobody's."""
-        if rank is None or len(self.ranks) > 1:
+        if rank is None or len(self.ranks) > 1 or self.of_launcher:
             return None
         return next(iter(self.torch_ranks)) if self.torch_ranks else rank
 

@@ -359,6 +359,7 @@ class _Scan:
     def _close_table(self, who: Who) -> None:
         for failure in self.tables.pop(who).rows:
             if failure.rank is not None and failure.local_rank is not None:
+                self.prefixes.of_launcher = True
                 self.prefixes.learn_offset("tee", who[2], failure.rank - failure.local_rank)
             self._exit(failure)
 

@@ -160,6 +160,7 @@ _SETTING = re.compile(
 )
 """Of the arguments of a program, printed, these are of interest; the others measure nothing."""
 _NUMBERED = re.compile(r"\w\d[\s(\[{]{1,4}$")
+_SCALE = ("):", ")=")
 _EQUALS = re.compile(r"[\s:=\])>-]{1,8}")
 
 
@@ -198,6 +199,9 @@ class _Reading:
         if self.asked and not words and _EQUALS.fullmatch(before):
             words = self.asked
         self.asked = ""
+        if before.endswith("(") and self.text.startswith(_SCALE, found.end()):
+            self.asked = words  # `lr(1e-3):0.0027`: the unit in which the next one is told
+            return
         if not unit and self.slashed and (whole := _OUT_OF.match(self.text, found.end())) is not None:
             unit = whole[1].lower()
         what = quantity_of(words, unit)
@@ -235,7 +239,7 @@ class _Reading:
 
     def _time_without_unit(self, words: str, number: float | None) -> tuple[str, str]:
         """`forward_time=0.31`; a mere `time` or `data` counts only beside the other one."""
-        if self.unit:
+        if self.unit and words:
             return time_of(words, ""), self.unit
         if _BY_DDP.search(words) and (number or 0) >= _LONGEST:
             return time_of(words, ""), "ns"
