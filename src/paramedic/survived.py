@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import PurePath
 from statistics import median
 
+from paramedic.collect.tracebacks import ends_all
 from paramedic.detect.interrupted import TIME_LIMIT, since
 from paramedic.detect.recovery import MEETING
 from paramedic.detect.sequels import place_of, sequels
@@ -530,4 +531,5 @@ def _went_on(event: Event, later: Event) -> bool:
     if later.fields.get("prefixed") and (later.rank is None or event.rank is None):
         return bool(after >= 2 * _OF_OTHERS)
     done = later.fields.get("finished") or later.fields.get("closes")
-    return after >= needed or (after >= 1 and bool(done))
+    script = after == 1 and ends_all(event.fields.get("frames"))  # it says so whatever its program has done
+    return after >= needed or (after >= 1 and bool(done) and not script)

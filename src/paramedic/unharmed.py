@@ -80,7 +80,7 @@ def trained_all_the_same(run: Run, one: Finding) -> bool:
         return True
     if _without_collnet(run, event):
         return True
-    if event.kind == "traceback" and bad_ends(run):
+    if event.kind == "traceback" and bad_ends(run) and not _set_up_and_over(run, one):
         return _of_nobody(run, one)
     for later in run.stepping:
         if (later.source, later.attempt) == (event.source, event.attempt) and later.seq > event.seq:
@@ -88,6 +88,21 @@ def trained_all_the_same(run: Run, one: Finding) -> bool:
             if len(at) - bisect_right(at, event.seq) >= _BEGUN:
                 return True
     return _of_nobody(run, one)
+
+
+def _set_up_and_over(run: Run, one: Finding) -> bool:
+    """Out of the very calls with which every rank begins, and all that launchers saw end badly had ended before
+    training: that was another start."""
+    event = one.evidence[0].event
+    if one.symptom not in _BEGINNING or not any(map(_BEGINS.search, event.fields.get("frames", ()))):
+        return False
+    last = max(bad_ends(run).get(event.source, [0]))
+    first = min((at for told in run.stepping if told.source == event.source for at in told.fields["at"]), default=0)
+    return last < first and all(source == event.source for source in bad_ends(run))
+
+
+_BEGINNING = frozenset(["device-placement-error", "rendezvous-setup-failure", "rendezvous-setup-hang"])
+_BEGINS = re.compile(r"torch/cuda/__init__\.py:\d{1,5} in (?:set_device|_lazy_init)$| in init_process_group$")
 
 
 def _of_nobody(run: Run, one: Finding) -> bool:

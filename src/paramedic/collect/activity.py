@@ -30,13 +30,15 @@ _EVALUATES = Guarded(
         re.I,
     ),
 )
+_TRAINED = r"(?<![轮次期])训练(?:已经?)?(?:全部)?(?:结束|完成|完毕)(?![前后时])"
+"""That training is over, in Chinese, and not that of a round."""
 _FINISHED = Guarded(
-    ("finished", "complete", "training ", "stopped", "succe"),
+    ("finished", "complete", "training ", "stopped", "succe", "训练"),
     re.compile(
         r"\b(?:finished|completed(?! (?:\w+ ){1,2}(?:are|is|will|were)\b)|training (?:is )?(?:complete|done))\b"
         r"(?!:| writing Flight Recorder| tearing down)"
         r"|^`Trainer\.fit` stopped: \S{1,60} reached"
-        r"|\bis a success\b|\b(?:job|task(?: \d{1,6})?) succeeded\b"
+        rf"|\bis a success\b|\b(?:job|task(?: \d{{1,6}})?) succeeded\b|{_TRAINED}"
         r'|"key": "(?:run_stop|status)".{0,300}"(?:status|value)": "success"',  # MLPerf
         re.I,
     ),
@@ -44,14 +46,14 @@ _FINISHED = Guarded(
 _WARNS = re.compile(r"\[?[WE]\d{3,4} \d\d:")
 """A warning or error of torch's own, as `[W402 09:33:12.211457341 ProcessGroupNCCL.cpp:1250]`."""
 _ENDED = Guarded(
-    ("training ", "train_runtime", "stopped", "completed ", "reached", "succe"),
+    ("training ", "train_runtime", "stopped", "completed ", "reached", "succe", "训练"),
     re.compile(
         r"\btraining (?:is |has |was )?(?:completed?|done|finished)\b(?! (?:epoch|step|iter))|'train_runtime': \d"
         r"|^`Trainer\.fit` stopped: \S{1,60} reached|\bjob completed successfully\b"
         r"|\bmax_(?:steps|epochs|iters)(?:[= ]\d{1,12})? reached\b|\bworker group SUCCEEDED\b|\bis a success\b"
         r"|\b(?:job|task(?: \d{1,6})?) succeeded\b|\bCOMPLETED {1,9}0:0\b"
         r'|"key": "(?:run_stop|status)".{0,300}"(?:status|value)": "success"'  # MLPerf
-        r"|\bsuccess count == \d{1,6} -> stop running\b",  # Horovod's elastic driver
+        rf"|\bsuccess count == \d{{1,6}} -> stop running\b|{_TRAINED}",  # Horovod's elastic driver
         re.I,
     ),
 )

@@ -199,13 +199,10 @@ class _Reading:
         if self.asked and not words and _EQUALS.fullmatch(before):
             words = self.asked
         self.asked = ""
-        if before.endswith("(") and self.text.startswith(_SCALE, found.end()):
-            self.asked = words  # `lr(1e-3):0.0027`: the unit in which the next one is told
-            return
         if not unit and self.slashed and (whole := _OUT_OF.match(self.text, found.end())) is not None:
             unit = whole[1].lower()
         what = quantity_of(words, unit)
-        if _measures_nothing(self.arguments, words, what, before):
+        if self._is_unit(found, before, words) or _measures_nothing(self.arguments, words, what, before):
             return
         number = parsed(found["value"])
         self.numbers.append(comparisons.Said(words, number, unit, "." in found["value"] and not unit))
@@ -229,6 +226,13 @@ class _Reading:
             self._keep(what, words, value_of(what, number, unit))
         elif words and not unit and len(self.others) < _MOST_OTHERS and not _of_its_own(words):
             self.others.setdefault(words, Value(f"said {words}", number))
+
+    def _is_unit(self, found: re.Match[str], before: str, words: str) -> bool:
+        """`lr(1e-3):0.0027`: the one in which the next number is told, of the same name."""
+        if not (before.endswith("(") and self.text.startswith(_SCALE, found.end())):
+            return False
+        self.asked = words
+        return True
 
     def _right_of_all(self, what: str, right: float | None, whole: float) -> None:
         """`Accuracy: 9210/10000`: a share, and more right answers than questions are a miscount."""
