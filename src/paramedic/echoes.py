@@ -12,40 +12,38 @@ from paramedic.detect.stacks import ENDED
 from paramedic.model import Event, Finding, Run
 
 DAY_NS = 24 * 3600 * 1_000_000_000
-_CALLED_OFF = re.compile(r"\bCANCELLED (?:AT \S{1,40} \*\*\*|by \d)")
+_CALLED_OFF = re.compile(r"\bCANCELLED (?:AT \S{1,40} (?:DUE to SIGNAL Terminated )?\*\*\*|by \d)")
 
 
 def called_off(run: Run, found: list[Finding]) -> list[Finding]:
-    """That somebody cancelled a job that had just moved says nothing of a failure, where nothing else does."""
+    """That somebody cancelled a job says nothing of a failure, where nothing else does, unless it had stood still. Nor
+    does an agent that misses the others when its ranks have trained, and none of them misses anybody."""
+    if run.stepping and {one.rule for one in found if one.severity == "error"} == {_STORE_GONE}:
+        return [replace(one, severity="warning") if one.rule == _STORE_GONE else one for one in found]
     if any(one.severity == "error" and one.consequence != "always" and one.rule != _CANCELLED for one in found):
         return found
     return [
         replace(one, severity="warning")
-        if one.rule == _CANCELLED and _CALLED_OFF.search(one.evidence[0].event.text) and _had_moved(run, one)
+        if one.rule == _CANCELLED and _CALLED_OFF.search(one.evidence[0].event.text) and not _had_stood_still(run, one)
         else one
         for one in found
     ]
 
 
-def _had_moved(run: Run, one: Finding) -> bool:
-    """Up to then, as far as clocks tell; those of other zones are whole hours apart."""
+def _had_stood_still(run: Run, one: Finding) -> bool:
+    """For long before, as far as clocks tell; those of other zones are whole hours apart."""
     ended = one.evidence[0].event
     moved = [event for event in run.stepping if not event.fields.get("finished")]
-    last = max((e for e in moved if e.utc_ns is not None), key=lambda e: e.utc_ns or 0, default=None)
-    if last is None or ended.utc_ns is None:
-        return bool(moved) or any(_learns(event) for event in run.of_kind("metric"))
-    gap = ended.utc_ns - (last.utc_ns or 0)
-    return (gap if last.uncertainty_ns == ended.uncertainty_ns else gap % _HOUR_NS) < _HALF_AN_HOUR_NS
+    own = [event for event in run.of_kind("progress", "bars") if event.source == ended.source]
+    last = max(own or moved, key=lambda e: e.seq if own else e.utc_ns or 0, default=None)
+    if last is None or last.utc_ns is None or ended.utc_ns is None:
+        return False
+    gap = ended.utc_ns - last.utc_ns
+    return (gap if last.uncertainty_ns == ended.uncertainty_ns else gap % _HOUR_NS) >= _HALF_AN_HOUR_NS
 
 
-def _learns(event: Event) -> bool:
-    """A bar shows a loss, step after step."""
-    return event.fields["name"] == "loss" and int(event.fields["count"]) >= _STEPS
-
-
-_STEPS = 8
 _HOUR_NS, _HALF_AN_HOUR_NS = 3_600_000_000_000, 1_800_000_000_000
-_CANCELLED = "JOB014"
+_CANCELLED, _STORE_GONE = "JOB014", "JOB070"
 
 
 def followed(run: Run, errors: Sequence[Finding]) -> Sequence[Finding]:

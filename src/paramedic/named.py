@@ -137,7 +137,7 @@ def _everywhere(run: Run, first: Finding, errors: Sequence[Finding]) -> bool:
     repeated = "accused" in first.fields and first.symptom not in _MET_BY_MANY
     others = expected - set(first.ranks) - (set() if repeated else _saying_the_same(first, errors))
     if not others:
-        only = first.symptom in _ALIKE or first.symptom == "step-execution-error"  # others may write elsewhere
+        only = first.symptom in _ALIKE or first.symptom in _OF_THE_STEP  # others may write elsewhere
         return len(expected) > 1 or _alone(run, first) or _is_missing_data(first) or (only and first.ranks == (0,))
     said_more = {r for f in errors if f.rule != first.rule and not _only_ended(f) for r in f.ranks}
     now = [e for e in run.events if e.attempt == first.attempt]
@@ -159,6 +159,9 @@ def _everywhere(run: Run, first: Finding, errors: Sequence[Finding]) -> bool:
         return stopped or not others & heard or (alike and others <= _ended_alike(run, first))
     more = 2 * len(first.ranks) - len(expected)  # in step with each other, all would have had the time to say it
     return stopped and (more > 0 or (more == 0 and not trained and first.symptom not in _OWN))
+
+
+_OF_THE_STEP = ("step-execution-error", "tensor-shape-or-dtype-mismatch")
 
 
 def _ranks_then(run: Run, attempt: int) -> frozenset[int]:

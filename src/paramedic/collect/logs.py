@@ -49,6 +49,8 @@ MAX_EXITS = 16_384
 MAX_KEPT = 8 << 20
 """Of the text of one source's lines: beyond it only the last ones are kept, as much again at most."""
 HEAD = 64 << 10
+_KILLED = "Killed"
+"""A shell's word of the program that it had started."""
 _OF_PEERS = re.compile(
     r"NCCL|gloo|c10d|[Ss]tore\b|[Pp]eer|[Cc]onnection|[Ss]ocket|[Tt]imed? ?out|Broken pipe|terminated"
 )
@@ -453,6 +455,8 @@ class _Scan:
             return
         for one in self.made:
             fell = one.kind == "traceback" and tracebacks.ends_all(one.fields["frames"])
+            if one.kind == "line" and one.text.endswith(_KILLED):
+                self.restarts.falls.append(Fall(one.line))
             if fell and (rank is not None or not _OF_PEERS.search(one.text)):
                 self.restarts.falls.append(Fall(one.line, shape(one.text[:200])))
         first = min((fall.line for fall in self.restarts.fallen), default=0)

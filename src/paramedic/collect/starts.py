@@ -34,6 +34,7 @@ _LOOKS = re.compile(
     r"(?:sudo )?(?:vim?|nano|emacs|code|less|more|cat|head|tail|grep|ls|git|cp|mv|diff|sed|awk|chmod|wc|rm)\b"
 )
 """A command that only looks at a script, or changes it."""
+_TRACEBACK = "Traceback (most recent"
 _SCRIPT = re.compile(r"[\w./-]{1,200}\.(?:py|sh)\b")
 
 
@@ -69,7 +70,8 @@ class FirstLines:
 
     @classmethod
     def of(cls, head: Iterable[str]) -> FirstLines:
-        lines = [line.strip() for line in islice(head, _HEAD)]
+        stripped = (line.strip() for line in islice(head, _HEAD))
+        lines = [*takewhile(lambda line: not line.startswith(_TRACEBACK), stripped)]
         below = [*dropwhile(complains, lines)]
         top = takewhile(_before_all, below)
         pairs: dict[tuple[bytes, bytes, bytes], None] = {}

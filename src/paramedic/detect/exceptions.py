@@ -72,18 +72,19 @@ _NOT_DISTRIBUTED = {"distributed-api-misuse": 0.1, "framework-implementation-def
 """What an error says that the user's own code raised, and in which nothing of the kind is named."""
 
 
-_ENDED_BY_OTHERS = re.compile(r"\) is killed by signal: (?:Terminated|Interrupt)\b")
+_ENDED_BY_OTHERS = re.compile(r"\) (?:exited )?is killed by signal: (?:Terminated|Interrupt)\b")
 """A loader's worker that was asked to end, with its rank."""
 
 
 def unrecognised(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     known = {(e.event.source, e.event.seq) for one in found for e in one.evidence}
+    asked = any(one.consequence == "always" for one in found)
     for event in run.of_kind("traceback"):
         if (event.source, event.seq) in known or not event.fields.get("types"):
             continue
         name = event.fields["types"][-1].rsplit(".", 1)[-1]
         of_child = name == "CalledProcessError" and any(one.severity == "error" for one in found)
-        if _left_alone(event, name):
+        if _left_alone(event, name) or (asked and _ENDED_BY_OTHERS.search(event.text)):
             continue
         if name not in _LAUNCHER and name not in _QUIET and not of_child:
             fields = {"exception": last_exception(event)[:200], "where": own_frame(event)}
@@ -123,14 +124,17 @@ def last_words(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findi
     by_hand = interrupted.since(run)
     best: tuple[float, Event] | None = None
     heard: set[str] = set()
+    passed: set[str] = set()
     trained = sorted((event.source, line) for event in run.of_kind("progress") for line in event.fields.get("at", ()))
     for event in map(_as_raised, run.of_kind("complaint")):
         if event.seq >= by_hand.get(event.source, event.seq + 1):
             continue
-        if not _of_others(event) and not _goes_on(event, trained) and len(heard) < _MOST_HEARD:
-            alike = re.sub(r"\d{1,20}", "#", event.text[:MAX_MESSAGE])
-            if alike in heard:
-                continue
+        if _of_others(event) or len(heard) + len(passed) >= _MOST_HEARD:
+            continue
+        alike = re.sub(r"\d{1,20}", "#", event.text[:MAX_MESSAGE])
+        if _goes_on(event, trained):
+            passed.add(alike)
+        elif alike not in heard | passed:
             heard.add(alike)
             odds, _ = weigh(event)
             most = max(odds.values(), default=0.0)

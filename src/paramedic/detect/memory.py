@@ -24,10 +24,12 @@ _UNITS = {
     "GB": 1 << 30,
 }
 _SIZE = r"(?<![\d.])(\d{1,12}(?:\.\d{1,9})?) ?(KiB|MiB|GiB|KB|MB|GB|bytes|B)\b"
-_OOM = re.compile(r"(?:CUDA|HIP|XPU|NPU|MPS)\S{0,20} out of memory|OutOfMemoryError|Out of memory error on [GX]PU \d")
+_OOM = re.compile(
+    r"(?:CUDA|HIP|XPU|NPU|MPS)\S{0,20}(?: backend)? out of memory|OutOfMemoryError|Out of memory error on [GX]PU \d"
+)
 _SPEAKS_OF_IT = ("out of memory", "OutOfMemory", "Out of memory error")
 _RAISED = re.compile(
-    r"(?:^|\n)(?:torch\.(?:cuda\.)?OutOfMemoryError|RuntimeError): (?:CUDA|HIP|XPU|NPU|MPS) out of memory"
+    r"(?:^|\n)(?:torch\.(?:cuda\.)?OutOfMemoryError|RuntimeError): (?:CUDA|HIP|XPU|NPU|MPS)(?: backend)? out of memory"
 )
 """Said by the allocator itself, also where whoever passed it on has left the sizes out."""
 _CLAUSES = {
