@@ -354,3 +354,111 @@ def test_a_crash_of_another_program_in_the_kernels_log_explains_no_hang(told: To
 
 def test_what_is_killed_behind_a_good_end_was_something_else(told: Told) -> None:
     assert told(steps() + "Training complete\nSaving model to out\nKilled\n").verdict is None
+
+
+# -- what further real logs showed -------------------------------------------------------------------------------------
+
+
+def test_a_cancelled_job_whose_log_shows_no_step_is_warned_of(told: Told) -> None:
+    report = told("wandb: Syncing run 7\nslurmstepd: error: *** JOB 4711 ON n1 CANCELLED AT 2026-05-04T10:01:00 ***\n")
+    assert report.verdict is None
+    assert [(one.rule, one.severity) for one in report.findings] == [("JOB014", "warning")]
+
+
+def test_what_threads_lose_before_a_program_says_that_it_was_interrupted(told: Told) -> None:
+    thread = raised(
+        "/usr/lib/python3.11/threading.py:1016:_bootstrap_inner",
+        "/usr/lib/python3.11/multiprocessing/connection.py:383:_recv",
+        error="EOFError",
+        head="Exception in thread Thread-1 (listen):\nTraceback (most recent call last):",
+    )
+    assert told(f"{steps()}{thread}Keyboard interruption. Exiting from early training\n").verdict is None
+    assert told(f"{steps()}{thread}").verdict is not None
+
+
+def test_a_nodes_log_is_no_ranks_log(told: Told) -> None:
+    """Task 1 of srun started ranks 2 and 3."""
+    table = (
+        "E0530 16:25:29.751000 36679 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: -9) "
+        "local_rank: 0 (pid: 36680) of binary: /usr/bin/python3\n"
+        "============================================================\ntrain.py FAILED\nFailures:\n  <NO_OTHER_FAILURES>\n"
+        "Root Cause (first observed failure):\n[0]:\n  time      : 2025-05-30_16:25:24\n  host      : n2\n"
+        "  rank      : 2 (local_rank: 0)\n  exitcode  : -9 (pid: 36680)\n  error_file: <N/A>\n"
+        "  traceback : Signal 9 (SIGKILL) received by PID 36680\n"
+        "============================================================\n"
+        "slurmstepd: error: Detected 1 oom_kill event in StepId=62.0. Some of the step tasks have been OOM Killed.\n"
+    )
+    report = told(table, "job-62_1.out", **{"job-62_0__out": steps()})
+    assert verdict(report).symptom == "host-out-of-memory"
+    assert 1 not in verdict(report).ranks
+
+
+def test_ranks_that_cannot_take_their_device_are_of_another_start_where_all_train_behind(told: Told) -> None:
+    trace = raised(
+        "/srv/train.py:71:<module>",
+        "/usr/lib/python3.11/site-packages/torch/cuda/__init__.py:567:set_device",
+        error="torch.AcceleratorError: CUDA error: invalid device ordinal",
+    )
+    end = (
+        "E1110 22:28:50.276000 919 torch/distributed/elastic/multiprocessing/api.py:882] failed (exitcode: 1) "
+        "local_rank: 5 (pid: 925) of binary: /usr/bin/python3\n"
+    )
+    assert told(f"{trace}{end}{steps()}").verdict is None
+    assert verdict(told(f"{steps()}{trace}{end}")).symptom == "device-placement-error"
+
+
+def test_a_lone_finished_behind_a_programs_end_is_its_scripts_word(told: Told) -> None:
+    trace = raised("/srv/eval.py:7:<module>", error="RuntimeError: No CUDA GPUs are available")
+    assert verdict(told(f"{trace}finished\n")).rule == "GPU008"
+
+
+def test_ignored_exceptions_of_two_processes_that_are_torn_into_each_other(told: Told) -> None:
+    head = "Exception ignored in atexit callback: <function update at 0x7f972d1c3100>"
+    whole = raised(
+        "/x/site-packages/cache.py:480:update",
+        "/x/site-packages/cache.py:186:put",
+        error="FileNotFoundError: [Errno 2] No such file or directory: '/home/a/cache.tmp'",
+        head=f"{head}\nTraceback (most recent call last):",
+    ).splitlines(keepends=True)
+    torn = "".join([*whole[:4], *whole, "\n", *whole[4:]])
+    assert told(f"{steps()}{torn}final memory 7.83 GB\n").verdict is None
+
+
+def test_a_complaint_that_training_has_passed_before_is_no_last_word(told: Told) -> None:
+    said = "error!! index 2 is out of bounds for dimension 0 with size 2\n"
+    assert told(f"{steps(0, 6)}{said}{steps(6, 6)}{said}").verdict is None
+    assert told(f"{steps(0, 12)}{said}").verdict is not None
+
+
+@pytest.mark.parametrize("end", ["训练结束 | 2000 步 | 386.4 min", "训练完成"])
+def test_ends_are_told_in_chinese(told: Told, end: str) -> None:
+    nccl = "torch.distributed.DistBackendError: NCCL error: remote process exited or there was a network error\n"
+    assert told(f"{steps()}{nccl}{end}\n").verdict is None
+    assert told(f"{steps()}{nccl}第3轮{end}\n").verdict is not None
+
+
+def test_a_unit_in_a_numbers_name_is_no_value() -> None:
+    said = said_in("step:1 - train/loss:0.895 - train/lr(1e-3):0.00027 - train/time(s):4.84")
+    assert {one.name: one.value for one in said.values} == {"loss": 0.895, "lr": 0.00027, "step": 1.0}
+
+
+def test_what_all_ranks_meet_is_not_told_of_the_only_one_that_is_heard(told: Told) -> None:
+    trace = raised(
+        "/srv/train.py:24:<module>",
+        "/x/site-packages/torch/nn/modules/module.py:1964:__getattr__",
+        error="AttributeError: 'DistributedDataParallel' object has no attribute 'policy'",
+        prefix="[rank0]: ",
+    )
+    assert verdict(told(trace)).ranks == ()
+
+
+@pytest.mark.parametrize(
+    ("error", "symptom"),
+    [
+        ("AttributeError: 'EasyDict' object has no attribute 'EVAL_METRIC'", "invalid-run-configuration"),
+        ("AttributeError: 'list' object has no attribute 'split'", "step-execution-error"),
+        ("AttributeError: 'LlamaModel' object has no attribute 'rotary'", "unsupported-api-or-attribute"),
+    ],
+)
+def test_what_lacks_an_attribute_says_what_is_wrong(told: Told, error: str, symptom: str) -> None:
+    assert verdict(told(raised("/srv/train.py:24:<module>", "/srv/evaluate.py:9:run", error=error))).symptom == symptom

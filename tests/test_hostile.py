@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from paramedic import detect, differences, explain, first, pipeline, run_folder, survived
+from paramedic import detect, differences, first, pipeline, run_folder, survived
 from paramedic.collect import archives, beside, code, flight, project, quantities, settings, sides
 from paramedic.collect.archives import Chosen
 from paramedic.collect.formats import MOST_ENTRIES, Broken, docker, plain, toml
