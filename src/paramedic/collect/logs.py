@@ -417,7 +417,8 @@ class _Scan:
         lines = self.tail.decode("utf-8", "replace").split("\n")
         self.ended = first_time(reversed(lines))
         self.closed = first_written(reversed(lines))
-        self.made += last_activity(lines, self._line_count(), self.bytes > TAIL, self.prefixes, self.source.rank)
+        told = last_activity(lines, self._line_count(), self.bytes > TAIL, self.prefixes, self.source.rank)
+        self.made += [one for one in told if one.kind != "complaint" or one.text not in self.raised.ignored]
         self._metrics()
         return self._placed()
 

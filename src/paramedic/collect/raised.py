@@ -29,8 +29,8 @@ class Raised:
         self._made = made
         self._count = 0
         self._text = "\n"
-        self._ignored: set[str] = set()
-        """Frames of what was printed and passed over: another process may have written in between."""
+        self.ignored: set[str] = set()
+        """Frames and last words of what was printed and passed over: another process may have written in between."""
 
     def opens(self, peeled: Peeled, line: int, before: bytes | None) -> bool:
         """Whether there is more to come. `before`: the line right above."""
@@ -56,9 +56,10 @@ class Raised:
         trace.close()
         self._text = trace.text
         if trace.is_ignored or not (trace.frames or trace.exceptions):
-            self._ignored.update(trace.frames[: tracebacks.MAX_FRAMES] if len(self._ignored) < _MAX_OPEN else ())
+            if len(self.ignored) < _MAX_OPEN:
+                self.ignored.update((*trace.frames[: tracebacks.MAX_FRAMES], *trace.exceptions[:2]))
             return
-        if trace.frames and trace.headless and self._ignored.issuperset(trace.frames):
+        if trace.frames and trace.headless and self.ignored.issuperset(trace.frames):
             return
         by, rank, stream = who
         if ranks := snippet_ranks(trace.header):
