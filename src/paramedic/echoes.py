@@ -17,9 +17,11 @@ _CALLED_OFF = re.compile(r"\bCANCELLED (?:AT \S{1,40} (?:DUE to SIGNAL Terminate
 
 def called_off(run: Run, found: list[Finding]) -> list[Finding]:
     """That somebody cancelled a job says nothing of a failure, where nothing else does, unless it had stood still. Nor
-    does an agent that misses the others when its ranks have trained, and none of them misses anybody."""
-    if run.stepping and {one.rule for one in found if one.severity == "error"} == {_STORE_GONE}:
-        return [replace(one, severity="warning") if one.rule == _STORE_GONE else one for one in found]
+    does an agent that misses the others when its ranks have trained, and none of them misses anybody; nor that all
+    were asked to end."""
+    rules = {one.rule for one in found if one.severity == "error"}
+    if rules == {_ASKED} or (run.stepping and rules == {_STORE_GONE}):
+        return [replace(one, severity="warning") if one.rule in rules else one for one in found]
     if any(one.severity == "error" and one.consequence != "always" and one.rule != _CANCELLED for one in found):
         return found
     return [
@@ -43,7 +45,7 @@ def _had_stood_still(run: Run, one: Finding) -> bool:
 
 
 _HOUR_NS, _HALF_AN_HOUR_NS = 3_600_000_000_000, 1_800_000_000_000
-_CANCELLED, _STORE_GONE = "JOB014", "JOB070"
+_CANCELLED, _STORE_GONE, _ASKED = "JOB014", "JOB070", "JOB071"
 
 
 def followed(run: Run, errors: Sequence[Finding]) -> Sequence[Finding]:

@@ -23,6 +23,7 @@ from paramedic.unharmed import (
     NO_FAILURE,
     bad_ends,
     failures,
+    logged_in_passing,
     long_before,
     own_progress,
     raised_again,
@@ -109,7 +110,7 @@ def outlived(run: Run, found: Sequence[Finding], knowledge: Knowledge) -> tuple[
             or _begun_anew(event, again)
             or _by_hand(run, one, by_hand)
             or _all_the_same(run, one, found, ends)
-            or ("" if failed else raised_again(run, one))
+            or ("" if failed else raised_again(run, one) or logged_in_passing(run, one, found))
             or (lives and (_after_the_end(one, ends, tests) or trained_on(one)))
         ):
             survived.append(Suppressed(one.rule, why, one.ranks))

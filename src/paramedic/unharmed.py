@@ -127,6 +127,17 @@ def _without_collnet(run: Run, event: Event) -> bool:
     )
 
 
+def logged_in_passing(run: Run, one: Finding, found: Sequence[Finding]) -> str:
+    """Somebody caught it and logged it, and long after it nobody has anything else to complain of."""
+    event = one.evidence[0].event
+    if not event.fields.get("logged") or run.of_kind("exit") or event.line is None:
+        return ""
+    lines = next((source.lines for source in run.sources if source.id == event.source), 0)
+    others = any(f.severity == "error" and not f.evidence[0].event.fields.get("logged") for f in found)
+    return "" if others or lines - event.line < _LONG_AFTER else "logged by the program, which went on"
+
+
+_LONG_AFTER = 200
 _TIMES_AGAIN = 3
 _AGAIN_AND_AGAIN = "raised time after time, while training went on"
 

@@ -100,6 +100,8 @@ class Raised:
 
     def _traceback(self, trace: Traceback, peeled: Peeled, stamp_in: str = "", **more: bool) -> None:
         frames, code, types = kept_parts(trace)
+        if trace.logged:
+            more["logged"] = True
         self._keep(drafted(
             "traceback", peeled, trace.line, stamp_in,
             frames=frames, code=code, types=types, uncaught=trace.uncaught,

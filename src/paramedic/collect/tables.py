@@ -91,11 +91,13 @@ class Table:
     columns: list[str] = field(default_factory=list)
     heading: str = ""
     """The line of their names, where it is not plain which words are one name."""
+    of_bars: bool = False
+    """Its rows are bars: others between them are of other tables, one of each class."""
 
     def row(self, text: str) -> str:
         """A row, as if each value stood behind its name, the rank first; empty for other lines."""
         if (found := _ULTRALYTICS.match(text)) is not None:
-            self.columns = ["epoch", *found[1].split()]
+            self.columns, self.of_bars = ["epoch", *found[1].split()], True
             return ""
         if self.columns and (found := _OF_ULTRALYTICS.match(text)) is not None:
             cells = found[2].split()
@@ -105,12 +107,12 @@ class Table:
         for cells in _cut(text.removeprefix("\ufeff").strip()):
             if 2 <= len(cells) <= _MAX_COLUMNS and all(_COLUMN.fullmatch(cell) for cell in cells):
                 if any(name.lower() in _COUNTED for name in cells):
-                    self.columns, self.heading = cells, ""
+                    self.columns, self.heading, self.of_bars = cells, "", False
                     return ""
                 if "  " in text and any(word in _COUNTED for word in text.lower().split()):
-                    self.columns, self.heading = cells, text
+                    self.columns, self.heading, self.of_bars = cells, text, False
                     return ""
-            elif len(cells) == len(self.columns) and all(_CELL.fullmatch(cell) for cell in cells):
+            elif not self.of_bars and len(cells) == len(self.columns) and all(_CELL.fullmatch(cell) for cell in cells):
                 return self._named(cells)
         return self._below(text) if self.heading else ""
 

@@ -65,6 +65,9 @@ _PASSED_OVER = re.compile(
 """How torch begins the lines of a warning of its own, and of a kernel that it does without after all."""
 _FINALISER = re.compile(r" in __del__$|multiprocessing/util\.py:\d{1,5} in (?:_run_finalizers|__call__)$")
 """Where what is raised is printed, and passed over."""
+_TRACKER = re.compile(r"/(?:wandb/(?:sdk|sdk_py\d+|filesync)|neptune/internal|comet_ml|swanlab)/")
+_LOGGED = re.compile(r"\b(?:ERROR|WARNING|CRITICAL)\b")
+"""Before a traceback's head: somebody has caught it, and logs it."""
 _OWN_RANK = re.compile(
     r"(?:store based barrier on|communicator was aborted on|which did not receive grad for) rank:? (\d{1,6})\b"
 )
@@ -88,6 +91,7 @@ class Traceback:
     """The source lines of the last frames of the user's own code."""
     header: str = ""
     """The line before it, of the same process: `… ERROR rank 2 failed at step 12`."""
+    logged: bool = False
     announced: bool = False
     """The header is not the end of another traceback."""
     line: int = 0
@@ -125,6 +129,7 @@ class Traceback:
             self._take_escaped(text[at:])
         elif not self.group and at <= _WIDEST_PREFIX and text[:at].strip():
             self._margin = _shape(text[:at])
+            self.logged = _LOGGED.search(text[:at]) is not None
             self._passed_over = _PASSED_OVER.match(text[:at]) is not None
         elif not self.group and 0 < at <= _WIDEST_PREFIX:
             self._indent = text[:at]
@@ -151,6 +156,8 @@ class Traceback:
         if self._passed_over:
             return True
         in_finaliser = bool(self.frames) and _FINALISER.search(self.frames[0]) is not None
+        if any(map(_TRACKER.search, self.frames)) and not any(map(is_own, self.frames)):
+            return True  # an experiment tracker's own threads: the program goes on without it
         if self.headless and (not self.types or self.types[-1].endswith("Warning")):
             return True  # somebody has printed where he stood
         return in_finaliser or self.header.startswith("Exception ignored in")

@@ -47,6 +47,7 @@ _GOES_ON = re.compile(
     r"\b(?:continuing|continue (?:with|without|to|anyway)|fall(?:s|ing)? ?back|ignor(?:e|ed|ing)|skipp(?:ed|ing)"
     r"|retry(?:ing)?|reinit\w*|newly initiali[sz]ed|temporarily|safely|by default|instead of|using \S.{0,40} instead"
     r"|(?:will|going to) (?:use|retry|ignore|default)|not (?:fatal|critical)|disabl(?:ed|ing)|deprecat\w+)\b"
+    r"|if \w{1,40} is not (?:given|provided|specified),"
     r"|INTENDED_(?:SYSTEM|USER)_EXIT"
     r"|(?:failed|unable|not able) to (?:load|import|find) .{1,120}no module named|:\d+: \w*Warning: ",
     re.IGNORECASE,
@@ -78,19 +79,16 @@ _ENDED_BY_OTHERS = re.compile(r"\) (?:exited )?is killed by signal: (?:Terminate
 
 def unrecognised(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     known = {(e.event.source, e.event.seq) for one in found for e in one.evidence}
-    asked = any(one.consequence == "always" for one in found)
     for event in run.of_kind("traceback"):
         if (event.source, event.seq) in known or not event.fields.get("types"):
             continue
         name = event.fields["types"][-1].rsplit(".", 1)[-1]
         of_child = name == "CalledProcessError" and any(one.severity == "error" for one in found)
-        if _left_alone(event, name) or (asked and _ENDED_BY_OTHERS.search(event.text)):
+        if _left_alone(event, name) or _ENDED_BY_OTHERS.search(event.text):
             continue
         if name not in _LAUNCHER and name not in _QUIET and not of_child:
             fields = {"exception": last_exception(event)[:200], "where": own_frame(event)}
             one = _read(rule, event, fields)
-            if _ENDED_BY_OTHERS.search(event.text):
-                one = replace(one, consequence="always")
             yield replace(one, consequence="possible") if name in _OF_PEERS else one
 
 
