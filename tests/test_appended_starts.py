@@ -65,10 +65,14 @@ def test_ranks_whose_first_lines_come_late_are_no_starts(tmp_path: Path) -> None
 
 def test_who_falls_of_the_same_again_need_not_be_told_apart() -> None:
     starts = [Start(1, None), Start(20, None), Start(40, None)]
-    assert begun_alone(starts, [Fall(10, b"a"), Fall(30, b"a"), Fall(50, b"b")]) == [40]
-    assert begun_alone(starts, [Fall(10, b"a"), Fall(30, b"b")]) == [20, 40]
-    assert begun_alone(starts, [Fall(10), Fall(30)]) == [20, 40]
-    assert begun_alone(starts, []) == []
+    assert begun_alone(starts, [Fall(10, b"a"), Fall(30, b"a"), Fall(50, b"b")], []) == [40]
+    assert begun_alone(starts, [Fall(10, b"a"), Fall(30, b"b")], [45]) == [20, 40]
+    assert begun_alone(starts, [Fall(10), Fall(30)], [45]) == [20, 40]
+    assert begun_alone(starts, [Fall(10, b"a"), Fall(30, b"b")], []) == [20]  # behind 40 nothing is shown
+    assert begun_alone(starts, [Fall(10, b"a"), Fall(30, b"b")], None) == [20, 40]
+    assert begun_alone(starts, [], [45]) == []
+    assert begun_alone(starts, [Fall(10, b"a", "train.py"), Fall(30, b"b", "evaluate.py")], []) == []
+    assert begun_alone([Start(1, 5.0), Start(20, 5.0)], [Fall(10, b"a"), Fall(30, b"b")], []) == []  # beside each other
 
 
 def test_logs_of_ranks_have_the_last_start_in_common(tmp_path: Path) -> None:
@@ -95,7 +99,30 @@ def test_the_rank_that_its_launcher_did_not_end_had_ended_before(tmp_path: Path)
     assert (found.rule, found.symptom, found.ranks) == ("JOB770", "worker-or-node-loss", (2,))
 
 
-def test_where_all_were_asked_to_end_nobody_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("second", [ENDED, "training finished, saving final model\n", None])
+def test_where_all_were_asked_to_end_or_had_ended_or_are_not_heard_nobody_has_failed(
+    tmp_path: Path, second: str | None
+) -> None:
     for rank in range(4):
-        (tmp_path / f"workerlog.{rank}").write_text(HEAD.format(n=1) + TRAINS + ENDED)
-    assert verdict(diagnose(tmp_path)).ranks == ()
+        if rank != 2 or second is not None:
+            end = second if rank == 2 and second else ENDED
+            (tmp_path / f"workerlog.{rank}").write_text(HEAD.format(n=1) + TRAINS + end)
+    report = diagnose(tmp_path)
+    assert report.verdict is None
+    assert {(one.rule, one.severity) for one in report.findings} == {("JOB071", "warning")}
+
+
+def test_one_rank_that_somebody_starts_again_is_no_start_of_the_job(tmp_path: Path) -> None:
+    oom = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.15 GiB "
+    oom += "of which 1.20 GiB is free."
+    lost = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.7]:20911"
+    (tmp_path / "rank_0.log").write_text(HEAD.format(n=1) + TRAINS + raised(oom) + HEAD.format(n=2) + raised(NAME))
+    for rank in (1, 2, 3):
+        (tmp_path / f"rank_{rank}.log").write_text(HEAD.format(n=1) + TRAINS + raised(lost))
+    found = verdict(diagnose(tmp_path))
+    assert (found.symptom, found.ranks) == ("device-out-of-memory", (0,))
+
+
+def test_another_program_of_the_same_script_is_no_start_of_the_job(tmp_path: Path) -> None:
+    log = HEAD.format(n=1) + raised(SHAPE) + HEAD.format(n=2) + raised(NAME, "evaluate.py")
+    assert verdict(told(tmp_path, nohup_out=log)).symptom == "tensor-shape-or-dtype-mismatch"

@@ -426,7 +426,7 @@ def test_ignored_exceptions_of_two_processes_that_are_torn_into_each_other(told:
 
 def test_a_complaint_that_training_has_passed_before_is_no_last_word(told: Told) -> None:
     said = "error!! index 2 is out of bounds for dimension 0 with size 2\n"
-    assert told(f"{steps(0, 6)}{said}{steps(6, 6)}{said}").verdict is None
+    assert told(f"{steps(0, 6)}{said}{steps(6, 6)}{said}PC: @ 0x7fb868051117 (unknown)\n").verdict is None
     assert told(f"{steps(0, 12)}{said}").verdict is not None
 
 
@@ -462,3 +462,75 @@ def test_what_all_ranks_meet_is_not_told_of_the_only_one_that_is_heard(told: Tol
 )
 def test_what_lacks_an_attribute_says_what_is_wrong(told: Told, error: str, symptom: str) -> None:
     assert verdict(told(raised("/srv/train.py:24:<module>", "/srv/evaluate.py:9:run", error=error))).symptom == symptom
+
+
+@pytest.mark.parametrize(
+    "said", ["Epoch 3 训练完成", "预训练完成, 加载权重", "等待各进程训练完成", "训练完成度 40%", "第一阶段训练完成"]
+)
+def test_what_ends_in_chinese_is_not_always_the_job(told: Told, said: str) -> None:
+    assert verdict(told(f"{steps()}{said}\nKilled\n")).rule == "HOST031"
+
+
+def test_a_job_that_hung_before_its_first_step_for_hours_is_not_told_to_have_gone_well(told: Told) -> None:
+    log = (
+        "2026-05-04 10:00:00 waiting for all ranks\n"
+        "slurmstepd: error: *** JOB 8812 ON n1 CANCELLED AT 2026-05-04T16:11:00 ***\n"
+    )
+    assert verdict(told(log)).rule == "JOB014"
+
+
+def test_a_thread_that_fails_and_is_waited_for_is_why_somebody_interrupts(told: Told) -> None:
+    thread = raised(
+        "/usr/lib/python3.11/threading.py:1016:_bootstrap_inner",
+        "/srv/loader.py:83:_prefetch",
+        error="OSError: [Errno 5] Input/output error: '/mnt/nfs/shards/000123.npy'",
+        head="Exception in thread Thread-4 (_prefetch):\nTraceback (most recent call last):",
+    )
+    ended = raised("/srv/train.py:90:<module>", "/srv/train.py:41:main", error="KeyboardInterrupt")
+    assert verdict(told(f"{steps()}{thread}{ended}")).evidence[0].event.text.startswith("OSError: [Errno 5]")
+
+
+def test_an_agent_that_misses_its_store_again_and_again_has_lost_it(told: Told) -> None:
+    beat = (
+        "W0504 10:{0}:06.176000 538977 torch/distributed/elastic/rendezvous/dynamic_rendezvous.py:1331] The node 'n1_53_0' "
+        "has failed to send a keep-alive heartbeat to the rendezvous '1365' due to an error of type RendezvousConnectionError.\n"
+    )
+    assert told(f"{steps()}{beat.format(15)}").verdict is None
+    assert verdict(told(steps() + "".join(beat.format(n) for n in range(15, 34)))).rule == "JOB070"
+
+
+def test_a_number_in_brackets_is_a_unit_only_where_it_is_a_power_of_ten() -> None:
+    assert {one.name: one.value for one in said_in("Iter(590): loss 2.31").values} == {"loss": 2.31, "step": 590.0}
+
+
+def test_a_helper_that_fails_between_epochs_is_not_the_job(told: Told) -> None:
+    trace = raised("/srv/plot.py:9:<module>", "/srv/plot.py:5:draw", error="KeyError: 'loss'")
+    assert told(f"{steps()}{trace}{steps(12, 6)}{trace}Finished.\n").verdict is None
+
+
+def test_yolos_table_of_classes_is_no_row_of_training(told: Told) -> None:
+    head = "      Epoch    GPU_mem   box_loss   cls_loss   dfl_loss  Instances       Size\n"
+    row = "    {0}/100      2.27G     0.{1}     0.6217     0.8328         12        640: 100%\n"
+    rows = "".join(f"{head}{row.format(n, 900 - n)}" for n in range(1, 20))
+    table = "                 Class     Images  Instances      Box(P          R      mAP50  mAP50-95)\n"
+    for n in range(10, 40):
+        table += f"                    {n}c        1{n}        1{n + 5}      0.701      0.971      0.768      0.595\n"
+    assert told(f"{rows}{table}").verdict is None
+
+
+def test_a_trackers_own_threads_do_not_end_the_job(told: Told) -> None:
+    trace = raised(
+        "/usr/lib/python3.10/threading.py:1016:_bootstrap_inner",
+        "/x/site-packages/wandb/sdk/interface/router.py:60:message_loop",
+        error="wandb.sdk.interface.router.MessageRouterClosedError",
+        head="Exception in thread MsgRouterThr:\nTraceback (most recent call last):",
+    )
+    assert told(f"{steps()}{trace}").verdict is None
+
+
+def test_what_a_program_logs_and_goes_on_from_for_long_is_no_failure(told: Told) -> None:
+    error = "TypeError: cannot unpack non-iterable NoneType object"
+    head = "ERROR:2025-12-25 23:46:30,691:Traceback (most recent call last):"
+    trace = raised("/srv/env.py:470:update_state", error=error, head=head)
+    assert told(trace + "a line of an answer\n" * 250).verdict is None
+    assert told(trace + "a line of an answer\n" * 20).verdict is not None

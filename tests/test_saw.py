@@ -111,7 +111,7 @@ def test_praise_beside_a_complaint_is_no_contentment(complaint: str) -> None:
 
 
 def test_words_that_are_too_unsure_are_a_remark_and_take_nothing_from_what_failed(logs: Path, capsys: Captured) -> None:
-    vague = "it feels off, gpu fans are quiet and it takes ages"
+    vague = "something feels off, gpu fans are quiet"
     (logs / "train.log").write_text(TRAINS)
     document = diagnosed(capsys, str(logs), "--saw", vague)
     assert document["verdict"] is None

@@ -19,8 +19,9 @@ def called_off(run: Run, found: list[Finding]) -> list[Finding]:
     """That somebody cancelled a job says nothing of a failure, where nothing else does, unless it had stood still. Nor
     does an agent that misses the others when its ranks have trained, and none of them misses anybody; nor that all
     were asked to end."""
-    rules = {one.rule for one in found if one.severity == "error"}
-    if rules == {_ASKED} or (run.stepping and rules == {_STORE_GONE}):
+    errors = [one for one in found if one.severity == "error"]
+    rules = {one.rule for one in errors}
+    if rules == {_ASKED} or (run.stepping and rules == {_STORE_GONE} and len(errors) <= _ONCE_OR_TWICE):
         return [replace(one, severity="warning") if one.rule in rules else one for one in found]
     if any(one.severity == "error" and one.consequence != "always" and one.rule != _CANCELLED for one in found):
         return found
@@ -37,7 +38,12 @@ def _had_stood_still(run: Run, one: Finding) -> bool:
     ended = one.evidence[0].event
     moved = [event for event in run.stepping if not event.fields.get("finished")]
     own = [event for event in run.of_kind("progress", "bars") if event.source == ended.source]
-    last = max(own or moved, key=lambda e: e.seq if own else e.utc_ns or 0, default=None)
+    if not own and not moved:
+        return _silent_ns(run, ended) >= _HALF_AN_HOUR_NS
+    last = max(own, key=lambda e: e.seq, default=None)
+    if last is None or last.utc_ns is None:  # by what others tell, if they tell the time
+        elsewhere = [e for e in moved if e.source != ended.source and e.utc_ns is not None]
+        last = max(elsewhere, key=lambda e: e.utc_ns or 0, default=None)
     if last is None or last.utc_ns is None or ended.utc_ns is None:
         return False
     gap = ended.utc_ns - last.utc_ns
@@ -45,7 +51,16 @@ def _had_stood_still(run: Run, one: Finding) -> bool:
 
 
 _HOUR_NS, _HALF_AN_HOUR_NS = 3_600_000_000_000, 1_800_000_000_000
+_ONCE_OR_TWICE = 2
 _CANCELLED, _STORE_GONE, _ASKED = "JOB014", "JOB070", "JOB071"
+
+
+def _silent_ns(run: Run, ended: Event) -> int:
+    """Where nobody tells of a step: since somebody has written anything, in that log or in another."""
+    said = [int(fact.value) for fact in run.facts if (fact.name, fact.source) == ("silent", ended.source)]
+    heard = [e.utc_ns for e in run.of_kind("last") if e.source != ended.source and e.utc_ns is not None and e.text]
+    gap = (ended.utc_ns or 0) - max(heard) if heard and ended.utc_ns is not None else 0
+    return max(gap, *(value * 1_000_000_000 for value in said), 0)
 
 
 def followed(run: Run, errors: Sequence[Finding]) -> Sequence[Finding]:

@@ -142,14 +142,19 @@ def _begun_anew(event: Event, again: Mapping[str, int]) -> str:
 
 
 def _by_hand(run: Run, one: Finding, by_hand: Mapping[str, int]) -> str:
-    """All processes of a terminal are interrupted at once: what threads then lose may be said before the main one
-    says so."""
+    """All processes of a terminal are interrupted at once: whom threads then lose they may say before the main one says
+    so, and not long before."""
     event = one.evidence[0].event
     if (told := by_hand.get(event.source)) is None:
         return ""
     later = event.seq >= told and _of_the_end(one)
-    lost = event.seq < told and _in_a_thread(event) and not _moved_between(run, event, told)
+    near = event.seq < told <= event.seq + _LINES_OF_AN_END and not _moved_between(run, event, told)
+    lost = near and _in_a_thread(event) and str((event.fields.get("types") or [""])[-1]).endswith(_LOSES)
     return f"the job was interrupted by hand at line {told}" if later or lost else ""
+
+
+_LINES_OF_AN_END = 500
+_LOSES = ("EOFError", "ConnectionResetError", "ConnectionRefusedError", "BrokenPipeError")
 
 
 def _moved_between(run: Run, event: Event, line: int) -> bool:
@@ -519,6 +524,15 @@ def _together(one: Event, other: Event) -> Event:
     return replace(newer, fields={**newer.fields, "at": lines})
 
 
+_BARE = re.compile(r"\W{0,8}(?:all )?(?:finished|done|completed?)\W{0,8}", re.I)
+
+
+def _by_script(event: Event, later: Event, at: Sequence[int]) -> bool:
+    """A bare word behind a program that had not trained: its script says so whatever has become of it."""
+    trained = bisect_right(at, event.seq) >= _LINES_AFTER
+    return not trained and ends_all(event.fields.get("frames")) and _BARE.fullmatch(later.text.strip()) is not None
+
+
 def _went_on(event: Event, later: Event) -> bool:
     """Several lines of progress after it, or the end of the work. One alone may be what a dying process flushed; and
     the others go on for a while, until they miss it."""
@@ -532,5 +546,5 @@ def _went_on(event: Event, later: Event) -> bool:
     if later.fields.get("prefixed") and (later.rank is None or event.rank is None):
         return bool(after >= 2 * _OF_OTHERS)
     done = later.fields.get("finished") or later.fields.get("closes")
-    script = after == 1 and ends_all(event.fields.get("frames"))  # it says so whatever its program has done
+    script = after == 1 and _by_script(event, later, at)
     return after >= needed or (after >= 1 and bool(done) and not script)

@@ -96,6 +96,8 @@ def _set_up_and_over(run: Run, one: Finding) -> bool:
     event = one.evidence[0].event
     if one.symptom not in _BEGINNING or not any(map(_BEGINS.search, event.fields.get("frames", ()))):
         return False
+    if run.saying("Exited with exit code", "line"):
+        return False  # one task of several, which need not know each other
     last = max(bad_ends(run).get(event.source, [0]))
     first = min((at for told in run.stepping if told.source == event.source for at in told.fields["at"]), default=0)
     return last < first and all(source == event.source for source in bad_ends(run))

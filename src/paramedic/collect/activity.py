@@ -32,8 +32,11 @@ _EVALUATES = Guarded(
         re.I,
     ),
 )
-_TRAINED = r"(?<![轮次期])训练(?:已经?)?(?:全部)?(?:结束|完成|完毕)(?![前后时])"
-"""That training is over, in Chinese, and not that of a round."""
+_TRAINED = (
+    r"^(?!.{0,200}(?:epoch|阶段|步骤|轮|第 ?\d|等待|是否|如果|warm|stage))[^\u4e00-\u9fff]{0,80}"
+    r"(?:全部|整个|所有|模型)?训练(?:已经?)?(?:全部)?(?:结束|完成|完毕)(?![前后时度率条原])"
+)
+"""That training is over, in Chinese, and not that of a round or a stage of it."""
 _FINISHED = Guarded(
     ("finished", "complete", "training ", "stopped", "succe", "训练"),
     re.compile(

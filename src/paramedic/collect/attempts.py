@@ -137,16 +137,25 @@ def _restarted(reads: Sequence[LogRead]) -> list[LogRead]:
 
 
 def _appended(reads: Sequence[LogRead]) -> list[LogRead]:
-    """Logs of ranks to which each start was appended: they have the last one in common, whoever was not there at first
-    or fell before he had said a word; but for a log that had ended by then."""
+    """Logs of ranks to which each start was appended: most of them tell of several, and they have the last one in
+    common, whoever was not there at first or fell before he had said a word; but for a log that had ended by then."""
     ranks = [read for read in reads if read.source.rank is not None and _of_the_job(read)]
     again = [read for read in ranks if any(fact.name == "begun anew" for fact in read.facts)]
     last = max(map(_inner, again), default=0)
+    if again and 2 * len(again) <= len(ranks):
+        return [_at_once(read) if any(fact.name == "appended" for fact in read.facts) else read for read in reads]
     if not last or any(read.source.attempt for read in reads) or all(_inner(read) == last for read in ranks):
         return []
     times = [e.utc_ns for read in again if _inner(read) == last for e in read.events if e.attempt == last]
     begun = min((time for time in times if time is not None), default=0)
-    return [_later(read, last - _inner(read)) if read in ranks and not _over(read, begun) else read for read in reads]
+    by = {id(read): last - _inner(read) for read in ranks if not _over(read, begun)}
+    return [_later(read, by.get(id(read), 0)) for read in reads]
+
+
+def _at_once(read: LogRead) -> LogRead:
+    """One rank that somebody has started again is no start of the job."""
+    facts = [fact for fact in read.facts if fact.name not in ("begun anew", "appended")]
+    return replace(read, events=[replace(event, attempt=read.source.attempt) for event in read.events], facts=facts)
 
 
 def _over(read: LogRead, time: int) -> bool:

@@ -319,7 +319,14 @@ class Restarts:
     """Where the log's own first lines stand once more."""
     alone: list[Start] = field(default_factory=list)
     falls: list[Fall] = field(default_factory=list)
-    """The same of one process's log, and where that process fell."""
+    shown: list[int] = field(default_factory=list)
+    """The same of one process's log, where that process fell, and where it showed steps."""
+    of_rank: bool = False
+    """It is one rank's: whoever ends in it has ended it."""
+    appended: bool = False
+    """Only its first lines tell of starts: nobody started it again who knew of the one before."""
+    silence: float = 0.0
+    """So many seconds nobody had written, by clocks, when it was cancelled."""
     _ends: list[int] | None = None
     lines: int = 0
     """Of the whole console, once it is read; and the last that shows progress."""
@@ -372,16 +379,20 @@ class Restarts:
             groups = [start - 1 for start in self._groups[1:]] or self._hosts
             said = sorted([*self._torchrun(), *self._again, *groups])
             starts = begun_again([*self._launched, *self.again], self._stops)
-            if not (said or self._launched):
-                starts = max(starts, begun_alone(self.alone, self.fallen), key=len)
+            alone = [] if said or self._launched else self._begun_alone()
+            self.appended = len(alone) > len(starts)
+            starts = alone if self.appended else starts
             self._ends = _with_starts(said, starts)
             self._anew = sorted({bisect_left(self._ends, start) for start in (*starts, *self._requeued)})
         return 0 if not self._ends else bisect_left(self._ends, self._born.get(process.partition("@")[0], line))
 
+    def _begun_alone(self) -> list[int]:
+        return begun_alone(self.alone, self.fallen, None if self.of_rank else self.shown)
+
     @property
     def fallen(self) -> list[Fall]:
         """Where its process fell, or all that a launcher had started."""
-        return [*self.falls, *(Fall(end.line) for end in self._stops)]
+        return [*self.falls, *(Fall(end.line) for end in self._stops if self.of_rank or end.whole)]
 
     def anew(self) -> Sequence[int]:
         """The attempts that no launcher of the attempt before has begun: a scheduler has, a script or somebody."""
@@ -404,7 +415,8 @@ class Restarts:
         elif any(word in text for word in _ATTEMPTS) and self._counts_on(_NUMBERED.match(text.strip())):
             self._launched.append(Start(line, None, in_order=True))
         elif any(word in text for word in (*_STEP_ENDS, _TO_BE_REQUEUED)) or _EXITED.search(text):
-            self._stops.append(End(line, as_written(text), by_launcher=_TO_BE_REQUEUED in text))
+            whole = CANCELLED in text
+            self._stops.append(End(line, as_written(text), by_launcher=_TO_BE_REQUEUED in text, whole=whole))
         elif any(word in text for word in ("failed (exitcode: ", _GIVEN_UP, _SPAWNED_ENDS, _RETURNED, _REQUEUED)):
             self._stops.append(End(line, as_written(text), by_launcher=True))
 
@@ -414,6 +426,14 @@ class Restarts:
         return self._number > before
 
     def note_around(self, text: str, line: int, before: Sequence[bytes], after: Sequence[bytes]) -> None:
+        self._note_silence(as_written(text), clock_of(reversed(before)))
+        self._note_rest(text, line, before, after)
+
+    def _note_silence(self, ended: float | None, heard: float | None) -> None:
+        if ended is not None and heard is not None and ended > heard:
+            self.silence = max(self.silence, ended - heard)
+
+    def _note_rest(self, text: str, line: int, before: Sequence[bytes], after: Sequence[bytes]) -> None:
         """Nobody of a job that Slurm has ended writes minutes later: it was begun again. Behind the end of a step its
         script may do something else. Where Slurm's clock is not that of the lines before, their zone is not known."""
         told, last = as_written(text), clock_of(reversed(before))

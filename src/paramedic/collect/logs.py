@@ -32,7 +32,7 @@ from paramedic.collect.identity import facts_in, ranks_stated
 from paramedic.collect.layouts import LITERALS as WHO_LITERALS
 from paramedic.collect.layouts import Peeled, Prefixes, Who, glued, may_be_wrapped, plain, unwrapped
 from paramedic.collect.metrics import Meter
-from paramedic.collect.raised import Raised
+from paramedic.collect.raised import SAME, Raised
 from paramedic.collect.rosters import processes_on_a_node, roster
 from paramedic.collect.speakers import events_of
 from paramedic.collect.stacks import StackReader
@@ -158,7 +158,7 @@ class _Scan:
         self.opened = first_written(lines)
         self.ended: int | None = None
         self.closed: float | None = None
-        self.first_lines = FirstLines.of(lines)
+        self.first_lines = FirstLines.of(lines, source.rank is not None)
         self.prompts = Prompts.of(lines)
         self.meter = Meter(source.rank is not None, self.prefixes.peel)
 
@@ -418,7 +418,7 @@ class _Scan:
         self.ended = first_time(reversed(lines))
         self.closed = first_written(reversed(lines))
         told = last_activity(lines, self._line_count(), self.bytes > TAIL, self.prefixes, self.source.rank)
-        self.made += [one for one in told if one.kind != "complaint" or one.text not in self.raised.ignored]
+        self.made += [one for one in told if one.kind != "complaint" or one.text[:SAME] not in self.raised.ignored]
         self._metrics()
         return self._placed()
 
@@ -455,11 +455,15 @@ class _Scan:
         if rank is None and self.prefixes.ranks:
             return
         for one in self.made:
-            fell = one.kind == "traceback" and tracebacks.ends_all(one.fields["frames"])
+            frames = one.fields.get("frames", ())
+            fell = one.kind == "traceback" and tracebacks.ends_all(frames, tracebacks.OF_PROGRAM)
             if one.kind == "line" and one.text.endswith(_KILLED):
                 self.restarts.falls.append(Fall(one.line))
             if fell and (rank is not None or not _OF_PEERS.search(one.text)):
-                self.restarts.falls.append(Fall(one.line, shape(one.text[:200])))
+                self.restarts.falls.append(Fall(one.line, shape(one.text[:200]), frames[0].rpartition(":")[0]))
+            if one.kind in ("progress", "bars"):
+                self.restarts.shown += one.fields.get("at", ())
+        self.restarts.of_rank = rank is not None
         first = min((fall.line for fall in self.restarts.fallen), default=0)
         self.restarts.alone = self.first_lines.of_one(first)
 
@@ -488,6 +492,10 @@ class _Scan:
         facts = [*(replace(fact, rank=rank) for fact in self.facts), *self.roster, *self._where()]
         sure = len(self.prefixes.torch_ranks) == 1
         facts += [Fact("begun anew", number, self.source.id) for number in self.restarts.anew()]
+        if self.restarts.appended:
+            facts += [Fact("appended", number, self.source.id) for number in self.restarts.anew()]
+        if self.restarts.silence:
+            facts.append(Fact("silent", round(self.restarts.silence), self.source.id))
         facts += [Fact("member", member, self.source.id, None, member) for member in sorted(self.stated)[:MAX_EXITS]]
         stated = next(iter(self.stated)) if len(self.stated) == 1 and not self.prefixes.ranks else None
         events.sort(key=lambda event: event.seq)

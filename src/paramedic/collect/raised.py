@@ -13,6 +13,8 @@ from paramedic.collect.tracebacks import Traceback, process_in
 from paramedic.redact import clipped_lines
 
 _MAX_OPEN = 4_096
+SAME = 60
+"""So many signs of two errors are alike: the rest may be torn."""
 
 
 class Raised:
@@ -57,9 +59,9 @@ class Raised:
         self._text = trace.text
         if trace.is_ignored or not (trace.frames or trace.exceptions):
             if len(self.ignored) < _MAX_OPEN:
-                self.ignored.update((*trace.frames[: tracebacks.MAX_FRAMES], *trace.exceptions[:2]))
+                self.ignored.update((*trace.frames[: tracebacks.MAX_FRAMES], trace.text[:SAME]))
             return
-        if trace.frames and trace.headless and self.ignored.issuperset(trace.frames):
+        if trace.headless and self.ignored.issuperset((*trace.frames, trace.text[:SAME])):
             return
         by, rank, stream = who
         if ranks := snippet_ranks(trace.header):

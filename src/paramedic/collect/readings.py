@@ -161,6 +161,7 @@ _SETTING = re.compile(
 """Of the arguments of a program, printed, these are of interest; the others measure nothing."""
 _NUMBERED = re.compile(r"\w\d[\s(\[{]{1,4}$")
 _SCALE = ("):", ")=")
+_POWER = re.compile(r"1e[-+]?\d{1,2}|10{2,9}", re.I)
 _EQUALS = re.compile(r"[\s:=\])>-]{1,8}")
 
 
@@ -229,7 +230,8 @@ class _Reading:
 
     def _is_unit(self, found: re.Match[str], before: str, words: str) -> bool:
         """`lr(1e-3):0.0027`: the one in which the next number is told, of the same name."""
-        if not (before.endswith("(") and self.text.startswith(_SCALE, found.end())):
+        scale = before.endswith("(") and self.text.startswith(_SCALE, found.end())
+        if not (scale and _POWER.fullmatch(found["value"])):
             return False
         self.asked = words
         return True

@@ -34,6 +34,9 @@ _LOOKS = re.compile(
     r"(?:sudo )?(?:vim?|nano|emacs|code|less|more|cat|head|tail|grep|ls|git|cp|mv|diff|sed|awk|chmod|wc|rm)\b"
 )
 """A command that only looks at a script, or changes it."""
+_OF_LIBRARIES = re.compile(
+    r"(?:site|dist)-packages/|\.cc:\d|Warning\b|^\d{4}-\d\d-\d\d [\d:.,]{8,20}: [IWE] |^[IWE]\d{4} |^wandb: "
+)
 _TRACEBACK = "Traceback (most recent"
 _SCRIPT = re.compile(r"[\w./-]{1,200}\.(?:py|sh)\b")
 
@@ -57,6 +60,8 @@ class End:
     clock: float | None
     by_launcher: bool = False
     """One that has ended all its processes before it says so."""
+    whole: bool = False
+    """A scheduler has ended all that there was."""
 
 
 @dataclass(slots=True)
@@ -69,13 +74,14 @@ class FirstLines:
     """Or below words of a failure, with which another start may have ended at once."""
 
     @classmethod
-    def of(cls, head: Iterable[str]) -> FirstLines:
+    def of(cls, head: Iterable[str], of_rank: bool = False) -> FirstLines:
+        """In a log that no path gives to one rank, what libraries print on their way in says nothing of the program."""
         stripped = (line.strip() for line in islice(head, _HEAD))
         lines = [*takewhile(lambda line: not line.startswith(_TRACEBACK), stripped)]
         below = [*dropwhile(complains, lines)]
         top = takewhile(_before_all, below)
         pairs: dict[tuple[bytes, bytes, bytes], None] = {}
-        for one, two in pairwise(filter(None, top)):
+        for one, two in pairwise(line for line in top if line and (of_rank or not _OF_LIBRARIES.search(line))):
             literals = [part for part in _LITERAL.findall(one.encode()) if _LETTERS.search(part)]
             if literals and _LETTERS.search(shape(two)) and shape(one) != shape(two):
                 pairs[max(literals, key=len), shape(one), shape(two)] = None
@@ -192,7 +198,7 @@ def begun_again(starts: Sequence[Start], ends: Sequence[End]) -> list[int]:
         between = [end for end in ends if last.line < end.line < start.line]
         once_more = alone and found and start.by_launcher and last.by_launcher
         ended = (start.at_prompt and start.line > top) or (
-            between and (_goes_on(last, between, start) or _as_many(at_first, start, ordered, ends))
+            between and (_goes_on(last, between, start) or _as_many(at_first, last, start, ordered, ends))
         )
         if ended or (once_more and _later(last.clock, start.clock, 1)):
             found.append(start.line)
@@ -206,27 +212,45 @@ class Fall:
     line: int
     of: bytes = b""
     """The error's last words; none where somebody else ended it."""
+    program: str = ""
 
 
-def begun_alone(starts: Sequence[Start], falls: Sequence[Fall]) -> list[int]:
-    """The same of one process's log: it writes its first lines when it begins, and begins once more when it has fallen,
-    whatever the clock. Where it falls of the same again, it need not be told apart."""
+def begun_alone(starts: Sequence[Start], falls: Sequence[Fall], shown: Sequence[int] | None) -> list[int]:
+    """The same of one process's log: it writes its first lines when it begins, and begins once more when it has fallen.
+    Where it falls of the same again, it need not be told apart; nor where nothing is `shown` behind it, neither a step
+    nor an error of its own: others may write their first lines late, and what they tell is that they miss somebody.
+    In a log of one rank there are no others (None)."""
     found: list[int] = []
-    last = 0
+    last: Start | None = None
     ordered = sorted(falls, key=lambda fall: fall.line)
-    for line in sorted(start.line for start in starts):
-        before = next((fall.of for fall in reversed(ordered) if last < fall.line < line), None)
-        after = next((fall.of for fall in ordered if fall.line > line), None)
-        if before is not None and (not before or before != after):
-            found.append(line)
-            last = line
-        last = last or line
+    for start in sorted(starts, key=lambda start: start.line):
+        begun = last.line if last else 0
+        before = next((fall for fall in reversed(ordered) if begun < fall.line < start.line), None)
+        after = next((fall for fall in ordered if fall.line > start.line), None)
+        goes_on = shown is None or after is not None or any(line > start.line for line in shown)
+        if last and before and goes_on and _another(before, after) and not _at_once(last, start):
+            found.append(start.line)
+            last = start
+        last = last or start
     return found
 
 
-def _as_many(at_first: int, start: Start, starts: Sequence[Start], ends: Sequence[End]) -> bool:
-    """All launchers of several speak once more, after an end and before the next one: no node of theirs is late."""
-    if at_first < 2 or not start.by_launcher:
+def _another(before: Fall, after: Fall | None) -> bool:
+    """It falls of something else, or was ended; and it is the same program that falls."""
+    if not before.of or after is None:
+        return True
+    return before.of != after.of and (before.program == after.program or not before.program or not after.program)
+
+
+def _at_once(last: Start, start: Start) -> bool:
+    """By its clock the later one begins no later: several write in it."""
+    return last.clock is not None and start.clock is not None and start.clock - last.clock < 1
+
+
+def _as_many(at_first: int, last: Start, start: Start, starts: Sequence[Start], ends: Sequence[End]) -> bool:
+    """All launchers of several speak once more, after an end and before the next one: no node of theirs is late. Only
+    where no clock tells."""
+    if at_first < 2 or not start.by_launcher or None not in (last.clock, start.clock):
         return False
     next_end = min((end.line for end in ends if end.line > start.line), default=sys.maxsize)
     return sum(one.by_launcher and start.line <= one.line < next_end for one in starts) >= at_first

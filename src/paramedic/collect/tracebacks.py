@@ -402,12 +402,14 @@ class Traceback:
         return "\n".join(self.exceptions)
 
 
-def ends_all(frames: Sequence[str] | None) -> bool:
+OF_PROGRAM = (" in <module>", " in _run_module_as_main")
+_OF_PROCESS = (*OF_PROGRAM, " in _bootstrap", " in _wrap")
+
+
+def ends_all(frames: Sequence[str] | None, tops: tuple[str, ...] = _OF_PROCESS) -> bool:
     """Out of the whole program, and not merely out of a call that somebody guards."""
-    return str(frames[0]).endswith(_TOP) if frames else False
-
-
-_TOP = (" in <module>", " in _bootstrap", " in _run_module_as_main", " in _wrap")
+    first = str(frames[0]) if frames else ""
+    return first.endswith(tops) and not first.startswith("<string>")
 
 
 def begins_without_head(text: str) -> bool:

@@ -110,6 +110,8 @@ def _left_alone(event: Event, name: str) -> bool:
 
 _MOST_HEARD = 64
 """Complaints that differ in more than their numbers; all ranks say the same few."""
+_OF_TRACKER = re.compile(r" (?:ERROR|WARNING) +[\w-]{1,40}:\d{1,10} \[[\w/]{1,60}\.py:\w{1,60}\(\):\d{1,6}\] ")
+"""How wandb writes its own log."""
 _KERNEL = re.compile(r"\[ {0,6}\d{1,8}\.\d{6}\] ")
 
 
@@ -123,16 +125,17 @@ def last_words(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findi
     best: tuple[float, Event] | None = None
     heard: set[str] = set()
     passed: set[str] = set()
+    lasts = {(event.source, event.seq) for event in run.of_kind("last")}
     trained = sorted((event.source, line) for event in run.of_kind("progress") for line in event.fields.get("at", ()))
     for event in map(_as_raised, run.of_kind("complaint")):
         if event.seq >= by_hand.get(event.source, event.seq + 1):
             continue
-        if _of_others(event) or len(heard) + len(passed) >= _MOST_HEARD:
+        if _of_others(event) or len(heard) >= _MOST_HEARD:
             continue
         alike = re.sub(r"\d{1,20}", "#", event.text[:MAX_MESSAGE])
         if _goes_on(event, trained):
             passed.add(alike)
-        elif alike not in heard | passed:
+        elif alike not in heard and (alike not in passed or (event.source, event.seq) in lasts):
             heard.add(alike)
             odds, _ = weigh(event)
             most = max(odds.values(), default=0.0)
@@ -192,7 +195,7 @@ def _goes_on(event: Event, trained: Sequence[tuple[str, int]]) -> bool:
 
 def _of_others(event: Event) -> bool:
     """A launcher's words, or a kernel's, of which each that matters has a rule."""
-    if _KERNEL.match(event.text):
+    if _KERNEL.match(event.text) or _OF_TRACKER.search(event.text):
         return True
     return any(name.rsplit(".", 1)[-1] in (*_LAUNCHER, *_QUIET) for name in event.fields.get("types", ()))
 

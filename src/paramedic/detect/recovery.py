@@ -133,8 +133,10 @@ def _on_its_own(run: Run, stopped: Sequence[Finding], last: int) -> bool:
     whole = {source.id for source in run.sources if source.attempt == last > 0 and source.rank is None}
     shift = {source.id: source.attempt for source in run.sources}
     anew = {f.source for f in run.facts if f.name == "begun anew" and f.value == last - shift.get(f.source, 0)}
+    appended = {fact.source for fact in run.facts if fact.name == "appended"}
     return all(
-        one.rule != _HELD_BY_ANOTHER and (source in whole or (source in anew and _not_left_behind(one)))
+        source in appended
+        or (one.rule != _HELD_BY_ANOTHER and (source in whole or (source in anew and _not_left_behind(one))))
         for one in stopped
         for source in (one.evidence[0].event.source,)
     )
