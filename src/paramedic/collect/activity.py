@@ -11,18 +11,30 @@ _BUILD = (
     r"| (?:s?ccache )?(?:\S{0,200}[/-])?(?:nvcc|hipcc|cmake|[cg]\+\+|g?cc|clang(?:\+\+)?)(?:-\d{1,2})? "
 )
 """Behind `[2/9]`: a step of docker's, or of a compiler's as ninja counts them, and none of training."""
-_SET = "".join(f"(?<!{word})" for word in ("accumulation", "eval", "logging", "max", "num", "save", "total", "warmup"))
+_SET = "".join(f"(?<!{word}_)" for word in ("accumulation", "eval", "logging", "max", "num", "save", "total", "warmup"))
 """`max_steps=100` is a setting, `global_step=100` a step."""
-_STEP = Guarded(
-    ("step", "iter", "epoch", "batch", "loss", "/", "nll", "ppl", "ce="),
-    re.compile(
-        rf"(?<!--)(?:\b|{_SET}_)(?:step|iter|iteration|epoch|batch)(?:s|_(?:num|number|idx|index|id))?\b[^\w\n]{{0,12}}\d"
-        r"|(?:\b|_)(?:loss|nll|ppl|ce(?==))\b[^\w\n]{0,6}(?:-?\d|nan\b|inf\b)"
-        r"|(?:^|[\])>] |\d\d:\d\d )\d{1,9}/\d{2,9}[ ,:|]{1,3}[a-z_]\w{0,30}[ =:]{1,3}-?\d{1,9}\.\d"
-        rf"|(?<!\d\] )\[ {{0,6}}\d+/\d+\](?!{_BUILD})"  # not the number that torch's compiler gives to a frame
-        r"|\b(?:images?|imgs?|samples?|seqs?|sequences|tok(?:en)?s?|frames|examples|sents?|words)/s(?:ec)?\b[^\w\n]{0,6}\d"
-        r"|\d ?(?:images?|imgs?|samples?|seqs?|sequences|tok(?:en)?s?|frames|examples)/s(?:ec)?\b",
-        re.I,
+_STEPS = (
+    Guarded(
+        ("step", "iter", "epoch", "batch"),
+        re.compile(
+            rf"(?<![^\W_])(?<!--){_SET}(?:step|iter|iteration|epoch|batch)(?:s|_(?:num|number|idx|index|id))?\b"
+            r"[^\w\n]{0,12}\d",
+            re.I,
+        ),
+    ),
+    Guarded(
+        ("loss", "nll", "ppl", "ce="),
+        re.compile(r"(?<![^\W_])(?:loss|nll|ppl|ce(?==))\b[^\w\n]{0,6}(?:-?\d|nan\b|inf\b)", re.I),
+    ),
+    Guarded(
+        ("/",),
+        re.compile(
+            r"(?:^|[\])>] |\d\d:\d\d )\d{1,9}/\d{2,9}[ ,:|]{1,3}[a-z_]\w{0,30}[ =:]{1,3}-?\d{1,9}\.\d"
+            rf"|(?<!\d\] )\[ {{0,6}}\d+/\d+\](?!{_BUILD})"  # not the number that torch's compiler gives to a frame
+            r"|\b(?:images?|imgs?|samples?|seqs?|sequences|tok(?:en)?s?|frames|examples|sents?|words)/s(?:ec)?\b[^\w\n]{0,6}\d"
+            r"|\d ?(?:images?|imgs?|samples?|seqs?|sequences|tok(?:en)?s?|frames|examples)/s(?:ec)?\b",
+            re.I,
+        ),
     ),
 )
 _EVALUATES = Guarded(
@@ -127,7 +139,7 @@ def complains(text: str) -> bool:
 
 def steps(text: str) -> bool:
     """Training itself, and not that something has finished."""
-    return _STEP.search(text) is not None
+    return any(kind.search(text) is not None for kind in _STEPS)
 
 
 def shows_progress(text: str) -> bool:
