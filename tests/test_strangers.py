@@ -96,7 +96,6 @@ UNREAD = {
     "x026": "documents that attend to each other, by a mask's size",
     "x027": "one GPU that computes otherwise, by checks of each",
     "x028": "a stage with more to do than the others",
-    "x030": "a setting that another overrides",
     "x035": "memory that grows with the longest batch, until it is nearly full",
     "y008": "which of two ranks has fewer batches",
     "y013": "nodes that a cloud took back: named by their numbers",
