@@ -425,3 +425,13 @@ def test_starts_that_look_in_one_place_and_save_in_another_never_resume(tmp_path
         "checkpoint-resume-failure",
         "launcher-or-rank-misconfiguration",
     )
+
+
+def test_an_attempt_that_has_left_nothing_to_tell_counts_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "x.log").write_text("all nodes are up\n")
+    for attempt, text in (("1", "\n"), ("2", "\n")):
+        (tmp_path / f"attempt_{attempt}" / "0").mkdir(parents=True)
+        (tmp_path / f"attempt_{attempt}" / "0" / "stdout.log").write_text(text)
+    run = read([str(tmp_path)], _known()[1])
+    assert min(source.attempt for source in run.sources) >= 0
+    assert min(event.attempt for event in run.events) >= 0

@@ -196,7 +196,7 @@ def _drawn(read: LogRead) -> str:
 
 def _inner(read: LogRead) -> int:
     """How often its own launcher tells that it has started its processes again."""
-    return max((event.attempt for event in read.events), default=0) - read.source.attempt
+    return max((event.attempt for event in read.events), default=read.source.attempt) - read.source.attempt
 
 
 def _of_the_job(read: LogRead) -> bool:

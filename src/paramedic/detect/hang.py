@@ -245,7 +245,7 @@ def rank_unasked(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
         asked = {rank for one in errors for rank in one.ranks}
         missing = _few_of(run.expected_ranks, asked, asked)
         only = {one.rule for one in errors} == {_ASKED_TO_END} and len(asked) > 1
-        if only and few(missing, asked) and missing <= _whose_file_is_here(run) - _finished(run):
+        if only and few(missing, asked) and missing <= {*_whose_file_is_here(run), *run.ranks_seen} - _finished(run):
             yield _accusation(run, rule, [one.evidence[0].event for one in errors], missing, asked)
 
 

@@ -103,7 +103,7 @@ def _host(event: Event, hosts: Mapping[str, frozenset[int]]) -> str:
 
 
 _PORT = re.compile(
-    r"(?:(?P<host>[\w.-]{1,120}) kernel: (?:\[ {0,8}[\d.]{1,20}\] )?|^\[[^\]\n]{1,40}\] )?"
+    r"(?<![\w.-])(?:(?P<host>[\w.-]{1,120}) kernel: (?:\[ {0,8}[\d.]{1,20}\] )?|^\[[^\]\n]{1,40}\] )?"
     r"\w{2,20} [0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.\d (?P<port>[\w.@-]{1,40}): "
     r"(?:NIC )?Link (?:is )?(?P<state>[Uu]p|[Dd]own)\b"
 )
