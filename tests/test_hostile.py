@@ -720,3 +720,10 @@ def test_places_of_thousands_of_digits_are_nobodys(name: str) -> None:
     known = where.places(run)
     assert all(max(ranks) < 8 for ranks in known.ranks_on.values() if ranks)
     assert [host for host, *_ in numbering.placed(run, name)] == ["n2"]
+
+
+def test_a_job_of_nobody_is_compared_with_another_all_the_same(tmp_path: Path) -> None:
+    for name, rate in (("a.log", 1000), ("b.log", 100)):
+        lines = "".join(f"step {n} loss 2.{n} throughput {rate} samples/s\n" for n in range(20))
+        (tmp_path / name).write_text(f"world_size: 0\n{lines}")
+    assert pipeline.diagnose([str(tmp_path)]).skipped == ()

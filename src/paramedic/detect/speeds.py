@@ -26,7 +26,7 @@ def than_the_run_beside(run: Run, rule: Rule, found: Sequence[Finding]) -> Itera
         for logs in _side_by_side(every(run, kind)):
             (slow, slow_at), (fast, fast_at) = sorted(logs.items(), key=lambda item: _speed(kind, item[1]))
             times = _speed(kind, fast_at) / _speed(kind, slow_at)
-            fewer = sizes.get(fast, 1.0) / max(sizes.get(slow, 1.0), 1.0)
+            fewer = max(sizes.get(fast, 1.0), 1.0) / max(sizes.get(slow, 1.0), 1.0)
             if kind == "step_time" and len({batches[log] for log in logs if log in batches}) > 1:
                 continue  # a step of more samples takes longer
             if times < _SLOWER or (kind == "throughput" and abs(times / fewer - 1) < _AS_RANKS):
