@@ -427,13 +427,13 @@ class Restarts:
 
     def note_around(self, text: str, line: int, before: Sequence[bytes], after: Sequence[bytes]) -> None:
         self._note_silence(as_written(text), clock_of(reversed(before)))
-        self._note_rest(text, line, before, after)
+        self._note_later_start(text, line, before, after)
 
     def _note_silence(self, ended: float | None, heard: float | None) -> None:
         if ended is not None and heard is not None and ended > heard:
             self.silence = max(self.silence, ended - heard)
 
-    def _note_rest(self, text: str, line: int, before: Sequence[bytes], after: Sequence[bytes]) -> None:
+    def _note_later_start(self, text: str, line: int, before: Sequence[bytes], after: Sequence[bytes]) -> None:
         """Nobody of a job that Slurm has ended writes minutes later: it was begun again. Behind the end of a step its
         script may do something else. Where Slurm's clock is not that of the lines before, their zone is not known."""
         told, last = as_written(text), clock_of(reversed(before))
