@@ -23,14 +23,15 @@ def called_off(run: Run, found: list[Finding]) -> list[Finding]:
     rules = {one.rule for one in errors}
     if rules == {_ASKED} or (run.stepping and rules == {_STORE_GONE} and len(errors) <= _ONCE_OR_TWICE):
         return [replace(one, severity="warning") if one.rule in rules else one for one in found]
-    if any(one.severity == "error" and one.consequence != "always" and one.rule != _CANCELLED for one in found):
+    if any(one.consequence != "always" and one.rule not in (_CANCELLED, _TOLD_TO_STOP) for one in errors):
         return found
-    return [
-        replace(one, severity="warning")
-        if one.rule == _CANCELLED and _CALLED_OFF.search(one.evidence[0].event.text) and not _had_stood_still(run, one)
-        else one
+    called = [
+        one
         for one in found
+        if one.rule == _CANCELLED and _CALLED_OFF.search(one.evidence[0].event.text) and not _had_stood_still(run, one)
     ]
+    remarks = {id(one) for one in found if called and one.rule == _TOLD_TO_STOP} | {id(one) for one in called}
+    return [replace(one, severity="warning") if id(one) in remarks else one for one in found]
 
 
 def _had_stood_still(run: Run, one: Finding) -> bool:
@@ -52,7 +53,7 @@ def _had_stood_still(run: Run, one: Finding) -> bool:
 
 _HOUR_NS, _HALF_AN_HOUR_NS = 3_600_000_000_000, 1_800_000_000_000
 _ONCE_OR_TWICE = 2
-_CANCELLED, _STORE_GONE, _ASKED = "JOB014", "JOB070", "JOB071"
+_CANCELLED, _STORE_GONE, _ASKED, _TOLD_TO_STOP = "JOB014", "JOB070", "JOB071", "JOB008"
 
 
 def _silent_ns(run: Run, ended: Event) -> int:

@@ -68,6 +68,8 @@ def explain(
     if told and not (first and first[0].confidence >= VERDICT_AT and not only_ended(first[0], told)):
         first, notes, foreseen = answered(run, told, (first, notes, foreseen), knowledge)
     earlier = one_each(f for f in errors if f.attempt != last and f.consequence == "never")
+    if all(f.attempt < last for f in errors):  # and made up for, so that it is a remark
+        earlier = [replace(f, severity="warning") for f in earlier]
     place = Place.of(run)
     findings = [explained(place, f, knowledge, setting) for f in (*first, *earlier, *one_each(notes), *foreseen)]
     findings.sort(key=lambda f: (f.severity != "error", f.attempt != last))

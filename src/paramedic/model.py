@@ -191,12 +191,15 @@ class Run:
         events = self.of_kind(*kinds)
         if len(events) < _FEW:
             return [event for event in events if any(word in event.text for word in words)]
-        if len(kinds) > 1:
-            said = {id(event) for kind in kinds for event in self.saying_one_of(words, kind)}
-            return [event for event in events if id(event) in said]
-        if kinds[0] not in self._texts:
-            self._texts[kinds[0]] = _Texts([event.text for event in events])
-        return [events[at] for at in self._texts[kinds[0]].with_one_of(words)]
+        return [self.events[at] for at in sorted(at for kind in kinds for at in self._where_said(words, kind))]
+
+    def _where_said(self, words: Sequence[str], kind: str) -> Iterator[int]:
+        """Their places among all events."""
+        if kind not in self._texts:
+            places = array("Q", (at for at, event in enumerate(self.events) if event.kind == kind))
+            self._texts[kind] = _Texts([self.events[at].text for at in places]), places
+        texts, places = self._texts[kind]
+        return map(places.__getitem__, texts.with_one_of(words))
 
     @cached_property
     def stepping(self) -> tuple[Event, ...]:
@@ -204,7 +207,7 @@ class Run:
         return tuple(event for event in self.of_kind("progress") if not event.fields.get("stepless"))
 
     @cached_property
-    def _texts(self) -> dict[str, _Texts]:
+    def _texts(self) -> dict[str, tuple[_Texts, array[int]]]:
         return {}
 
     @cached_property

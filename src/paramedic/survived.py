@@ -93,7 +93,7 @@ def outlived(run: Run, found: Sequence[Finding], knowledge: Knowledge) -> tuple[
     somebody_died = bool(dead) or any(f.consequence == "always" for f in found)
     started_again = _StartedAgain(run, ends, _resumed(run, found))
     pods, own_jobs = places(run).pods, _own_jobs(run)
-    own_pods = _own_pods(run, pods)
+    own_pods, tagged = _own_pods(run, pods), _tagged(run)
     # Who is missed may have gone on to its own end: for those who gave up waiting for it that is too late.
     waited_in_vain = {rank for one in found if one.symptom == _HANG for rank in one.ranks} & dead
     unsaved = _unsaved_to_the_end(run, found)
@@ -108,6 +108,7 @@ def outlived(run: Run, found: Sequence[Finding], knowledge: Knowledge) -> tuple[
             why := _another_job(one, pods, own_pods, own_jobs)
             or started_again(one)
             or _begun_anew(event, again)
+            or _before_the_ranks(event, tagged)
             or _by_hand(run, one, by_hand)
             or _all_the_same(run, one, found, ends)
             or ("" if failed else raised_again(run, one) or logged_in_passing(run, one, found))
@@ -139,6 +140,27 @@ def _another_job(one: Finding, pods: Mapping[str, int], own_pods: str, own_jobs:
 def _begun_anew(event: Event, again: Mapping[str, int]) -> str:
     anew = event.seq <= again.get(event.source, -1)
     return "the job was started again afterwards, and finished" if anew else ""
+
+
+def _tagged(run: Run) -> dict[str, int]:
+    """Where ranks begin to speak, in files whose launcher numbers their lines; of jobs that trained after that, or by
+    another file."""
+    numbered = {fact.source for fact in run.facts if fact.name == "numbered lines"}
+    first: dict[str, int] = {}
+    for event in run.of_kind("line", "traceback") if numbered else ():
+        if event.rank is not None and event.source in numbered:
+            first[event.source] = min(first.get(event.source, event.seq), event.seq)
+    trained = {(event.source, event.fields.get("at", (event.seq,))[-1]) for event in run.stepping}
+    trained |= {(fact.source, -1) for fact in run.facts if fact.name == "trained"}
+    return {
+        log: begun for log, begun in first.items() if any(line > begun or other != log for other, line in trained)
+    }
+
+
+def _before_the_ranks(event: Event, tagged: Mapping[str, int]) -> str:
+    """A program of the script's own stumbled, whose lines have no tag, and the script went on to start the ranks."""
+    before = event.kind == "traceback" and event.rank is None and event.seq < tagged.get(event.source, 0)
+    return "the script that met it went on and started the ranks, which trained" if before else ""
 
 
 def _by_hand(run: Run, one: Finding, by_hand: Mapping[str, int]) -> str:

@@ -13,11 +13,15 @@ _BUILD = (
 """Behind `[2/9]`: a step of docker's, or of a compiler's as ninja counts them, and none of training."""
 _SET = "".join(f"(?<!{word}_)" for word in ("accumulation", "eval", "logging", "max", "num", "save", "total", "warmup"))
 """`max_steps=100` is a setting, `global_step=100` a step."""
+_SETTING = re.compile(
+    r"[^\w\n]{0,40}(?:steps|iters|iterations|epochs|batches)\b['\"]?[ \t]{0,9}[:=][ \t]{0,9}\d{1,9},?\s*$", re.I
+)
+"""And so is a line that says how many there are, and nothing else."""
 _STEPS = (
     Guarded(
         ("step", "iter", "epoch", "batch"),
         re.compile(
-            rf"(?<![^\W_])(?<!--){_SET}(?:step|iter|iteration|epoch|batch)(?:s|_(?:num|number|idx|index|id))?\b"
+            rf"(?<![^\W_])(?<!--){_SET}(?:step|iter|iteration|epoch|batch)(?:s(?!['\"])|_(?:num|number|idx|index|id))?\b"
             r"[^\w\n]{0,12}\d",
             re.I,
         ),
@@ -139,7 +143,7 @@ def complains(text: str) -> bool:
 
 def steps(text: str) -> bool:
     """Training itself, and not that something has finished."""
-    return any(kind.search(text) is not None for kind in _STEPS)
+    return any(kind.search(text) is not None for kind in _STEPS) and _SETTING.match(text) is None
 
 
 def shows_progress(text: str) -> bool:

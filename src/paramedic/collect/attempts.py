@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from paramedic.collect.logs import LogRead
 from paramedic.collect.pods import in_their_attempts
-from paramedic.model import Event
+from paramedic.model import Event, Fact
 
 _WHOLE_OUTPUT = re.compile(r"(?:^|/)slurm-\d{2,12}(?:\.batch)?\.(?:out|err|log)$")
 _NUMBER = re.compile(r"\d{1,20}")
@@ -139,17 +139,43 @@ def _restarted(reads: Sequence[LogRead]) -> list[LogRead]:
 def _appended(reads: Sequence[LogRead]) -> list[LogRead]:
     """Logs of ranks to which each start was appended: most of them tell of several, and they have the last one in
     common, whoever was not there at first or fell before he had said a word; but for a log that had ended by then."""
+    reads = _with_the_others(reads)
     ranks = [read for read in reads if read.source.rank is not None and _of_the_job(read)]
     again = [read for read in ranks if any(fact.name == "begun anew" for fact in read.facts)]
     last = max(map(_inner, again), default=0)
     if again and 2 * len(again) <= len(ranks):
         return [_at_once(read) if any(fact.name == "appended" for fact in read.facts) else read for read in reads]
     if not last or any(read.source.attempt for read in reads) or all(_inner(read) == last for read in ranks):
-        return []
+        return [*reads]
     times = [e.utc_ns for read in again if _inner(read) == last for e in read.events if e.attempt == last]
     begun = min((time for time in times if time is not None), default=0)
     by = {id(read): last - _inner(read) for read in ranks if not _over(read, begun)}
     return [_later(read, by.get(id(read), 0)) for read in reads]
+
+
+def _with_the_others(reads: Sequence[LogRead]) -> Sequence[LogRead]:
+    """One rank's log tells that it fell and was begun once more; where the others' first lines stand again at the same
+    time, without a word about an end, they were begun anew with it."""
+    ranks = [read for read in reads if read.source.rank is not None]
+    told = {id(read): [fact for fact in read.facts if fact.name == "head again"] for read in ranks}
+    fallen = [read for read in ranks if _inner(read) == 1 and any(fact.name == "appended" for fact in read.facts)]
+    begun = {fact.value for read in fallen for fact in told[id(read)]}
+    if not begun or max(begun) - min(begun) > _BESIDE_S or any(len(told[id(read)]) != 1 for read in fallen):
+        return reads
+    beside = {
+        id(read): fact.line or 0
+        for read in ranks
+        for fact in told[id(read)]
+        if not _inner(read) and min(begun) - _BESIDE_S <= fact.value <= max(begun) + _BESIDE_S
+    }
+    if 2 * (len(fallen) + len(beside)) <= len(ranks):
+        return reads
+    return [_from(read, beside[id(read)]) if id(read) in beside else read for read in reads]
+
+
+def _from(read: LogRead, line: int) -> LogRead:
+    events = [replace(event, attempt=event.attempt + (event.seq >= line)) for event in read.events]
+    return replace(read, events=events, facts=[*read.facts, Fact("begun anew", 1, read.source.id)])
 
 
 def _at_once(read: LogRead) -> LogRead:

@@ -42,6 +42,7 @@ _LAUNCHED = "Setting OMP_NUM_THREADS environment variable for each process"
 CANCELLED = "slurmstepd: error: *** "
 _STEP_ENDS = ("srun: Terminating StepId=", CANCELLED)
 _RETURNED = "exits with return code = "
+_RETURNED_WELL = " exits successfully"
 _NEXT_STEP = "+ srun "
 """As a script that is traced says what it does next: one that waits for its steps, or it would have said so before."""
 _COUNTED = "RESTART_COUNT="
@@ -51,11 +52,13 @@ _TO_BE_REQUEUED = "scontrol requeue "
 _FATAL = "FatalError: `"
 """What Paddle says of a signal that ends its process, whoever has sent it."""
 _BEGINS, _ENDS = "---Begin global rank ", "---End global rank "
+_ENDED = ("failed (exitcode: ", _GIVEN_UP, _SPAWNED_ENDS, _RETURNED, _RETURNED_WELL, _REQUEUED)
 LITERALS = (
     "Root Cause (first observed failure)",
     "Failures:",
     "failed (exitcode: ",
     _RETURNED,
+    _RETURNED_WELL,
     " exited on signal ",
     "srun: error: ",
     " returned non-zero exit status ",
@@ -417,7 +420,7 @@ class Restarts:
         elif any(word in text for word in (*_STEP_ENDS, _TO_BE_REQUEUED)) or _EXITED.search(text):
             whole = CANCELLED in text
             self._stops.append(End(line, as_written(text), by_launcher=_TO_BE_REQUEUED in text, whole=whole))
-        elif any(word in text for word in ("failed (exitcode: ", _GIVEN_UP, _SPAWNED_ENDS, _RETURNED, _REQUEUED)):
+        elif any(word in text for word in _ENDED):
             self._stops.append(End(line, as_written(text), by_launcher=True))
 
     def _counts_on(self, found: re.Match[str] | None) -> bool:

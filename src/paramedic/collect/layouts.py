@@ -281,6 +281,11 @@ class Prefixes:
         return any(pattern.search(line[:500]) for line in self._sample)
 
     @property
+    def numbered(self) -> bool:
+        """Each line of a rank begins with its number, so what has none is of no rank."""
+        return self.outer in _NUMBERED
+
+    @property
     def srun(self) -> bool:
         return self.outer == "srun"
 

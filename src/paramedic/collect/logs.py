@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from paramedic.clocks import find_stamp, first_time, first_written
 from paramedic.collect import elastic, smi, stacks, tracebacks
+from paramedic.collect.activity import shows_progress, steps
 from paramedic.collect.blocks import (
     MAX_LINE,
     NEWLINE,
@@ -58,6 +59,7 @@ LITERALS = (*tracebacks.LITERALS, *elastic.LITERALS, *stacks.LITERALS, *smi.LITE
 
 _SILENCE = 20_000  # lines after which a traceback or a table that was never finished is given up
 _EVIDENCE = 4  # places that one series may need for the lines that show it
+_GLANCES, _GLANCE, _GLANCES_APART = 2, 400, 64 << 10  # so many must show it; of a line so much; so far apart
 _WITH_CONTEXT = 2  # of the lines with one literal so many keep those around them
 
 
@@ -161,10 +163,12 @@ class _Scan:
         self.first_lines = FirstLines.of(lines, source.rank is not None)
         self.prompts = Prompts.of(lines)
         self.meter = Meter(source.rank is not None, self.prefixes.peel)
+        self.glimpsed = 0
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def block(self, block: Block) -> None:
+        self._glance(block.lines)
         self.meter.block(block.lines, self.line, block.last)
         self.first_lines.block(block, self.line)
         self.prompts.block(block, self.line)
@@ -195,6 +199,15 @@ class _Scan:
         self.bytes += len(lines)
         self.cut_lines += block.cut
         self.tail = (self.tail + lines[-TAIL:])[-TAIL:]
+
+    def _glance(self, lines: bytes) -> None:
+        """At a line now and then, until it is seen that the job trains: its end may be too full of other things."""
+        for at in range(0, len(lines), _GLANCES_APART):
+            if self.glimpsed < _GLANCES:
+                start = max(lines.rfind(b"\n", 0, at), lines.rfind(b"\r", 0, at)) + 1
+                line = next(iter(lines[start : start + _GLANCE].splitlines()), b"")
+                text = self.prefixes.peel(plain(line.decode("utf-8", "replace"))).text
+                self.glimpsed += steps(text) and shows_progress(text)
 
     def _take(self, line: _Line) -> None:
         """One line: give it to what is open, open something, or keep it."""
@@ -494,6 +507,12 @@ class _Scan:
         facts += [Fact("begun anew", number, self.source.id) for number in self.restarts.anew()]
         if self.restarts.appended:
             facts += [Fact("appended", number, self.source.id) for number in self.restarts.anew()]
+        if rank is not None:
+            facts += [Fact("head again", one.clock, self.source.id, one.line) for one in self.first_lines.once_more()]
+        if self.prefixes.numbered:
+            facts.append(Fact("numbered lines", True, self.source.id))
+        if self.glimpsed >= _GLANCES:
+            facts.append(Fact("trained", True, self.source.id))
         if self.restarts.silence:
             facts.append(Fact("silent", round(self.restarts.silence), self.source.id))
         facts += [Fact("member", member, self.source.id, None, member) for member in sorted(self.stated)[:MAX_EXITS]]

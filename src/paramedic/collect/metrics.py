@@ -31,7 +31,8 @@ TABLE = 64 << 20
 SAMPLE, EVERY = 2 << 10, 4 << 20
 """So many bytes of a block, at most once in so many."""
 END = 8 << 10
-"""So much of the end of a log that is too long to be read whole."""
+"""So much of the end of a log that is too long to be read whole: of lines that are about training, and of all others
+between them, which scripts and platforms write when it is over."""
 TAIL = 64 << 10
 """As much of the end as `tail` is given at most."""
 _MIN_LINE, _MAX_LINE = 4, 600
@@ -195,7 +196,7 @@ class Meter:
                 and lines.partition(b"\n")[0].count(b",") + 1 == len(self.table.columns)
             ):
                 self.rows = rows_of(self.table.columns)
-        elif self.rows is None and (self.read >= self.next_sample or (last and self.read >= WHOLE + TAIL)):
+        elif self.rows is None and not (last and len(lines) <= TAIL) and (self.read >= self.next_sample or last):
             self.gaps = True
             self.next_sample = (self.read // EVERY + 1) * EVERY
             self._take(_beginning(lines, SAMPLE), first)
@@ -206,7 +207,7 @@ class Meter:
     def tail(self, tail: bytes, first: int) -> None:
         """Those of its lines that were not read yet; all of them where that makes the log whole."""
         self.gaps = self.gaps or self.read > (WHOLE if self.rows is None else TABLE) + len(tail)
-        start = _line_start(tail, len(tail) - END) if self.gaps else 0
+        start = _end_worth(tail) if self.gaps else 0
         first += tail.count(b"\n", 0, start)
         while start < len(tail) and first <= self.last_line:
             start, first = _line_start(tail, start + 1), first + 1
@@ -336,6 +337,17 @@ def _beginning(lines: bytes, most: int) -> bytes:
     if len(lines) <= most:
         return lines
     return lines[: max(lines.rfind(b"\n", 0, most), lines.rfind(b"\r", 0, most)) + 1]
+
+
+def _end_worth(tail: bytes) -> int:
+    """Where the end begins that is read."""
+    start, worth = len(tail), 0
+    while start > 0 and worth + _MAX_LINE < END:  # or the step beyond it is as long again
+        end, start = start, _line_start(tail, max(start - END, 0))
+        start = start if start < end else 0  # a line as long as that
+        lines = tail[start:end].replace(b"\r", b"\n").split(b"\n")
+        worth += sum(len(line) + 1 for line in lines if _worth(line))
+    return start
 
 
 def _worth(raw: bytes) -> bool:

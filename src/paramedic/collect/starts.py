@@ -20,6 +20,8 @@ _LITERAL = re.compile(rb"[^\d\r\n]{8,60}")
 _LETTERS = re.compile(rb"[A-Za-z]{3}")
 _WHILE_THEY_END_S = 10
 """What srun was told to end may still be starting."""
+_WHILE_IT_BEGINS_S = 60
+"""So long a program may take for its first lines."""
 _UNHEARD_S = 600
 """Where nothing tells when the end was: nodes of one job do not begin so long after each other."""
 _PROMPT = re.compile(
@@ -113,6 +115,17 @@ class FirstLines:
     def again(self) -> list[Start]:
         return [start for known in self.found.values() if len(known) < _MOST and self.at_top for start in known]
 
+    def once_more(self) -> list[Start]:
+        """Where they stand again, later by the clock: one for each time."""
+        told = sorted(self.again(), key=lambda start: start.line)
+        last = next((start.clock for start in told if start.clock is not None), None)
+        found = []
+        for start in told:
+            if start.clock is not None and last is not None and start.clock - last >= _WHILE_IT_BEGINS_S:
+                found.append(start)
+                last = start.clock
+        return found
+
     def of_one(self, fall: int) -> list[Start]:
         """Where only one process wrote them before the first one fell: nobody else was just late."""
         known = [one for one in self.found.values() if sum(start.line < fall for start in one) == 1]
@@ -192,13 +205,16 @@ def begun_again(starts: Sequence[Start], ends: Sequence[End]) -> list[int]:
     ordered = [Start(0, None), *{start.line: start for start in surest}.values()]
     first_end = min((end.line for end in ends), default=0)
     top = min((start.line for start in ordered if start.at_prompt), default=0)
-    at_first = sum(start.by_launcher and start.line < first_end for start in ordered)
+    at_first = _launchers(ordered, 0, first_end)
     alone = at_first == 1
     for last, start in _since_the_last(ordered, found):
         between = [end for end in ends if last.line < end.line < start.line]
         once_more = alone and found and start.by_launcher and last.by_launcher
-        ended = (start.at_prompt and start.line > top) or (
-            between and (_goes_on(last, between, start) or _as_many(at_first, last, start, ordered, ends))
+        whole = bool(found) and _launchers(ordered, last.line, start.line) >= at_first  # and each speaks once
+        ended = (
+            (start.at_prompt and start.line > top)
+            or (between and _goes_on(last, between, start))
+            or ((between or whole) and _as_many(at_first, last, start, ordered, ends))
         )
         if ended or (once_more and _later(last.clock, start.clock, 1)):
             found.append(start.line)
@@ -253,7 +269,11 @@ def _as_many(at_first: int, last: Start, start: Start, starts: Sequence[Start], 
     if at_first < 2 or not start.by_launcher or None not in (last.clock, start.clock):
         return False
     next_end = min((end.line for end in ends if end.line > start.line), default=sys.maxsize)
-    return sum(one.by_launcher and start.line <= one.line < next_end for one in starts) >= at_first
+    return _launchers(starts, start.line, next_end) >= at_first
+
+
+def _launchers(starts: Iterable[Start], first: int, end: int) -> int:
+    return sum(start.by_launcher and first <= start.line < end for start in starts)
 
 
 def _since_the_last(starts: Sequence[Start], found: Sequence[int]) -> Iterator[tuple[Start, Start]]:

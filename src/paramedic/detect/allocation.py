@@ -38,6 +38,8 @@ _RAY_WAITS = re.compile(
     r"pending (?:placement groups|tasks/actors)|^Trial status: (?:\d{1,5} \w{1,12} \| )?\d{1,5} PENDING"
 )
 """Rows of `ray list jobs`, `actors` and `placement-groups`, and what `ray status` and Tune say of what waits."""
+_OF_JOBS = ("SUBMISSION", "DRIVER")
+_OF_RAY = (*_OF_JOBS, "ALIVE", "CREATED", "PENDING", "pending ")
 _ENDED = ("FAILED", "STOPPED", "SUCCEEDED")
 
 
@@ -115,13 +117,13 @@ def unhealthy_device(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator
 
 def held_by_ended_job(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Something waits for room in a Ray cluster, while actors or placement groups live whose job has ended."""
-    if not (run.saying("SUBMISSION", "line") or run.saying("DRIVER", "line")):
+    if not run.saying_one_of(_OF_JOBS, "line"):
         return  # no list of jobs
     ended: dict[str, Event] = {}
     held: dict[str, list[Event]] = defaultdict(list)
     groups: dict[str, list[Event]] = defaultdict(list)
     waits: list[Event] = []
-    for event in run.of_kind("line"):
+    for event in run.saying_one_of(_OF_RAY, "line"):
         if (job := _RAY_JOB.match(event.text)) is not None:
             if job["status"] in _ENDED:
                 ended[job["job"]] = event
@@ -129,7 +131,7 @@ def held_by_ended_job(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterato
             held[actor["job"]].append(event)
         elif (group := _RAY_GROUP.match(event.text)) is not None:
             (groups[group["job"]] if group["state"] == "CREATED" else waits).append(event)
-        elif ("pending " in event.text or "PENDING" in event.text) and _RAY_WAITS.search(event.text):
+        elif _RAY_WAITS.search(event.text):
             waits.append(event)
     keeper = next((job for job in ended if held[job] or groups[job]), None)
     if keeper is None or not waits:

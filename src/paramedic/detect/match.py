@@ -79,7 +79,7 @@ def match(run: Run, signatures: Signatures) -> list[Finding]:
     found = []
     for event in events:
         for rule, fields in signatures.on(event):
-            if not (rule.setup_only and event.seq > begun.get(event.source, event.seq)):
+            if not (rule.setup_only and event.seq > begun.get((event.source, event.attempt), event.seq)):
                 said = dict(fields)
                 if launched and "srun: error: " in event.text:  # its tasks are the launchers, one on each node
                     said.pop("accused", None)
@@ -92,13 +92,14 @@ def _with_one_of(keywords: Iterable[str], by_keyword: Mapping[str, Sequence[Rule
     return tuple({rule.id: rule for keyword in keywords for rule in by_keyword.get(keyword, ())}.values())
 
 
-def _training_begun(run: Run) -> dict[str, int]:
-    """The first line in each source that shows training going on, as far as its end is known."""
-    begun: dict[str, int] = {}
+def _training_begun(run: Run) -> dict[tuple[str, int], int]:
+    """The first line of each source and attempt that shows training going on, as far as its end is known."""
+    begun: dict[tuple[str, int], int] = {}
     for event in run.of_kind("progress"):
         at = None if event.fields.get("stepless") else event.fields.get("at")
         if at:
-            begun[event.source] = min(begun.get(event.source, at[0]), at[0])
+            key = event.source, event.attempt
+            begun[key] = min(begun.get(key, at[0]), at[0])
     return begun
 
 

@@ -87,10 +87,11 @@ def _as_launched(run: Run, hosts: dict[str, set[int]]) -> None:
     blocks: dict[str, set[int]] = {}
     heard: dict[str, set[int]] = defaultdict(set)
     names = {source.id: short(source.name) for source in run.sources}
-    for event in run.of_kind("line", "traceback"):
+    told = list(placed(run, "node"))
+    for event in run.of_kind("line", "traceback") if told else ():
         if event.rank is not None:
             heard[names.get(event.source, "")].add(event.rank)
-    for host, number, each, _ in placed(run, "node"):
+    for host, number, each, _ in told:
         if each <= MOST_ON_A_NODE:
             block = set(range(number * each, (number + 1) * each))
             alone = heard.get(short(host), block) <= block

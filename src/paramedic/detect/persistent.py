@@ -38,7 +38,7 @@ def asked_in_vain(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
     remark."""
     said: dict[str, Event] = {}
     blocks: dict[str, Event] = {}
-    for event in run.of_kind("line"):
+    for event in run.saying_one_of(("zero_enabled", '"zero_optimization"', '"stage"'), "line"):
         source, text = event.source, event.text
         if "zero_enabled" in text:
             said[source] = event

@@ -29,10 +29,10 @@ _WORDS = ("executable", "Executable: ", *_REFUSED[1:], "for other processes", "t
 def no_executable(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Open MPI names one rank and counts the others, Hydra names the host: where ranks are known to be, it is all of
     that host."""
-    logs = {event.source for words in _REFUSED for event in run.saying(words, "line")}
+    logs = {event.source for event in run.saying_one_of(_REFUSED, "line")}
     by_source: dict[str, list[Event]] = defaultdict(list)
-    for event in run.of_kind("line") if logs else ():
-        if event.source in logs and any(word in event.text for word in _WORDS):
+    for event in run.saying_one_of(_WORDS, "line") if logs else ():
+        if event.source in logs:
             by_source[event.source].append(event)
     for events in by_source.values():
         refused = [(event, said) for event in events if (said := _NOT_FOUND.search(event.text)) is not None]
