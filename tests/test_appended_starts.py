@@ -126,3 +126,57 @@ def test_one_rank_that_somebody_starts_again_is_no_start_of_the_job(tmp_path: Pa
 def test_another_program_of_the_same_script_is_no_start_of_the_job(tmp_path: Path) -> None:
     log = HEAD.format(n=1) + raised(SHAPE) + HEAD.format(n=2) + raised(NAME, "evaluate.py")
     assert verdict(told(tmp_path, nohup_out=log)).symptom == "tensor-shape-or-dtype-mismatch"
+
+
+def test_launchers_begin_again_together_also_where_none_of_them_told_its_end() -> None:
+    """All of them have spoken since, and each speaks once."""
+    nodes = [Start(line, None, by_launcher=True) for line in (1, 2, 3, 11, 12, 13, 21, 22, 23)]
+    assert begun_again(nodes, [End(10, None, by_launcher=True)]) == [11, 21]
+    assert begun_again(nodes[:8], [End(10, None, by_launcher=True)]) == [11]
+
+
+DEEPSPEED = "[2026-03-24 {clock},110] [INFO] [launch.py:367:main] Process {pid} exits successfully.\n"
+
+
+def test_what_begins_when_deepspeeds_processes_have_ended_well_is_another_start(tmp_path: Path) -> None:
+    """The first one trained: what the second meets on its way in is not met while training."""
+    head = (
+        "[sweep] frequency {n} port 2970{n}\n2026-03-24 {clock} lock local gpu 0\n2026-03-24 {clock} lock local gpu 1\n"
+    )
+    trained = "".join(f"2026-03-24 11:45:{n:02} step {n} loss {4 - n / 50:.3f}\n" for n in range(12))
+    ends = "".join(DEEPSPEED.format(clock="11:46:00", pid=pid) for pid in (40, 41))
+    refused = raised(
+        "torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:230, "
+        "unhandled cuda error (run with NCCL_DEBUG=INFO for details), NCCL version 2.26.2"
+    )
+    first = head.format(n=1, clock="11:42:00") + trained + ends
+    found = verdict(told(tmp_path, sweep_log=first + head.format(n=2, clock="12:26:00") + refused))
+    assert (found.rule, found.attempt) == ("NET009", 1)
+
+
+def paddle(start: int, minute: int, rank: int) -> str:
+    return (
+        f"I1219 0{start}:{minute}:12.367899 302449{rank} gen_comm_id_helper.cc:205] Server listening on: 127.0.0.1:41059 successful.\n"
+        f"I1219 0{start}:{minute}:15.340770 302449{rank} nccl_context.cc:83] init nccl context nranks: 4 local rank: {rank} gpu id: {rank}\n"
+    )
+
+
+def test_ranks_that_begin_anew_beside_one_that_fell_were_begun_with_it(tmp_path: Path) -> None:
+    """Paddle's launcher ends the others without a word; in the next start another one falls."""
+    for rank in range(4):
+        fell = raised(SHAPE) if rank == 2 else ""
+        again = raised(SHAPE) if rank == 1 else ""
+        log = paddle(1, 51, rank) + TRAINS + fell + paddle(2, 43, rank) + TRAINS + again
+        (tmp_path / f"workerlog.{rank}").write_text(log)
+    found = verdict(diagnose(tmp_path))
+    assert (found.symptom, found.ranks, found.attempt) == ("tensor-shape-or-dtype-mismatch", (1,), 1)
+
+
+def test_an_earlier_start_that_failed_is_a_remark_where_the_last_one_trained(tmp_path: Path) -> None:
+    """Only rank 0 prints its steps."""
+    for rank in range(2):
+        log = paddle(1, 51, rank) + raised(SHAPE) + paddle(2, 43, rank) + TRAINS * (1 - rank)
+        (tmp_path / f"workerlog.{rank}").write_text(log)
+    report = diagnose(tmp_path)
+    assert report.verdict is None
+    assert {one.severity for one in report.findings} <= {"warning"}

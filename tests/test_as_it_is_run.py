@@ -534,3 +534,64 @@ def test_what_a_program_logs_and_goes_on_from_for_long_is_no_failure(told: Told)
     trace = raised("/srv/env.py:470:update_state", error=error, head=head)
     assert told(trace + "a line of an answer\n" * 250).verdict is None
     assert told(trace + "a line of an answer\n" * 20).verdict is not None
+
+
+def test_settings_that_are_printed_show_no_training(told: Told) -> None:
+    for line in ("  'epochs': 300,", "epochs: 300", "{'epochs': 300, 'lr': 0.1}", "    num_iters = 40000"):
+        assert not shows_progress(line), line
+    for line in ("epochs 3/300 done", "epoch: 3", "{'epoch': 3, 'loss': 0.2}", "iterations: 40 loss: 2.1"):
+        assert shows_progress(line), line
+    error = "ValueError: Default process group has not been initialized, please make sure to call init_process_group."
+    dump = "{   'data': {'batch_size': 64},\n    'optimization': {   'ema': [0.9, 1.0],\n                        'epochs': 300,\n"
+    trace = raised("/srv/train.py:9:<module>", "/srv/train.py:5:main", error=error)
+    assert verdict(told(dump + trace + 4 * dump)).rule == "CODE026"
+
+
+def test_the_end_of_a_long_log_is_read_in_front_of_what_scripts_write_when_it_is_over(told: Told) -> None:
+    """Whatever little is left of it in the last block that is read."""
+    rows = "".join(
+        f"Epoch 3: {n // 60:3}%|##        | {n}/6000 [01:{n % 60:02}<2:16:06,  1.21it/s, v_num=7, train_loss_step=nan.0]\n"
+        for n in range(6000)
+    )
+    over = "[platform epilog] node usage, and what else there is to tell about it once a job has ended\n" * 120
+    before = "reading the dataset from /mnt/data and cleaning the graph of its nodes\n" * 600
+    assert verdict(told(before + rows + over)).rule == "NUM005"
+
+
+def test_a_script_that_failed_at_a_tool_of_its_own_started_ranks_which_trained(told: Told) -> None:
+    tool = raised("/home/a/.local/bin/tracker:5:<module>", error="ModuleNotFoundError: No module named 'dataclasses'")
+    ranks = "".join(f"{rank}: loading the model\n" for rank in range(4)) * 9
+    trained = "".join(steps(n, 1, f"{rank}: ") for n in range(12) for rank in range(4))
+    assert told(tool + ranks + trained).verdict is None
+    stop = "".join(
+        raised("/srv/t.py:9:<module>", "/srv/t.py:3:go", error="StopIteration", prefix=f"{n}: ") for n in (0, 2)
+    )
+    found = verdict(told(tool + ranks + stop, name="job.err", job__out=ranks + trained))
+    assert (found.symptom, found.ranks) == ("data-pipeline-failure", (0, 2))
+    assert verdict(told(tool + ranks)).symptom == "import-or-missing-symbol"
+    untagged = trained.replace("0: ", "").replace("1: ", "").replace("2: ", "").replace("3: ", "")
+    late = "[rank0]:[E ProcessGroupNCCL.cpp:616] the others wait\n" + steps(12, 1)
+    assert verdict(told(untagged + tool + late)).symptom == "import-or-missing-symbol"
+
+
+def test_an_agent_that_a_cancelled_job_asked_to_end_has_not_lost_it(told: Told) -> None:
+    asked = raised(
+        "/x/site-packages/torch/distributed/elastic/multiprocessing/api.py:84:_terminate_process_handler",
+        error="torch.distributed.elastic.multiprocessing.api.SignalException: Process 913 got signal: 15",
+    )
+    cancelled = "slurmstepd: error: *** STEP 1364.0 ON n1 CANCELLED AT 2026-05-04T10:00:14 ***\n"
+    report = told(steps() + asked + cancelled)
+    assert report.verdict is None
+    assert {one.rule: one.severity for one in report.findings} == {"JOB008": "warning", "JOB014": "warning"}
+    assert verdict(told(steps() + asked)).rule == "JOB008"
+    assert verdict(told(steps() + OOM + asked + cancelled)).symptom == "device-out-of-memory"
+
+
+def test_a_caught_failure_to_listen_is_why_there_is_no_group(told: Told) -> None:
+    caught = (
+        "INFO:root:cannot train distributed: The server socket has failed to listen on any local network address. "
+        "The server socket has failed to bind to [::]:41020 (errno: 98 - Address already in use).\n"
+    )
+    error = "ValueError: Default process group has not been initialized, please make sure to call init_process_group."
+    trace = raised("/srv/train.py:9:<module>", "/srv/train.py:5:main", error=error)
+    assert verdict(told(caught + trace)).rule == "NET001"

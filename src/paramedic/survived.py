@@ -152,9 +152,7 @@ def _tagged(run: Run) -> dict[str, int]:
             first[event.source] = min(first.get(event.source, event.seq), event.seq)
     trained = {(event.source, event.fields.get("at", (event.seq,))[-1]) for event in run.stepping}
     trained |= {(fact.source, -1) for fact in run.facts if fact.name == "trained"}
-    return {
-        log: begun for log, begun in first.items() if any(line > begun or other != log for other, line in trained)
-    }
+    return {log: begun for log, begun in first.items() if any(line > begun or other != log for other, line in trained)}
 
 
 def _before_the_ranks(event: Event, tagged: Mapping[str, int]) -> str:
