@@ -595,3 +595,26 @@ def test_a_caught_failure_to_listen_is_why_there_is_no_group(told: Told) -> None
     error = "ValueError: Default process group has not been initialized, please make sure to call init_process_group."
     trace = raised("/srv/train.py:9:<module>", "/srv/train.py:5:main", error=error)
     assert verdict(told(caught + trace)).rule == "NET001"
+
+
+def test_whom_deepspeeds_launcher_sees_crash_when_a_rank_had_fallen_and_was_missed_crashed_on_its_way_out(
+    told: Told,
+) -> None:
+    fell = raised(
+        "/srv/pretrain.py:360:<module>",
+        "/x/site-packages/torch/distributed/distributed_c10d.py:5276:new_group",
+        error="torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:230, "
+        "unhandled cuda error (run with NCCL_DEBUG=INFO for details), NCCL version 2.26.2",
+        prefix="n1: [rank0]: ",
+    )
+    missed = (
+        "n1: [rank7]:[W324 13:16:48.464050259 TCPStore.cpp:125] [c10d] recvValue failed on SocketImpl(fd=138, "
+        "addr=[::]:58239, remote=[::]:43445): Failed to recv, got 0 bytes. Connection was likely closed.\n"
+    )
+    crashed = (
+        "n1: [2026-03-24 13:17:05,699] [ERROR] [launch.py:341:sigkill_handler] "
+        "['/usr/bin/python3', '-u', 'pretrain.py', '--local_rank=15'] exits with return code = -11\n"
+    )
+    found = verdict(told("n1: the hosts are there\n" * 12 + fell + missed + crashed))
+    assert (found.rule, found.evidence[0].event.rank) == ("NET009", 0)
+    assert verdict(told("n1: the hosts are there\n" * 12 + missed + crashed + fell)).symptom == "native-crash"

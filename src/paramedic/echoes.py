@@ -66,7 +66,7 @@ def _silent_ns(run: Run, ended: Event) -> int:
 
 def followed(run: Run, errors: Sequence[Finding]) -> Sequence[Finding]:
     """The same failures, each with what it is a consequence of by all that is known of the others."""
-    return _not_by_time(run, _without_a_way(_not_unexpectedly(errors)))
+    return _not_by_time(run, _not_crashed_since(run, _without_a_way(_not_unexpectedly(errors))))
 
 
 def _not_unexpectedly(errors: Sequence[Finding]) -> Sequence[Finding]:
@@ -93,6 +93,33 @@ def _without_a_way(errors: Sequence[Finding]) -> Sequence[Finding]:
         else f
         for f in errors
     ]
+
+
+def _not_crashed_since(run: Run, errors: Sequence[Finding]) -> Sequence[Finding]:
+    """A launcher sees a process crash, and does not say whose it was; in the same console a rank had fallen before, by
+    its own words, and others had missed it. Who crashes then, does so on its way out."""
+    fell = [f.evidence[0].event for f in errors if f.ranks and f.evidence[0].event.fields.get("uncaught")]
+    seen = [f for f in errors if f.evidence[0].event.kind == "exit" or f.rule in _BY_LAUNCHER]
+    crashed = [f for f in seen if f.symptom == "native-crash" and not f.ranks]
+    if not fell or not crashed:
+        return errors
+    missed = [event for event in run.saying_one_of(_MISSED, "line") if event.rank is not None]
+    late = {
+        id(f)
+        for f in crashed
+        for one in fell
+        for event in missed
+        if _same_start(one, event, f.evidence[0].event) and one.seq < event.seq < f.evidence[0].event.seq
+    }
+    return [replace(f, consequence="always") if id(f) in late else f for f in errors]
+
+
+_BY_LAUNCHER = frozenset(["JOB044", "JOB052"])
+_MISSED = ("recvValue failed on", "sendBytes failed on", "Connection was likely closed", "Connection closed by peer")
+
+
+def _same_start(*events: Event) -> bool:
+    return len({(event.source, event.attempt) for event in events}) == 1
 
 
 def _not_by_time(run: Run, errors: Sequence[Finding]) -> Sequence[Finding]:
