@@ -135,25 +135,6 @@ def test_launchers_begin_again_together_also_where_none_of_them_told_its_end() -
     assert begun_again(nodes[:8], [End(10, None, by_launcher=True)]) == [11]
 
 
-DEEPSPEED = "[2026-03-24 {clock},110] [INFO] [launch.py:367:main] Process {pid} exits successfully.\n"
-
-
-def test_what_begins_when_deepspeeds_processes_have_ended_well_is_another_start(tmp_path: Path) -> None:
-    """The first one trained: what the second meets on its way in is not met while training."""
-    head = (
-        "[sweep] frequency {n} port 2970{n}\n2026-03-24 {clock} lock local gpu 0\n2026-03-24 {clock} lock local gpu 1\n"
-    )
-    trained = "".join(f"2026-03-24 11:45:{n:02} step {n} loss {4 - n / 50:.3f}\n" for n in range(12))
-    ends = "".join(DEEPSPEED.format(clock="11:46:00", pid=pid) for pid in (40, 41))
-    refused = raised(
-        "torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:230, "
-        "unhandled cuda error (run with NCCL_DEBUG=INFO for details), NCCL version 2.26.2"
-    )
-    first = head.format(n=1, clock="11:42:00") + trained + ends
-    found = verdict(told(tmp_path, sweep_log=first + head.format(n=2, clock="12:26:00") + refused))
-    assert (found.rule, found.attempt) == ("NET009", 1)
-
-
 def paddle(start: int, minute: int, rank: int) -> str:
     return (
         f"I1219 0{start}:{minute}:12.367899 302449{rank} gen_comm_id_helper.cc:205] Server listening on: 127.0.0.1:41059 successful.\n"
@@ -172,11 +153,19 @@ def test_ranks_that_begin_anew_beside_one_that_fell_were_begun_with_it(tmp_path:
     assert (found.symptom, found.ranks, found.attempt) == ("tensor-shape-or-dtype-mismatch", (1,), 1)
 
 
-def test_an_earlier_start_that_failed_is_a_remark_where_the_last_one_trained(tmp_path: Path) -> None:
+def test_an_earlier_start_that_failed_is_a_remark_where_the_last_one_trained_to_its_end(tmp_path: Path) -> None:
     """Only rank 0 prints its steps."""
     for rank in range(2):
-        log = paddle(1, 51, rank) + raised(SHAPE) + paddle(2, 43, rank) + TRAINS * (1 - rank)
+        trained = f"{TRAINS}training finished\n" if rank == 0 else ""
+        log = paddle(1, 51, rank) + raised(SHAPE) + paddle(2, 43, rank) + trained
         (tmp_path / f"workerlog.{rank}").write_text(log)
     report = diagnose(tmp_path)
     assert report.verdict is None
     assert {one.severity for one in report.findings} <= {"warning"}
+
+
+def test_an_earlier_start_that_failed_stays_a_failure_where_the_last_one_has_hardly_begun(tmp_path: Path) -> None:
+    for rank in range(2):
+        log = paddle(1, 51, rank) + raised(SHAPE) + paddle(2, 43, rank) + TRAINS[: 90 * (1 - rank)]
+        (tmp_path / f"workerlog.{rank}").write_text(log)
+    assert "error" in {one.severity for one in diagnose(tmp_path).findings}

@@ -30,8 +30,20 @@ def called_off(run: Run, found: list[Finding]) -> list[Finding]:
         for one in found
         if one.rule == _CANCELLED and _CALLED_OFF.search(one.evidence[0].event.text) and not _had_stood_still(run, one)
     ]
-    remarks = {id(one) for one in found if called and one.rule == _TOLD_TO_STOP} | {id(one) for one in called}
+    told = [one for one in errors if one.rule == _TOLD_TO_STOP]
+    if not all(any(_at_once(one, end) for end in called) for one in told):
+        return found
+    remarks = {id(one) for one in (*called, *told)}
     return [replace(one, severity="warning") if id(one) in remarks else one for one in found]
+
+
+def _at_once(one: Finding, other: Finding) -> bool:
+    """By clocks, whose zones may differ, else by their place in one log."""
+    told, end = one.evidence[0].event, other.evidence[0].event
+    if told.utc_ns is not None and end.utc_ns is not None:
+        apart = abs(end.utc_ns - told.utc_ns)
+        return (apart if told.uncertainty_ns == end.uncertainty_ns else apart % _HOUR_NS) <= _MINUTE_NS
+    return told.source == end.source and abs(end.seq - told.seq) <= _LINES_OF_AN_END
 
 
 def _had_stood_still(run: Run, one: Finding) -> bool:
@@ -52,6 +64,7 @@ def _had_stood_still(run: Run, one: Finding) -> bool:
 
 
 _HOUR_NS, _HALF_AN_HOUR_NS = 3_600_000_000_000, 1_800_000_000_000
+_MINUTE_NS, _LINES_OF_AN_END = 60_000_000_000, 100
 _ONCE_OR_TWICE = 2
 _CANCELLED, _STORE_GONE, _ASKED, _TOLD_TO_STOP = "JOB014", "JOB070", "JOB071", "JOB008"
 
@@ -66,6 +79,7 @@ def _silent_ns(run: Run, ended: Event) -> int:
 
 def followed(run: Run, errors: Sequence[Finding]) -> Sequence[Finding]:
     """The same failures, each with what it is a consequence of by all that is known of the others."""
+    errors = _not_ended_by_mpi(run, errors)
     return _not_by_time(run, _not_crashed_since(run, _without_a_way(_not_unexpectedly(errors))))
 
 
@@ -93,6 +107,17 @@ def _without_a_way(errors: Sequence[Finding]) -> Sequence[Finding]:
         else f
         for f in errors
     ]
+
+
+def _not_ended_by_mpi(run: Run, errors: Sequence[Finding]) -> Sequence[Finding]:
+    """MPI says that it ends all processes because of an error that it has just told of: they are killed then."""
+    killed = [f for f in errors if f.rule == _KILLED]
+    ends = run.saying(_MPI_ENDS_ALL, "line") if killed else []
+    late = {id(f) for f in killed for end in ends if _told_before([end], f)}
+    return [replace(f, consequence="always") if id(f) in late else f for f in errors]
+
+
+_KILLED, _MPI_ENDS_ALL = "JOB002", "MPI_ERRORS_ARE_FATAL"
 
 
 def _not_crashed_since(run: Run, errors: Sequence[Finding]) -> Sequence[Finding]:

@@ -20,7 +20,7 @@ from paramedic.knowledge import Knowledge, Rule
 from paramedic.knowledge.priors import Setting
 from paramedic.model import SEVERITIES, VERDICT_AT, Cascade, Event, Finding, Report, Run
 from paramedic.said import answered, only_ended
-from paramedic.survived import SILENT, outlived
+from paramedic.survived import SILENT, made_up_for, outlived
 
 _DOUBT = 0.45
 """Of the doubt that rules carry, so much is left in a verdict: measured on the ward's development cases with the rules
@@ -68,8 +68,8 @@ def explain(
     if told and not (first and first[0].confidence >= VERDICT_AT and not only_ended(first[0], told)):
         first, notes, foreseen = answered(run, told, (first, notes, foreseen), knowledge)
     earlier = one_each(f for f in errors if f.attempt != last and f.consequence == "never")
-    if all(f.attempt < last for f in errors):  # and made up for, so that it is a remark
-        earlier = [replace(f, severity="warning") for f in earlier]
+    if all(f.attempt < last for f in errors):
+        earlier = [replace(f, severity="warning") if made_up_for(run, f, last) else f for f in earlier]
     place = Place.of(run)
     findings = [explained(place, f, knowledge, setting) for f in (*first, *earlier, *one_each(notes), *foreseen)]
     findings.sort(key=lambda f: (f.severity != "error", f.attempt != last))

@@ -155,6 +155,25 @@ def _tagged(run: Run) -> dict[str, int]:
     return {log: begun for log, begun in first.items() if any(line > begun or other != log for other, line in trained)}
 
 
+def made_up_for(run: Run, one: Finding, last: int) -> bool:
+    """Its own log goes on with the last start, and in that somebody trained to the end, by what such logs say."""
+    goes_on = {event.source for event in run.of_kind("last") if event.attempt == last}
+    again = {fact.source for fact in run.facts if fact.name == "begun anew"} & goes_on
+    before: dict[str, int] = {}
+    for event in run.events:
+        if event.source in again and event.attempt < last:
+            before[event.source] = max(before.get(event.source, -1), event.seq)
+    losses = [event for event in run.of_kind("metric") if event.fields["name"] == "loss"]
+    learned = {event.source for event in losses if (event.line or 0) > before.get(event.source, -1)}
+    return one.evidence[0].event.source in again and any(
+        event.source in learned & again
+        and (event.fields.get("finished") or event.fields.get("closes") or event.fields.get("ended"))
+        and sum(line > before.get(event.source, -1) for line in event.fields.get("at", ())) >= _LINES_AFTER
+        for event in run.stepping
+        if event.attempt == last
+    )
+
+
 def _before_the_ranks(event: Event, tagged: Mapping[str, int]) -> str:
     """A program of the script's own stumbled, whose lines have no tag, and the script went on to start the ranks."""
     before = event.kind == "traceback" and event.rank is None and event.seq < tagged.get(event.source, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from paramedic.collect.guarded import Guarded, Words
 
@@ -13,15 +14,11 @@ _BUILD = (
 """Behind `[2/9]`: a step of docker's, or of a compiler's as ninja counts them, and none of training."""
 _SET = "".join(f"(?<!{word}_)" for word in ("accumulation", "eval", "logging", "max", "num", "save", "total", "warmup"))
 """`max_steps=100` is a setting, `global_step=100` a step."""
-_SETTING = re.compile(
-    r"[^\w\n]{0,40}(?:steps|iters|iterations|epochs|batches)\b['\"]?[ \t]{0,9}[:=][ \t]{0,9}\d{1,9},?\s*$", re.I
-)
-"""And so is a line that says how many there are, and nothing else."""
 _STEPS = (
     Guarded(
         ("step", "iter", "epoch", "batch"),
         re.compile(
-            rf"(?<![^\W_])(?<!--){_SET}(?:step|iter|iteration|epoch|batch)(?:s(?!['\"])|_(?:num|number|idx|index|id))?\b"
+            rf"(?<![^\W_])(?<!--){_SET}(?:step|iter|iteration|epoch|batch)(?:s|_(?:num|number|idx|index|id))?\b"
             r"[^\w\n]{0,12}\d",
             re.I,
         ),
@@ -121,6 +118,11 @@ _EXCEPTION = re.compile(
 )
 
 _WORDS = Words((*_COMPLAINT.words, "exception"))
+_SETTING = re.compile(
+    r"[^\w\n]{0,40}(?:steps|iters|iterations|epochs|batches)\b['\"]?[ \t]{0,9}[:=][ \t]{0,9}(?P<count>\d{1,9}),?\s*$",
+    re.I,
+)
+"""How many there are, or how many there were so far: who counts says it again, with another number."""
 _BAR = re.compile(r"^.{0,200}\d%\|.{0,200}\| {0,9}\d{1,12}/\d{1,12} \[\d")
 
 
@@ -143,7 +145,13 @@ def complains(text: str) -> bool:
 
 def steps(text: str) -> bool:
     """Training itself, and not that something has finished."""
-    return any(kind.search(text) is not None for kind in _STEPS) and _SETTING.match(text) is None
+    return any(kind.search(text) is not None for kind in _STEPS)
+
+
+def only_settings(texts: Iterable[str]) -> bool:
+    """However many print them: they stay as they are."""
+    found = [_SETTING.match(text) for text in texts]
+    return None not in found and len({one["count"] for one in found if one}) == 1
 
 
 def shows_progress(text: str) -> bool:

@@ -42,7 +42,6 @@ _LAUNCHED = "Setting OMP_NUM_THREADS environment variable for each process"
 CANCELLED = "slurmstepd: error: *** "
 _STEP_ENDS = ("srun: Terminating StepId=", CANCELLED)
 _RETURNED = "exits with return code = "
-_RETURNED_WELL = " exits successfully"
 _NEXT_STEP = "+ srun "
 """As a script that is traced says what it does next: one that waits for its steps, or it would have said so before."""
 _COUNTED = "RESTART_COUNT="
@@ -52,13 +51,12 @@ _TO_BE_REQUEUED = "scontrol requeue "
 _FATAL = "FatalError: `"
 """What Paddle says of a signal that ends its process, whoever has sent it."""
 _BEGINS, _ENDS = "---Begin global rank ", "---End global rank "
-_ENDED = ("failed (exitcode: ", _GIVEN_UP, _SPAWNED_ENDS, _RETURNED, _RETURNED_WELL, _REQUEUED)
+_ENDED = ("failed (exitcode: ", _GIVEN_UP, _SPAWNED_ENDS, _RETURNED, _REQUEUED)
 LITERALS = (
     "Root Cause (first observed failure)",
     "Failures:",
     "failed (exitcode: ",
     _RETURNED,
-    _RETURNED_WELL,
     " exited on signal ",
     "srun: error: ",
     " returned non-zero exit status ",

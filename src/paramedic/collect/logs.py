@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from paramedic.clocks import find_stamp, first_time, first_written
 from paramedic.collect import elastic, smi, stacks, tracebacks
-from paramedic.collect.activity import shows_progress, steps
+from paramedic.collect.activity import only_settings, shows_progress, steps
 from paramedic.collect.blocks import (
     MAX_LINE,
     NEWLINE,
@@ -207,7 +207,7 @@ class _Scan:
                 start = max(lines.rfind(b"\n", 0, at), lines.rfind(b"\r", 0, at)) + 1
                 line = next(iter(lines[start : start + _GLANCE].splitlines()), b"")
                 text = self.prefixes.peel(plain(line.decode("utf-8", "replace"))).text
-                self.glimpsed += steps(text) and shows_progress(text)
+                self.glimpsed += steps(text) and shows_progress(text) and not only_settings([text])
 
     def _take(self, line: _Line) -> None:
         """One line: give it to what is open, open something, or keep it."""

@@ -13,6 +13,7 @@ from paramedic.collect.activity import (
     evaluates,
     finished,
     left_well,
+    only_settings,
     out_of_data,
     shows_progress,
     steps,
@@ -74,6 +75,8 @@ def last_activity(
         at = sorted(line for line, _, _ in drawn_by.values())[-_PROGRESS:]
         yield drafted("bars", peeled, number, raw, at=at, prefixed=peeled.prefixed)
     for rank, found in progress.items():
+        if only_settings(one.text for _, _, one in found):
+            continue
         number, raw, peeled = found[0]
         prefixed = peeled.prefixed
         whose = peeled if prefixed or rank is None else Peeled(rank, "said", peeled.text)

@@ -63,6 +63,7 @@ _PASSED_OVER = re.compile(
     r"(?:select_algorithm|codecache|autotune_process)\.py"
 )
 """How torch begins the lines of a warning of its own, and of a kernel that it does without after all."""
+_LOGGING = re.compile(r"/logging/(?:__init__|handlers)\.py:\d{1,6} in emit$")
 _FINALISER = re.compile(r" in __del__$|multiprocessing/util\.py:\d{1,5} in (?:_run_finalizers|__call__)$")
 """Where what is raised is printed, and passed over."""
 _TRACKER = re.compile(r"/(?:wandb/(?:sdk|sdk_py\d+|filesync)|neptune/internal|comet_ml|swanlab)/")
@@ -160,6 +161,8 @@ class Traceback:
             return True  # an experiment tracker's own threads: the program goes on without it
         if self.headless and (not self.types or self.types[-1].endswith("Warning")):
             return True  # somebody has printed where he stood
+        if self.frames and _LOGGING.search(self.frames[0]) is not None:
+            return True  # Python's own handler could not write a record, and has said so
         return in_finaliser or self.header.startswith("Exception ignored in")
 
     @property

@@ -168,6 +168,7 @@ RUN_DETECTORS: dict[str, Detector] = {
     "meeting.never_answered": meeting.never_answered,
     "meeting.registered_inside": meeting.registered_inside,
     "collectives.unlike_vocabularies": collectives.unlike_vocabularies,
+    "starting.caught_in_meeting": starting.caught_in_meeting,
     "starting.no_executable": starting.no_executable,
     "starting.step_not_created": starting.step_not_created,
     "memory.each_on_all": memory.each_on_all,

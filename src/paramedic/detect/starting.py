@@ -48,6 +48,26 @@ def no_executable(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
         yield at_ranks(one, struck) if struck else one
 
 
+_NOT_LISTENING = re.compile(
+    r"has failed to listen on any local network address\..{0,200}?"
+    r"(?:port: |bind to \S{1,60}:)(?P<port>\d{1,5})[ ,].{0,200}?(?:EADDRINUSE|Address already in use)"
+)
+_LISTENS, _NO_GROUP = "has failed to listen on any local network address", "CODE026"
+
+
+def caught_in_meeting(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Somebody printed that he cannot listen, and went on; then there was no process group."""
+    missed = [
+        one.evidence[0].event for one in found if one.rule == _NO_GROUP and "initialized" in one.fields.get("what", "")
+    ]
+    for event in run.saying(_LISTENS, "line") if missed else ():
+        said = _NOT_LISTENING.search(event.text)
+        later = [one for one in missed if said and one.source == event.source and one.seq > event.seq]
+        if said is not None and later and later[0].attempt == event.attempt:
+            yield on_events(rule, [event, later[0]], (), {"port": said["port"]})
+            return
+
+
 def _struck(run: Run, ranks: set[int], hosts: set[str], counted: int) -> set[int]:
     """All ranks of the hosts in question; nobody where it is everybody, or where more failed than are there."""
     known = places(run).ranks_on

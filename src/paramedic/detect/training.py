@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import permutations
+from itertools import pairwise, permutations
 from statistics import median
 
 from paramedic.detect.match import on_events
@@ -245,6 +245,7 @@ _STEPS, _MOVES = 40, 1e-3
 
 _PASSES, _GAINED, _FALLS = 3, 0.015, 0.4
 _DIGITS = 10
+_FEW = 4
 _PLAYS = re.compile(r"\b(?:d|g|gen\w*|disc\w*|critic|actor|policy|adv\w*|reward|kl)[ _]?loss|\bgan\b", re.I)
 """Players that learn against each other, and policies, have losses that need not fall."""
 
@@ -264,7 +265,10 @@ def _by_epoch(one: Series) -> list[float]:
             of.setdefault(int(words[1]), []).append(value)
     if not of or min(of) > 1 or (len(of) <= _PASSES and min(map(len, of.values())) < _PASSES):
         return []
-    return [median(of[epoch]) for epoch in sorted(of)]
+    seen = sorted(of)
+    if any(2 * (then - now) > seen[-1] - seen[0] for now, then in pairwise(seen) if then - now > _FEW):
+        return []  # of a long log so much was not read that what is behind it may be another run
+    return [median(of[epoch]) for epoch in seen]
 
 
 def _with_rising_scores(run: Run, losses: Sequence[Series]) -> set[str]:
