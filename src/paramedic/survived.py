@@ -156,7 +156,7 @@ def _tagged(run: Run) -> dict[str, int]:
 
 
 def made_up_for(run: Run, one: Finding, last: int) -> bool:
-    """Its own log goes on with the last start, and in that somebody trained to the end, by what such logs say."""
+    """Its own log goes on with the last start, and in that somebody got further, by what such logs say."""
     goes_on = {event.source for event in run.of_kind("last") if event.attempt == last}
     again = {fact.source for fact in run.facts if fact.name == "begun anew"} & goes_on
     before: dict[str, int] = {}
@@ -165,13 +165,16 @@ def made_up_for(run: Run, one: Finding, last: int) -> bool:
             before[event.source] = max(before.get(event.source, -1), event.seq)
     losses = [event for event in run.of_kind("metric") if event.fields["name"] == "loss"]
     learned = {event.source for event in losses if (event.line or 0) > before.get(event.source, -1)}
-    return one.evidence[0].event.source in again and any(
-        event.source in learned & again
-        and (event.fields.get("finished") or event.fields.get("closes") or event.fields.get("ended"))
-        and sum(line > before.get(event.source, -1) for line in event.fields.get("at", ())) >= _LINES_AFTER
-        for event in run.stepping
-        if event.attempt == last
-    )
+    trained = [e for e in run.stepping if e.attempt == last and e.source in learned & again]
+    return one.evidence[0].event.source in again and any(_got_further(e, before.get(e.source, -1)) for e in trained)
+
+
+def _got_further(event: Event, before: int) -> bool:
+    """To its end, or through more steps than all starts before it together."""
+    at = event.fields.get("at", ())
+    later = sum(line > before for line in at)
+    done = event.fields.get("finished") or event.fields.get("closes") or event.fields.get("ended")
+    return later >= _LINES_AFTER if done else bool(later >= _MANY_AFTER and later > len(at) - later)
 
 
 def _before_the_ranks(event: Event, tagged: Mapping[str, int]) -> str:
