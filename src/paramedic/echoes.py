@@ -112,8 +112,11 @@ def _without_a_way(errors: Sequence[Finding]) -> Sequence[Finding]:
 def _not_ended_by_mpi(run: Run, errors: Sequence[Finding]) -> Sequence[Finding]:
     """MPI says that it ends all processes because of an error that it has just told of: they are killed then."""
     killed = [f for f in errors if f.rule == _KILLED]
-    ends = run.saying(_MPI_ENDS_ALL, "line") if killed else []
-    late = {id(f) for f in killed for end in ends if _told_before([end], f)}
+    ends: dict[str, Event] = {}
+    for event in run.saying(_MPI_ENDS_ALL, "line") if killed else ():
+        ends.setdefault(event.source, event)
+    first = [*ends.values()]
+    late = {id(f) for f in killed if _told_before(first, f)}
     return [replace(f, consequence="always") if id(f) in late else f for f in errors]
 
 
@@ -123,28 +126,28 @@ _KILLED, _MPI_ENDS_ALL = "JOB002", "MPI_ERRORS_ARE_FATAL"
 def _not_crashed_since(run: Run, errors: Sequence[Finding]) -> Sequence[Finding]:
     """A launcher sees a process crash, and does not say whose it was; in the same console a rank had fallen before, by
     its own words, and others had missed it. Who crashes then, does so on its way out."""
-    fell = [f.evidence[0].event for f in errors if f.ranks and f.evidence[0].event.fields.get("uncaught")]
     seen = [f for f in errors if f.evidence[0].event.kind == "exit" or f.rule in _BY_LAUNCHER]
     crashed = [f for f in seen if f.symptom == "native-crash" and not f.ranks]
-    if not fell or not crashed:
-        return errors
-    missed = [event for event in run.saying_one_of(_MISSED, "line") if event.rank is not None]
-    late = {
-        id(f)
-        for f in crashed
-        for one in fell
-        for event in missed
-        if _same_start(one, event, f.evidence[0].event) and one.seq < event.seq < f.evidence[0].event.seq
-    }
+    fell: dict[_Start, int] = {}
+    for event in (f.evidence[0].event for f in errors if f.ranks and crashed):
+        if event.fields.get("uncaught"):
+            fell[_start_of(event)] = min(fell.get(_start_of(event), event.seq), event.seq)
+    missed: dict[_Start, int] = {}
+    for event in run.saying_one_of(_MISSED, "line") if fell else ():
+        start = _start_of(event)
+        if event.rank is not None and start in fell and event.seq > fell[start]:
+            missed[start] = min(missed.get(start, event.seq), event.seq)
+    late = {id(f) for f in crashed if (e := f.evidence[0].event).seq > missed.get(_start_of(e), e.seq)}
     return [replace(f, consequence="always") if id(f) in late else f for f in errors]
 
 
+_Start = tuple[str, int]
 _BY_LAUNCHER = frozenset(["JOB044", "JOB052"])
 _MISSED = ("recvValue failed on", "sendBytes failed on", "Connection was likely closed", "Connection closed by peer")
 
 
-def _same_start(*events: Event) -> bool:
-    return len({(event.source, event.attempt) for event in events}) == 1
+def _start_of(event: Event) -> _Start:
+    return event.source, event.attempt
 
 
 def _not_by_time(run: Run, errors: Sequence[Finding]) -> Sequence[Finding]:

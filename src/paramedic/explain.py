@@ -68,8 +68,9 @@ def explain(
     if told and not (first and first[0].confidence >= VERDICT_AT and not only_ended(first[0], told)):
         first, notes, foreseen = answered(run, told, (first, notes, foreseen), knowledge)
     earlier = one_each(f for f in errors if f.attempt != last and f.consequence == "never")
-    if all(f.attempt < last for f in errors):
-        earlier = [replace(f, severity="warning") if made_up_for(run, f, last) else f for f in earlier]
+    if earlier and all(f.attempt < last for f in errors):
+        logs = made_up_for(run, last)
+        earlier = [replace(f, severity="warning") if f.evidence[0].event.source in logs else f for f in earlier]
     place = Place.of(run)
     findings = [explained(place, f, knowledge, setting) for f in (*first, *earlier, *one_each(notes), *foreseen)]
     findings.sort(key=lambda f: (f.severity != "error", f.attempt != last))

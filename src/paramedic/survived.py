@@ -155,18 +155,18 @@ def _tagged(run: Run) -> dict[str, int]:
     return {log: begun for log, begun in first.items() if any(line > begun or other != log for other, line in trained)}
 
 
-def made_up_for(run: Run, one: Finding, last: int) -> bool:
-    """Its own log goes on with the last start, and in that somebody got further, by what such logs say."""
+def made_up_for(run: Run, last: int) -> Set[str]:
+    """The logs that go on with the last start, where somebody got further in that, by what such logs say."""
     goes_on = {event.source for event in run.of_kind("last") if event.attempt == last}
     again = {fact.source for fact in run.facts if fact.name == "begun anew"} & goes_on
-    before: dict[str, int] = {}
-    for event in run.events:
+    before = dict.fromkeys(again, -1)
+    for event in run.events if again else ():
         if event.source in again and event.attempt < last:
-            before[event.source] = max(before.get(event.source, -1), event.seq)
-    losses = [event for event in run.of_kind("metric") if event.fields["name"] == "loss"]
-    learned = {event.source for event in losses if (event.line or 0) > before.get(event.source, -1)}
-    trained = [e for e in run.stepping if e.attempt == last and e.source in learned & again]
-    return one.evidence[0].event.source in again and any(_got_further(e, before.get(e.source, -1)) for e in trained)
+            before[event.source] = max(before[event.source], event.seq)
+    losses = [e for e in run.of_kind("metric") if e.source in again and e.fields["name"] == "loss"]
+    learned = {event.source for event in losses if (event.line or 0) > before[event.source]}
+    trained = [event for event in run.stepping if event.attempt == last and event.source in learned]
+    return again if any(_got_further(event, before[event.source]) for event in trained) else frozenset()
 
 
 def _got_further(event: Event, before: int) -> bool:
