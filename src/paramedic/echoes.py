@@ -38,16 +38,15 @@ def called_off(run: Run, found: list[Finding]) -> list[Finding]:
 
 
 def _at_once(one: Finding, other: Finding) -> bool:
-    """By clocks, whose zones may differ, else by their place in one log."""
+    """By clocks, else by their place in one log."""
     told, end = one.evidence[0].event, other.evidence[0].event
     if told.utc_ns is not None and end.utc_ns is not None:
-        apart = abs(end.utc_ns - told.utc_ns)
-        return (apart if told.uncertainty_ns == end.uncertainty_ns else apart % _HOUR_NS) <= _MINUTE_NS
+        return _in_one_zone(abs(end.utc_ns - told.utc_ns), told, end) <= _MINUTE_NS
     return told.source == end.source and abs(end.seq - told.seq) <= _LINES_OF_AN_END
 
 
 def _had_stood_still(run: Run, one: Finding) -> bool:
-    """For long before, as far as clocks tell; those of other zones are whole hours apart."""
+    """For long before, as far as clocks tell."""
     ended = one.evidence[0].event
     moved = [event for event in run.stepping if not event.fields.get("finished")]
     own = [event for event in run.of_kind("progress", "bars") if event.source == ended.source]
@@ -59,8 +58,12 @@ def _had_stood_still(run: Run, one: Finding) -> bool:
         last = max(elsewhere, key=lambda e: e.utc_ns or 0, default=None)
     if last is None or last.utc_ns is None or ended.utc_ns is None:
         return False
-    gap = ended.utc_ns - last.utc_ns
-    return (gap if last.uncertainty_ns == ended.uncertainty_ns else gap % _HOUR_NS) >= _HALF_AN_HOUR_NS
+    return _in_one_zone(ended.utc_ns - last.utc_ns, last, ended) >= _HALF_AN_HOUR_NS
+
+
+def _in_one_zone(gap: int, one: Event, other: Event) -> int:
+    """What is left of it between clocks: those of other zones are whole hours apart."""
+    return gap if one.uncertainty_ns == other.uncertainty_ns else gap % _HOUR_NS
 
 
 _HOUR_NS, _HALF_AN_HOUR_NS = 3_600_000_000_000, 1_800_000_000_000
@@ -136,7 +139,7 @@ def _not_crashed_since(run: Run, errors: Sequence[Finding]) -> Sequence[Finding]
     for event in run.saying_one_of(_MISSED, "line") if fell else ():
         start = _start_of(event)
         if event.rank is not None and start in fell and event.seq > fell[start]:
-            missed[start] = min(missed.get(start, event.seq), event.seq)
+            missed.setdefault(start, event.seq)
     late = {id(f) for f in crashed if (e := f.evidence[0].event).seq > missed.get(_start_of(e), e.seq)}
     return [replace(f, consequence="always") if id(f) in late else f for f in errors]
 

@@ -50,7 +50,7 @@ def in_order(reads: Sequence[LogRead]) -> Sequence[LogRead]:
     attempts = _jobs(reads) or _siblings(reads)
     if len(attempts) > 1:
         return _in_turn(reads, attempts)
-    return _named(reads) or _restarted(reads) or _replaced(reads) or _appended(reads) or reads
+    return _named(reads) or _restarted(reads) or _replaced(reads) or _appended(reads)
 
 
 def beside_attempts(events: Sequence[Event]) -> Sequence[Event]:
@@ -136,17 +136,17 @@ def _restarted(reads: Sequence[LogRead]) -> list[LogRead]:
     return [read if read.source.id in stays else _later(read, first) for read in reads]
 
 
-def _appended(reads: Sequence[LogRead]) -> list[LogRead]:
+def _appended(reads: Sequence[LogRead]) -> Sequence[LogRead]:
     """Logs of ranks to which each start was appended: most of them tell of several, and they have the last one in
     common, whoever was not there at first or fell before he had said a word; but for a log that had ended by then."""
     reads = _with_the_others(reads)
     ranks = [read for read in reads if read.source.rank is not None and _of_the_job(read)]
-    again = [read for read in ranks if any(fact.name == "begun anew" for fact in read.facts)]
+    again = [read for read in ranks if _told(read, "begun anew")]
     last = max(map(_inner, again), default=0)
     if again and 2 * len(again) <= len(ranks):
-        return [_at_once(read) if any(fact.name == "appended" for fact in read.facts) else read for read in reads]
+        return [_at_once(read) if _told(read, "appended") else read for read in reads]
     if not last or any(read.source.attempt for read in reads) or all(_inner(read) == last for read in ranks):
-        return [*reads]
+        return reads
     times = [e.utc_ns for read in again if _inner(read) == last for e in read.events if e.attempt == last]
     begun = min((time for time in times if time is not None), default=0)
     by = {id(read): last - _inner(read) for read in ranks if not _over(read, begun)}
@@ -157,20 +157,23 @@ def _with_the_others(reads: Sequence[LogRead]) -> Sequence[LogRead]:
     """One rank's log tells that it fell and was begun once more; where the others' first lines stand again at the same
     time, without a word about an end, they were begun anew with it."""
     ranks = [read for read in reads if read.source.rank is not None]
-    told = {id(read): [fact for fact in read.facts if fact.name == "head again"] for read in ranks}
-    fallen = [read for read in ranks if _inner(read) == 1 and any(fact.name == "appended" for fact in read.facts)]
-    begun = {fact.value for read in fallen for fact in told[id(read)]}
-    if not begun or max(begun) - min(begun) > _BESIDE_S or any(len(told[id(read)]) != 1 for read in fallen):
+    fallen = [read for read in ranks if _inner(read) == 1 and _told(read, "appended")]
+    begun = {fact.value for read in fallen for fact in _told(read, "head again")}
+    if not begun or max(begun) - min(begun) > _BESIDE_S or any(len(_told(read, "head again")) != 1 for read in fallen):
         return reads
     beside = {
         id(read): fact.line or 0
         for read in ranks
-        for fact in told[id(read)]
+        for fact in _told(read, "head again")
         if not _inner(read) and min(begun) - _BESIDE_S <= fact.value <= max(begun) + _BESIDE_S
     }
     if 2 * (len(fallen) + len(beside)) <= len(ranks):
         return reads
     return [_from(read, beside[id(read)]) if id(read) in beside else read for read in reads]
+
+
+def _told(read: LogRead, name: str) -> list[Fact]:
+    return [fact for fact in read.facts if fact.name == name]
 
 
 def _from(read: LogRead, line: int) -> LogRead:

@@ -203,11 +203,12 @@ class _Scan:
     def _glance(self, lines: bytes) -> None:
         """At a line now and then, until it is seen that the job trains: its end may be too full of other things."""
         for at in range(0, len(lines), _GLANCES_APART):
-            if self.glimpsed < _GLANCES:
-                start = max(lines.rfind(b"\n", 0, at), lines.rfind(b"\r", 0, at)) + 1
-                line = next(iter(lines[start : start + _GLANCE].splitlines()), b"")
-                text = self.prefixes.peel(plain(line.decode("utf-8", "replace"))).text
-                self.glimpsed += steps(text) and shows_progress(text) and not only_settings([text])
+            if self.glimpsed >= _GLANCES:
+                return
+            start = max(lines.rfind(b"\n", 0, at), lines.rfind(b"\r", 0, at)) + 1
+            line = next(iter(lines[start : start + _GLANCE].splitlines()), b"")
+            text = self.prefixes.peel(plain(line.decode("utf-8", "replace"))).text
+            self.glimpsed += steps(text) and shows_progress(text) and not only_settings([text])
 
     def _take(self, line: _Line) -> None:
         """One line: give it to what is open, open something, or keep it."""
@@ -504,9 +505,8 @@ class _Scan:
             skipped.append(Skipped(self.source.id, why))
         facts = [*(replace(fact, rank=rank) for fact in self.facts), *self.roster, *self._where()]
         sure = len(self.prefixes.torch_ranks) == 1
-        facts += [Fact("begun anew", number, self.source.id) for number in self.restarts.anew()]
-        if self.restarts.appended:
-            facts += [Fact("appended", number, self.source.id) for number in self.restarts.anew()]
+        names = ("begun anew", "appended") if self.restarts.appended else ("begun anew",)
+        facts += [Fact(name, number, self.source.id) for name in names for number in self.restarts.anew()]
         if rank is not None:
             facts += [Fact("head again", one.clock, self.source.id, one.line) for one in self.first_lines.once_more()]
         if self.prefixes.numbered:

@@ -196,7 +196,7 @@ class Meter:
                 and lines.partition(b"\n")[0].count(b",") + 1 == len(self.table.columns)
             ):
                 self.rows = rows_of(self.table.columns)
-        elif self.rows is None and not (last and len(lines) <= TAIL) and (self.read >= self.next_sample or last):
+        elif self.rows is None and (len(lines) > TAIL if last else self.read >= self.next_sample):
             self.gaps = True
             self.next_sample = (self.read // EVERY + 1) * EVERY
             self._take(_beginning(lines, SAMPLE), first)

@@ -63,9 +63,11 @@ _PASSED_OVER = re.compile(
     r"(?:select_algorithm|codecache|autotune_process)\.py"
 )
 """How torch begins the lines of a warning of its own, and of a kernel that it does without after all."""
-_LOGGING = re.compile(r"/logging/(?:__init__|handlers)\.py:\d{1,6} in emit$")
-_FINALISER = re.compile(r" in __del__$|multiprocessing/util\.py:\d{1,5} in (?:_run_finalizers|__call__)$")
-"""Where what is raised is printed, and passed over."""
+_PRINTS_IT = re.compile(
+    r" in __del__$|multiprocessing/util\.py:\d{1,5} in (?:_run_finalizers|__call__)$"
+    r"|/logging/(?:__init__|handlers)\.py:\d{1,6} in emit$"
+)
+"""Where what is raised is printed, and passed over: finalisers, and logging that cannot write a record."""
 _TRACKER = re.compile(r"/(?:wandb/(?:sdk|sdk_py\d+|filesync)|neptune/internal|comet_ml|swanlab)/")
 _LOGGED = re.compile(r"\b(?:ERROR|WARNING|CRITICAL)\b")
 """Before a traceback's head: somebody has caught it, and logs it."""
@@ -153,17 +155,16 @@ class Traceback:
 
     @property
     def is_ignored(self) -> bool:
-        """Python itself goes on after an exception in a finaliser."""
+        """Nobody ends by it: it was printed, and passed over."""
         if self._passed_over:
             return True
-        in_finaliser = bool(self.frames) and _FINALISER.search(self.frames[0]) is not None
         if any(map(_TRACKER.search, self.frames)) and not any(map(is_own, self.frames)):
             return True  # an experiment tracker's own threads: the program goes on without it
         if self.headless and (not self.types or self.types[-1].endswith("Warning")):
             return True  # somebody has printed where he stood
-        if self.frames and _LOGGING.search(self.frames[0]) is not None:
-            return True  # Python's own handler could not write a record, and has said so
-        return in_finaliser or self.header.startswith("Exception ignored in")
+        if self.frames and _PRINTS_IT.search(self.frames[0]) is not None:
+            return True
+        return self.header.startswith("Exception ignored in")
 
     @property
     def own_rank(self) -> int | None:

@@ -62,9 +62,9 @@ def caught_in_meeting(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterato
     ]
     for event in run.saying(_LISTENS, "line") if missed else ():
         said = _NOT_LISTENING.search(event.text)
-        later = [one for one in missed if said and one.source == event.source and one.seq > event.seq]
-        if said is not None and later and later[0].attempt == event.attempt:
-            yield on_events(rule, [event, later[0]], (), {"port": said["port"]})
+        later = next((one for one in missed if one.source == event.source and one.seq > event.seq), None)
+        if said is not None and later is not None and later.attempt == event.attempt:
+            yield on_events(rule, [event, later], (), {"port": said["port"]})
             return
 
 
