@@ -11,7 +11,7 @@ import pytest
 from paramedic import diagnose
 from paramedic.commands import build_parser
 from paramedic.detect import footprint
-from paramedic.fix import fixes_for
+from paramedic.fix import Seen, fixes_for
 from paramedic.knowledge import Knowledge, load
 from paramedic.knowledge.cures import load_cures
 from paramedic.model import Cause, Event, Evidence, Finding, Fix, Report, Run
@@ -133,3 +133,88 @@ def test_a_pods_memory_limit_is_raised_in_kubernetes_and_a_steps_in_slurm(tmp_pa
         assert first in str(verdict.fixes[0].action["argument"])
         assert [fix.action["kind"] for fix in verdict.fixes] == ["launch", "code"]
     assert "train-worker-1" in str(getattr(diagnose(tmp_path / "pods.txt").verdict, "summary", ""))
+
+
+# -- which fix, by what was seen -----------------------------------------------------------------------------------
+
+
+def chosen(finding: Finding, knowledge: Knowledge, seen: Seen | None = None) -> list[str]:
+    return [fix.title for fix in fixes_for(finding, knowledge, seen)]
+
+
+def quoting(finding: Finding, text: str, **fields: object) -> Finding:
+    return replace(finding, evidence=(Evidence(Event("job.log", 3, "exception", text, line=4, rank=1, fields=fields)),))
+
+
+def test_a_fix_that_the_evidence_speaks_for_comes_first(shapes: Finding, knowledge: Knowledge) -> None:
+    usual = replace(made("ls", title="Halve the batch"), cause="data-or-input-defect")
+    special = replace(
+        made("ls", title="Bound the tokens of layer {layer}"), when={"said": r"/moe/layer(?P<layer>\d+)\.py:"}
+    )
+    known = with_rule(knowledge, usual, special)
+    assert chosen(shapes, known) == ["Halve the batch"]
+    finding = quoting(shapes, "RuntimeError: no", frames=["/srv/moe/layer7.py:220 in forward"])
+    assert chosen(finding, known) == ["Bound the tokens of layer 7", "Halve the batch"]
+    told = replace(special, when={**special.when, "unless": "RuntimeError"})
+    assert chosen(finding, with_rule(knowledge, usual, told)) == ["Halve the batch"]
+
+
+def test_a_fix_is_chosen_by_launcher_and_by_what_else_was_found(shapes: Finding, knowledge: Knowledge) -> None:
+    here = replace(made("ls", title="Torchrun's way"), when={"systems": ["torchrun", "!mpi"]})
+    there = replace(made("ls", title="Everybody's way"), cause="data-or-input-defect")
+    beside = replace(made("ls", title="End the other job"), when={"beside": ["MEM040", "NET"]})
+    known = with_rule(knowledge, here, there, beside)
+
+    def seen(text: str, *rules: str) -> Seen:
+        return Seen(Run("r", events=(Event("job.log", 1, "line", text),)), frozenset(rules))
+
+    assert chosen(shapes, known, seen("torchrun --nnodes 2 train.py")) == ["Torchrun's way", "Everybody's way"]
+    assert chosen(shapes, known, seen("mpirun -np 2 torchrun train.py")) == ["Everybody's way"]
+    assert chosen(shapes, known, seen("step 1", "NET034", "CODE001"))[0] == "End the other job"
+    assert chosen(shapes, known, seen("step 1", "MEM001")) == ["Everybody's way"]
+
+
+def test_a_hole_says_what_may_stand_instead_and_takes_only_plain_words(shapes: Finding, knowledge: Knowledge) -> None:
+    known = with_rule(knowledge, made("ssh {host|NODE} uptime", title="Look at {host|the node}"))
+    (fix,) = fixes_for(shapes, known)
+    assert (fix.title, fix.action["run"]) == ("Look at the node", "ssh NODE uptime")
+    (fix,) = fixes_for(replace(shapes, hosts=("gpu-07",)), known)
+    assert (fix.title, fix.action["run"]) == ("Look at gpu-07", "ssh gpu-07 uptime")
+    (fix,) = fixes_for(replace(shapes, fields={"host": "a; rm -rf ~"}), known)
+    assert fix.action["run"] == "ssh NODE uptime"
+
+
+def test_a_captured_text_is_never_a_template(shapes: Finding, knowledge: Knowledge) -> None:
+    known = with_rule(knowledge, made("echo {left}"))
+    (fix,) = fixes_for(replace(shapes, fields={"left": "{right}", "right": "no"}), known)
+    assert fix.action["run"] == "echo {right}"
+
+
+@pytest.mark.parametrize(
+    ("said", "first"),
+    [
+        ("srun: error: gpu-07: task 3: Killed", "scontrol update NodeName=gpu-07 State=DRAIN"),
+        ("Warning BackOff kubelet restarting", "kubectl cordon gpu-07"),
+        ("mpirun noticed that process rank 3 exited", "# start again without gpu-07 in -H"),
+        ("step 1 loss 2.5", "# Slurm\nscontrol update NodeName=gpu-07"),
+    ],
+)
+def test_a_node_is_left_out_in_the_words_of_who_started_the_job(
+    shapes: Finding, knowledge: Knowledge, said: str, first: str
+) -> None:
+    seen = Seen(Run("r", events=(Event("job.log", 1, "line", said),)))
+    (fix,) = fixes_for(replace(shapes, hosts=("gpu-07",)), with_rule(knowledge, made("{drain}")), seen)
+    assert fix.action["run"].startswith(first)
+
+
+def test_a_message_that_says_what_to_do_is_taken_at_its_word(shapes: Finding, knowledge: Knowledge) -> None:
+    text = "ValueError: DDPOptimizer backend: found a higher order op. Please set `torch._dynamo.config.optimize_ddp=False`."
+    known = with_rule(knowledge, made("ls", title="As the message says: {advice}"), made("ls", title="Look"))
+    finding = quoting(shapes, text, types=["ValueError"])
+    assert chosen(finding, known)[0] == "As the message says: Please set `torch._dynamo.config.optimize_ddp=False`."
+    assert chosen(quoting(shapes, "ValueError: no", types=["ValueError"]), known) == ["Look"]
+
+
+def test_every_rule_has_advice_that_holds_in_all_cases(knowledge: Knowledge) -> None:
+    lacking = [rule.id for rule in knowledge.rules.values() if all(fix.when for fix in rule.fixes)]
+    assert not lacking

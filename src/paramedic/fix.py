@@ -5,20 +5,23 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
+from paramedic.collect.identity import platforms_in
 from paramedic.knowledge import Knowledge
 from paramedic.knowledge.cures import load_cures
-from paramedic.model import Finding, Fix, Report, is_own, last_exception
+from paramedic.model import Finding, Fix, Report, Run, is_own, last_exception
 
 MOST = 3
 """Never a list of twenty."""
 _LONGEST = 200
-_HOLE = re.compile(r"(?<!\$)\{([a-z_]+)\}")
-_OF_PYTHON = re.compile(r"""\bf(['"]).*?\1""")
+_HOLE = re.compile(r"(?<!\$)\{([a-z_]+)(?:\|([^{}\n]*))?\}")
+_PARTS = re.compile(r"""(\bf(?P<quote>['"]).*?(?P=quote))|.+?(?=\bf['"]|$)""", re.M)
+"""f-strings of Python, whose braces are no holes, and what stands between them."""
 _PLAIN = re.compile(r"[\w./~][\w./~@:+,=-]*", re.A)
 _NAMES = ("package", "module", "path", "name", "attribute", "host")
 _PACKAGES = {
@@ -35,60 +38,173 @@ _PACKAGES = {
 _FOLDERS = ("folder", "checkpoint folder", "data folder")
 
 
+@dataclass(frozen=True)
+class Seen:
+    """What a fix may be chosen by, beside the finding itself."""
+
+    run: Run
+    rules: frozenset[str] = frozenset()
+
+    @cached_property
+    def systems(self) -> frozenset[str]:
+        return frozenset((*self.run.frameworks, *platforms_in(self.run)))
+
+
 def propose(report: Report, knowledge: Knowledge) -> Report:
     """Gives every finding its rule's fixes, the most likely cause's first."""
-    findings = tuple(replace(f, fixes=fixes_for(f, knowledge)) for f in report.findings)
+    seen = Seen(report.run, frozenset(finding.rule for finding in report.findings))
+    findings = tuple(replace(f, fixes=fixes_for(f, knowledge, seen)) for f in report.findings)
     verdict = findings[0] if report.verdict is not None else None
     return replace(report, findings=findings, verdict=verdict)
 
 
-def fixes_for(finding: Finding, knowledge: Knowledge) -> tuple[Fix, ...]:
-    """The rule's own; before them the cure of the most likely cause, where the rule knows none for it."""
+def fixes_for(finding: Finding, knowledge: Knowledge, seen: Seen | None = None) -> tuple[Fix, ...]:
+    """The rule's own, those first that something was seen to speak for; before the rest the cure of the most likely
+    cause, where the rule knows none for it."""
+    seen = seen or Seen(Run(""))
     likely = {cause.id: cause.probability for cause in finding.causes}
     top = max(likely.values(), default=0.0)
-    told = _told(finding)
-    known = [fix for fix in knowledge.rules[finding.rule].fixes if _holes(fix.title) <= told.keys()]
+    told = _told(finding, seen)
+    fitting: list[Fix] = []
+    known: list[Fix] = []
+    for fix in knowledge.rules[finding.rule].fixes:
+        captured = _fits(fix.when, finding, seen)
+        if captured is None or not _holes(fix.title) <= told.keys() | captured.keys():
+            continue
+        speaking = not fix.when.keys().isdisjoint(_SPEAKS)
+        (fitting if speaking else known).append(_filled(fix, told | captured) if speaking else fix)
     fixes = sorted(known, key=lambda fix: -(likely.get(fix.cause, 0.0) if fix.cause else top))
-    if finding.causes and not any(fix.cause in (None, finding.causes[0].id) for fix in known):
+    if finding.causes and not fitting and not any(fix.cause in (None, finding.causes[0].id) for fix in known):
         fixes.insert(0, load_cures()[finding.causes[0].id])
-    return tuple(_filled(fix, told) for fix in fixes[:MOST])
+    return (*fitting, *(_filled(fix, told) for fix in fixes))[:MOST]
 
 
-def _told(finding: Finding) -> dict[str, str]:
-    """What a rule captured; and, for the cures that no rule has written, the quoted error with the frame of the user's
-    own code."""
+_SPEAKS = ("said", "beside")
+
+
+def _fits(when: Mapping[str, Any], finding: Finding, seen: Seen) -> dict[str, str] | None:
+    """Whether all of it was seen, and what it captured: `said` and `unless` in the evidence, `beside` other rules (or
+    prefixes of rules), `systems` one of these, or none of those behind a `!`."""
+    if not when:
+        return {}
+    captured: dict[str, str] = {}
+    if "said" in when or "unless" in when:
+        said = "\n".join(_quoted(finding))
+        if "unless" in when and re.search(when["unless"], said, re.M):
+            return None
+        found = re.search(when["said"], said, re.M) if "said" in when else None
+        if found is None and "said" in when:
+            return None
+        captured = {k: v[:_LONGEST] for k, v in found.groupdict().items() if v} if found else {}
+    if "beside" in when and not any(rule.startswith(tuple(when["beside"])) for rule in seen.rules - {finding.rule}):
+        return None
+    if "systems" in when:
+        barred = {name[1:] for name in when["systems"] if name.startswith("!")}
+        wanted = set(when["systems"]) - {f"!{name}" for name in barred}
+        if barred & seen.systems or (wanted and not wanted & seen.systems):
+            return None
+    return captured
+
+
+def _quoted(finding: Finding) -> Iterator[str]:
+    """All that the evidence says, with its frames and neighbours."""
+    yield finding.summary
+    for one in finding.evidence:
+        yield from one.before
+        yield from (str(frame) for frame in one.event.fields.get("frames", ()))
+        yield one.event.text
+        yield from one.after
+
+
+def _told(finding: Finding, seen: Seen) -> dict[str, str]:
+    """What a rule captured; where it happened; and, for the cures that no rule has written, the quoted error with the
+    frame of the user's own code."""
     fields = dict(finding.fields)
+    if len(finding.hosts) == 1:
+        fields.setdefault("host", finding.hosts[0])
+    if finding.hosts:
+        fields.setdefault("hosts", ",".join(finding.hosts[:_HOSTS]))
+    if finding.ranks:
+        fields.setdefault("rank", str(finding.ranks[0]))
     quoted = next((e.event for e in finding.evidence if e.event.fields.get("types")), None)
     if quoted is not None:
         fields.setdefault("exception", last_exception(quoted)[:_LONGEST])
         own = [str(frame) for frame in quoted.fields.get("frames", ()) if is_own(str(frame))]
         fields |= {"where": fields.get("where", own[-1])} if own else {}
-    return fields
+        advice = _ADVICE.search(last_exception(quoted))
+        fields |= {"advice": advice[0].strip()[:_LONGEST]} if advice else {}
+    return fields | {"drain": _drained(fields, seen)}
+
+
+def _drained(fields: Mapping[str, str], seen: Seen) -> str:
+    """How a node is left out, where the job runs: all ways where that is not known."""
+    node = fields.get("hosts", fields.get("host", ""))
+    node = node if _PLAIN.fullmatch(node) else "NODE"
+    slurm = f"scontrol update NodeName={node} State=DRAIN Reason=hardware\nsbatch --exclude={node} …"
+    kubernetes = "\n".join(f"kubectl cordon {one}" for one in node.split(","))
+    if "slurm" in seen.systems:
+        return slurm
+    if "kubernetes" in seen.systems:
+        return kubernetes
+    own = next((command for name, command in _LAUNCH_WITHOUT.items() if name in seen.systems), "")
+    if own:
+        return own.replace("NODE", node)
+    return f"# Slurm\n{slurm}\n# Kubernetes\n{kubernetes}\n# else: start again without {node} in the list of hosts"
+
+
+_HOSTS = 8
+_LAUNCH_WITHOUT = {
+    "mpi": "# start again without NODE in -H or the hostfile",
+    "torchrun": "# start again without NODE: one node less in --nnodes, or another in its place",
+    "deepspeed": "deepspeed --exclude=NODE …",
+}
+_ADVICE = re.compile(
+    r"(?:(?<=[.;:!?] )|(?<=\n)|^)(?:Please(?! (?:check|look|see|refer|report|contact|ensure|make sure)\b)|Try|Consider"
+    r"|Did you mean|You (?:can|should|may|need)(?![\w']|not\b)"
+    r"|To (?:fix|resolve|avoid|solve|use|load|run|enable|disable)|Set|Use|Upgrade|Install|Pass)\b"
+    r"[^\n]{8,400}?(?:[.?!](?=\s|$)|(?<!:)$)",
+    re.M,
+)
+"""Where a message says itself what to do."""
+
+
+def general(text: str) -> str:
+    """Of no job: what may stand in a hole instead of its name."""
+    return _HOLE.sub(lambda hole: hole[2] if hole[2] is not None else hole[0], text)
 
 
 def _filled(fix: Fix, fields: Mapping[str, str]) -> Fix:
     """Plain replacement of `{name}` by the captured text: what comes from a log is never a template. What nobody has
-    captured is left out with all that needs it."""
+    captured is left out with all that needs it, unless it says what may stand instead: `{host|NODE}`."""
     holes = {part for value in (*fix.action.values(), fix.title, fix.verify) for part in _holes(value)} - fields.keys()
 
-    def fill(value: Any) -> Any:
+    def fill(value: Any, plain: bool = False) -> Any:
         if not isinstance(value, str):
             return value
-        value = _named(value, fields)
-        for name, text in fields.items():
-            value = value.replace("{" + name + "}", text)
-        return value
+        instead = partial(_instead, fields=fields, plain=plain)
+        return _PARTS.sub(lambda part: part[0] if part[1] else _HOLE.sub(instead, part[0]), _named(value, fields))
 
-    action = {key: fill(value) for key, value in _without(fix.action, holes).items()}
+    action = {key: fill(value, key != "hint") for key, value in _without(fix.action, holes).items()}
     if "edit" in action:
         action = _for_editing(fix.action, action, fields)
     verify = "" if _holes(fix.verify) & holes else fill(fix.verify)
-    return replace(fix, title=fill(fix.title), action=action, verify=verify)
+    return replace(fix, title=fill(fix.title), action=action, verify=verify, when={})
+
+
+def _instead(hole: re.Match[str], fields: Mapping[str, str], plain: bool) -> str:
+    """What is known; where a shell will read it, only what it reads as one word may take the place of a name."""
+    text, name = fields.get(hole[1]), hole[2]
+    if name is None:
+        return hole[0] if text is None else text
+    return text if text and (_PLAIN.fullmatch(text) or not plain) else name
 
 
 def _holes(value: Any) -> set[str]:
     """The names in braces that are to be filled: neither a shell's `${HOME}` nor those of Python's f-strings."""
-    return set(_HOLE.findall(_OF_PYTHON.sub("", value))) if isinstance(value, str) else set()
+    if not isinstance(value, str):
+        return set()
+    parts = (part[0] for part in _PARTS.finditer(value) if not part[1])
+    return {hole[1] for part in parts for hole in _HOLE.finditer(part) if hole[2] is None}
 
 
 def _without(action: Mapping[str, Any], holes: Set[str]) -> dict[str, Any]:

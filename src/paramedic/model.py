@@ -283,6 +283,8 @@ class Fix:
     action: Mapping[str, Any]
     verify: str = ""
     cause: str | None = None
+    when: Mapping[str, Any] = field(default_factory=dict)
+    """What must be seen for it to be offered: see `fix.py`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 from paramedic.collect.guarded import Guarded, Words
-from paramedic.model import Event, Fact, Source
+from paramedic.model import Event, Fact, Run, Source
 
 _FRAMEWORKS = {
     "deepspeed": ("deepspeed", "DeepSpeed"),
@@ -151,6 +151,43 @@ def frameworks_in(events: Sequence[Event], facts: Sequence[Fact]) -> tuple[str, 
     texts += [frame for event in events if event.fields for frame in event.fields.get("frames", ())[-12:]]
     said = "\n".join(texts)
     return tuple(n for n, needles in _FRAMEWORKS.items() if n in named or any(needle in said for needle in needles))
+
+
+_PLATFORMS = {
+    "slurm": re.compile(r"\bsrun: |\bslurmstepd\b|\bSLURM_|\bsbatch\b|\bscontrol\b"),
+    "kubernetes": re.compile(
+        r"\bkubelet\b|\bkubectl\b|\bOOMKilled\b|\bPyTorchJob\b|\bpods?/|\bBackOff\b|\bkubernetes\.io/"
+    ),
+    "mpi": re.compile(
+        r"\b(?:mpirun|mpiexec|prterun|orterun|orted|MPI_ABORT|MPI_Init|PRTE|hydra_pmi_proxy)\b|\[\d+,\d+\]<std"
+    ),
+    "torchrun": re.compile(
+        r"\btorchrun\b|torch\.distributed\.(?:run|launch)\b|torch/distributed/(?:run|launch|launcher)|torchelastic|\belastic/(?:agent|multiprocessing)"
+    ),
+    "horovodrun": re.compile(r"\bhorovodrun\b|horovod/runner"),
+    "colossalrun": re.compile(r"\bcolossalai run\b|colossalai/cli"),
+}
+"""Who starts processes, by what it says of itself."""
+_PLATFORM_FILES = {
+    "slurm": re.compile(r"(?:^|/)slurm[-_]\d"),
+    "kubernetes": re.compile(r"(?:^|/)(?:pods?|kubectl|k8s)\b"),
+}
+
+
+def platforms_in(run: Run) -> tuple[str, ...]:
+    """The launchers and schedulers that were seen to start it."""
+    said = "\n".join(
+        text[:_AS_FAR] for event in run.events for text in (event.text, *map(str, event.fields.get("frames", ())[:12]))
+    )
+    files = "\n".join(source.id for source in run.sources)
+    return tuple(
+        name
+        for name, pattern in _PLATFORMS.items()
+        if pattern.search(said) or (name in _PLATFORM_FILES and _PLATFORM_FILES[name].search(files))
+    )
+
+
+_AS_FAR = 2_000
 
 
 def world_size(sources: Sequence[Source], facts: Sequence[Fact]) -> int | None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from paramedic.commands import flags
 from paramedic.errors import ParamedicError
+from paramedic.fix import general
 
 if TYPE_CHECKING:
     from paramedic.knowledge import Knowledge, Rule
@@ -121,7 +122,7 @@ def _rule(rule: Rule) -> dict[str, Any]:
         "causes": dict(rule.causes),
         "systems": list(rule.systems),
         **{heading: rule.section(heading) for heading in headings},
-        "fixes": [f"{fix.title} [{fix.safety}]" for fix in rule.fixes],
+        "fixes": [f"{general(fix.title)} [{fix.safety}]" for fix in rule.fixes],
         "references": list(rule.references),
         "file": rule.path,
     }

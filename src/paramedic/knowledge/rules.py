@@ -256,7 +256,13 @@ def _condition(data: Mapping[str, Any]) -> Condition:
 
 def _fix(data: Mapping[str, Any]) -> Fix:
     return Fix(
-        data["pattern"], data["title"], data["safety"], data["action"], data.get("verify", ""), data.get("cause")
+        data["pattern"],
+        data["title"],
+        data["safety"],
+        data["action"],
+        data.get("verify", ""),
+        data.get("cause"),
+        data.get("when", {}),
     )
 
 
@@ -286,7 +292,12 @@ def _meaning(front: Mapping[str, Any], path: str, taxonomy: Taxonomy) -> Iterato
             if word not in action
         )
     yield from _kind_of_rule(front)
-    for pattern in (*front.get("match", ()), *front.get("unless", ()), front.get("stack", ""), *_likes(front)):
+    if all(fix.get("when") for fix in front.get("fix", ())):
+        yield "needs a fix without `when`, for all other cases"
+    said = [
+        fix["when"][word] for fix in front.get("fix", ()) for word in ("said", "unless") if word in fix.get("when", {})
+    ]
+    for pattern in (*front.get("match", ()), *front.get("unless", ()), front.get("stack", ""), *_likes(front), *said):
         try:
             re.compile(pattern, re.M)
             if _backtracks(_PARSER.parse(pattern, re.M), False):

@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from paramedic.fix import general
 from paramedic.knowledge.cures import load_cures
 from paramedic.knowledge.taxonomy import load_taxonomy
 from paramedic.study.dirichlet import shares
@@ -67,4 +68,4 @@ def _cured(faults: Sequence[Seen], all: int) -> Cured:
 
 def _step(cause: str) -> str:
     """In general: what a diagnosis would fill in is left out."""
-    return re.sub(r"[:,]? ?\{\w+\}", "", load_cures()[cause].title)
+    return re.sub(r"[:,]? ?\{\w+\}", "", general(load_cures()[cause].title))
