@@ -293,7 +293,9 @@ keys = st.sampled_from(
     ["source", "seq", "kind", "text", "line", "rank", "host", "attempt", "utc_ns", "uncertainty_ns", "time_text"]
 )
 fields = st.dictionaries(
-    st.sampled_from(["exitcode", "pid", "frames", "types", "before", "after", "host", "uncaught", "traceback"]),
+    st.sampled_from(
+        ["exitcode", "pid", "frames", "types", "before", "after", "host", "uncaught", "traceback", "at", "stepless"]
+    ),
     values,
     max_size=4,
 )
@@ -307,6 +309,17 @@ def test_no_recording_breaks_the_diagnosis(tmp_path_factory: pytest.TempPathFact
     events = [EVENT | {"text": text, "kind": kind, "fields": more} | changed for kind, changed, more in items]
     path = folder_with(tmp_path_factory.mktemp("run"), events="".join(json.dumps(event) + "\n" for event in events))
     examine(run_folder.read(path), KNOWLEDGE, PREFILTER, Options())
+
+
+def test_progress_without_a_line_of_its_own_is_progress(tmp_path: Path) -> None:
+    read = {"source": "x", "value": 1}
+    facts = [read | {"name": name} for name in ("numbered lines", "trained", "begun anew", "appended")]
+    events = [EVENT | {"rank": 0}, EVENT | {"kind": "progress", "seq": 2, "fields": {"at": []}}]
+    written = {"facts": facts, "events": events}
+    lines = {name: "".join(json.dumps(one) + "\n" for one in ones) for name, ones in written.items()}
+    found = run_folder.read(folder_with(tmp_path, **lines))
+    assert len(found.facts) == len(facts) and found.of_kind("progress")[0].fields == {"at": []}
+    assert examine(found, KNOWLEDGE, PREFILTER, Options()).verdict is None
 
 
 def test_odd_members_of_an_archive_are_ignored(tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def _tagged(run: Run) -> dict[str, int]:
     for event in run.of_kind("line", "traceback") if numbered else ():
         if event.rank is not None and event.source in numbered:
             first[event.source] = min(first.get(event.source, event.seq), event.seq)
-    trained = {(event.source, event.fields.get("at", (event.seq,))[-1]) for event in run.stepping}
+    trained = {(event.source, (event.fields.get("at") or (event.seq,))[-1]) for event in run.stepping}
     trained |= {(fact.source, -1) for fact in run.facts if fact.name == "trained"}
     return {log: begun for log, begun in first.items() if any(line > begun or other != log for other, line in trained)}
 
