@@ -418,9 +418,8 @@ def test_anonymity_does_not_change_the_verdict(tmp_path: Path, case: str) -> Non
     a, b = diagnose([logs]).to_dict()["verdict"], diagnose([bundle]).to_dict()["verdict"]
     for document in (a, b):
         del document["evidence"], document["summary"]
-    hosts = a.pop("hosts"), b.pop("hosts")
-    assert a == b
-    assert hosts in (([], []), (["node-01"], ["host-1"]))
+    assert (a["hosts"], b["hosts"]) in (([], []), (["node-01"], ["host-1"]))
+    assert json.loads(json.dumps(a).replace("node-01", "host-1")) == b
 
 
 # -- with the logs -------------------------------------------------------------------------------------------------
