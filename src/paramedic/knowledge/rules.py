@@ -7,13 +7,13 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import import_module, resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from paramedic.errors import ParamedicError
 from paramedic.knowledge.schema import problems
@@ -130,7 +130,7 @@ class Rule:
     blames_reporter: bool
     """Whether the rank that prints it is the one that failed; a timeout's reporter is a victim."""
     confidence: float
-    fixes: tuple[Fix, ...]
+    fixes: Sequence[Fix]
     references: tuple[str, ...]
     aliases: tuple[str, ...]
     body: str
@@ -193,8 +193,9 @@ def parse_rule(text: str, path: str, taxonomy: Taxonomy, checked: bool = True) -
     parts = text.split("+++\n", 2)
     if len(parts) != 3 or parts[0].strip():
         raise ParamedicError(f"rule {path}: starts with TOML front matter between two `+++` lines, found none")
+    head, _, fixes = parts[1].partition(_FIRST_FIX) if not checked else (parts[1], "", "")
     try:
-        front = tomllib.loads(parts[1])
+        front = tomllib.loads(head)
     except (ValueError, OverflowError, RecursionError) as error:
         raise ParamedicError(f"rule {path}: front matter is no TOML: {error}") from None
     body = parts[2]
@@ -224,7 +225,7 @@ def parse_rule(text: str, path: str, taxonomy: Taxonomy, checked: bool = True) -
         consequence=front.get("consequence", "never"),
         blames_reporter=front.get("blames_reporter", front.get("consequence", "never") == "never"),
         confidence=front.get("confidence", 0.9),
-        fixes=tuple(_fix(f) for f in front["fix"]),
+        fixes=Fixes(_FIRST_FIX + fixes) if fixes else tuple(map(_fix, front["fix"])),
         references=tuple(front["references"]),
         aliases=tuple(front.get("aliases", ())),
         body=body,
@@ -252,6 +253,31 @@ def _condition(data: Mapping[str, Any]) -> Condition:
         data.get("above"),
         data.get("below"),
     )
+
+
+class Fixes(Sequence[Fix]):
+    """Of one rule, read when they are asked for: most of what the rules say is advice, and few of them fire."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    @cached_property
+    def _all(self) -> tuple[Fix, ...]:
+        return tuple(map(_fix, tomllib.loads(self._text)["fix"]))
+
+    @overload
+    def __getitem__(self, at: int) -> Fix: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[Fix, ...]: ...
+    def __getitem__(self, at: int | slice) -> Fix | tuple[Fix, ...]:
+        return self._all[at]
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+
+_FIRST_FIX = "\n[[fix]]"
+"""In the package's own rules nothing but fixes comes behind it."""
 
 
 def _fix(data: Mapping[str, Any]) -> Fix:
