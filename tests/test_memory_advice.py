@@ -81,8 +81,9 @@ def test_states_beyond_the_card_are_said_before_the_launch(tmp_path: Path) -> No
 def test_a_diagnosis_fills_the_command_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     project(tmp_path, {"stage": 3})
     assert main(["diagnose", str(tmp_path), "--format", "json"]) == 1
-    (first, *_) = json.loads(capsys.readouterr().out)["verdict"]["fixes"]
-    assert first["action"]["run"] == (
+    (first, second, *_) = json.loads(capsys.readouterr().out)["verdict"]["fixes"]
+    assert first["title"].startswith("Halve the micro-batch")
+    assert second["action"]["run"] == (
         f"paramedic memory plan --model {tmp_path}/config.json --batch 2 --seq 2048 --world-size 4 --strategy zero3 "
         "--gpu a100-40 --gpu-memory 39.49GiB"
     )
@@ -99,7 +100,7 @@ def test_a_log_alone_gives_what_it_knows(tmp_path: Path, capsys: pytest.CaptureF
     (tmp_path / "train.log").write_text(LOG)
     main(["diagnose", str(tmp_path / "train.log"), "--format", "json"])
     fixes = json.loads(capsys.readouterr().out)["verdict"]["fixes"]
-    assert "--gpu a100-40 --gpu-memory 39.49GiB" in fixes[1]["action"]["run"]
+    assert "--gpu a100-40 --gpu-memory 39.49GiB" in fixes[-1]["action"]["run"]
 
 
 def test_the_first_fixes_use_what_log_and_message_state(tmp_path: Path) -> None:

@@ -228,6 +228,7 @@ def _cascades(echoes: Sequence[Finding], because: str) -> tuple[Cascade, ...]:
             because=because,
             count=sum(len(one.evidence) for one in group),
             events=tuple(item.event for one in group for item in one.evidence),
+            rules=frozenset(one.rule for one in group),
         )
         for group in sorted(by_symptom.values(), key=len, reverse=True)
     )

@@ -52,7 +52,8 @@ class Seen:
 
 def propose(report: Report, knowledge: Knowledge) -> Report:
     """Gives every finding its rule's fixes, the most likely cause's first."""
-    seen = Seen(report.run, frozenset(finding.rule for finding in report.findings))
+    followed = (cascade.rules for cascade in report.cascades)
+    seen = Seen(report.run, frozenset(finding.rule for finding in report.findings).union(*followed))
     findings = tuple(replace(f, fixes=fixes_for(f, knowledge, seen)) for f in report.findings)
     verdict = findings[0] if report.verdict is not None else None
     return replace(report, findings=findings, verdict=verdict)
@@ -71,8 +72,11 @@ def fixes_for(finding: Finding, knowledge: Knowledge, seen: Seen | None = None) 
         captured = _fits(fix.when, finding, seen)
         if captured is None or not _holes(fix.title) <= told.keys() | captured.keys():
             continue
-        speaking = not fix.when.keys().isdisjoint(_SPEAKS)
-        (fitting if speaking else known).append(_filled(fix, told | captured) if speaking else fix)
+        if not fix.when.keys().isdisjoint(_SPEAKS):
+            known_here = told | captured
+            fitting.append(_filled(fix, known_here | {"drain": _drained(known_here, seen)}))
+        else:
+            known.append(fix)
     fixes = sorted(known, key=lambda fix: -(likely.get(fix.cause, 0.0) if fix.cause else top))
     if finding.causes and not fitting and not any(fix.cause in (None, finding.causes[0].id) for fix in known):
         fixes.insert(0, load_cures()[finding.causes[0].id])
@@ -84,7 +88,7 @@ _SPEAKS = ("said", "beside")
 
 def _fits(when: Mapping[str, Any], finding: Finding, seen: Seen) -> dict[str, str] | None:
     """Whether all of it was seen, and what it captured: `said` and `unless` in the evidence, `beside` other rules (or
-    prefixes of rules), `systems` one of these, or none of those behind a `!`."""
+    prefixes of rules), also of what followed, `systems` one of these, or none of those behind a `!`."""
     if not when:
         return {}
     captured: dict[str, str] = {}
@@ -138,10 +142,12 @@ def _told(finding: Finding, seen: Seen) -> dict[str, str]:
 
 def _drained(fields: Mapping[str, str], seen: Seen) -> str:
     """How a node is left out, where the job runs: all ways where that is not known."""
-    node = fields.get("hosts", fields.get("host", ""))
-    node = node if _PLAIN.fullmatch(node) else "NODE"
+    nodes = fields.get("hosts", fields.get("host", ""))
+    names = nodes.split(",") if _PLAIN.fullmatch(nodes) else ["NODE"]
+    names = [name for name in names if not any(name.startswith(f"{other}.") for other in names)]
+    node = ",".join(names)
     slurm = f"scontrol update NodeName={node} State=DRAIN Reason=hardware\nsbatch --exclude={node} …"
-    kubernetes = "\n".join(f"kubectl cordon {one}" for one in node.split(","))
+    kubernetes = "\n".join(f"kubectl cordon {_node_of(name)}" for name in names)
     if "slurm" in seen.systems:
         return slurm
     if "kubernetes" in seen.systems:
@@ -152,11 +158,23 @@ def _drained(fields: Mapping[str, str], seen: Seen) -> str:
     return f"# Slurm\n{slurm}\n# Kubernetes\n{kubernetes}\n# else: start again without {node} in the list of hosts"
 
 
+def _node_of(name: str) -> str:
+    """Hosts are called by their pods where nothing says on which node those ran."""
+    if not _POD.search(name):
+        return name
+    return f"\"$(kubectl get pod {name} -o jsonpath='{{.spec.nodeName}}')\""
+
+
+_POD = re.compile(
+    r"-(?:worker|master|launcher|chief|ps|rank|replica|head|node|trainer)s?(?:-\d+)+$|-[a-z0-9]{5,10}-[a-z0-9]{5}$"
+)
 _HOSTS = 8
 _LAUNCH_WITHOUT = {
+    "horovodrun": "# start again without NODE in -H, the hostfile, or what --host-discovery-script prints",
     "mpi": "# start again without NODE in -H or the hostfile",
     "torchrun": "# start again without NODE: one node less in --nnodes, or another in its place",
     "deepspeed": "deepspeed --exclude=NODE …",
+    "ray": "ray stop  # on NODE: Ray starts the workers elsewhere",
 }
 _ADVICE = re.compile(
     r"(?:(?<=[.;:!?] )|(?<=\n)|^)(?:Please(?! (?:check|look|see|refer|report|contact|ensure|make sure)\b)|Try|Consider"

@@ -322,6 +322,8 @@ class Cascade:
     because: str
     count: int
     events: tuple[Event, ...] = ()
+    rules: frozenset[str] = frozenset()
+    """That found them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from paramedic.detect import ras
-from paramedic.detect.hang import few, listed
-from paramedic.detect.match import on_events
+from paramedic.detect.hang import few, listed, parting, situation
+from paramedic.detect.match import on_events, own_frames
 from paramedic.detect.numbering import placed
 from paramedic.detect.series import every
 from paramedic.detect.where import places
@@ -50,8 +50,22 @@ def fingerprints(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
         odd, usual = _minority(runs)
         fields = {"odd": " and ".join(sorted({runs[r] for r in odd})), "usual": usual} if odd else {}
         weights = {"collective-order-divergence": 8.0} if len(ops) > 1 else {}
+        stood = {int(said["rank"]): own_frames(e) for e in events if (said := _FINGERPRINT.search(e.text)) is not None}
+        fields |= situation(run, odd, stood) if odd else _of_two(stood)
         odd = _with_their_host(run, odd, runs)
         yield replace(on_events(rule, events, odd, fields), weights=weights)
+
+
+def _of_two(stood: Mapping[int, Sequence[str]]) -> dict[str, str]:
+    """Of two ranks nobody is the odd one: whichever is in work beside the step is taken for it, to show its line."""
+    ways = [stood[rank] for rank in sorted(stood)]
+    if len(ways) != len(_PAIR):
+        return {}
+    both = [parting(ways[one], ways[1 - one], first=True) for one in _PAIR]
+    return next((fields for fields in both if not fields.keys().isdisjoint(_BESIDE)), {})
+
+
+_PAIR, _BESIDE = (0, 1), ("saves", "generates", "evaluates")
 
 
 def _with_their_host(run: Run, odd: list[int], said: Mapping[int, str]) -> list[int]:
@@ -95,6 +109,7 @@ def stalled(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]
         odd = odd or sorted(run.expected_ranks - ready.keys())
         if few({*odd}, {*ready}):
             fields = {"accused": ", ".join(map(str, odd)), "waiting": listed(ready.keys() - {*odd})}
+            fields |= situation(run, odd)
             yield on_events(rule, events[:4], odd, fields)
 
 

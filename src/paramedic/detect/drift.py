@@ -47,8 +47,11 @@ def replicas(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding
             first = [rank for rank in sorted(series) if rank not in odd][: 4 - len(odd)]
             events = [event for rank in (*odd, *first) for event in series[rank].shown(LAST)]
             what = _NAMES.get(name, name.removeprefix("state "))
+            when = _since(name, [step for step, _ in steps], apart)
+            when |= {"rates": ", ".join(f"{value:g}" for value in sorted(set(steps[-1][1])))} if name == "lr" else {}
             if behind := _behind(run, sorted(series), steps):
                 fields = {"what": what, "by": f"{max(apart):.2%}", "accused": ", ".join(map(str, sorted(behind)))}
+                fields |= _files(run, behind)
                 yield on_events(
                     rule,
                     [*events, behind[min(behind)]],
@@ -57,11 +60,26 @@ def replicas(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding
                     {"cross-node-environment-skew": _FROM_ANOTHER},
                 )
                 return
-            one = on_events(rule, events, odd, {"what": what, "by": f"{max(apart):.2%}"})
+            one = on_events(rule, events, odd, {"what": what, "by": f"{max(apart):.2%}", **when})
             later = bool(odd) and any(a == 0 for a in apart[:_START])
             yield replace(one, weights={"hardware-fault": _BY_ITSELF}) if later else one
             return
     yield from _stated(run, rule) if _is_apart(run) else _evaluations(run, rule)
+
+
+def _since(name: str, steps: Sequence[str], apart: Sequence[float]) -> dict[str, str]:
+    """Whether they were alike when they were first looked at, and since when they are not; or began unlike, and are
+    no further apart now."""
+    first = next((at for at, value in enumerate(apart) if value > 0), 0)
+    if not name.startswith("state"):
+        return {}
+    named = [f"print {step[1:]}" if step.startswith("#") else step for step in steps]
+    if first:
+        return {"alike": named[first - 1], "apart": named[first]}
+    return {"unlike": named[0]} if apart[0] >= min(_BEGAN * apart[-1], _MUCH) else {}
+
+
+_BEGAN, _MUCH = 0.5, 0.01
 
 
 _PART = re.compile(r"\b(?:expert|shard|stage|partition|part)[ _#=:]{0,2}\d", re.I)
@@ -89,6 +107,18 @@ def _behind(run: Run, ranks: Sequence[int], steps: Sequence[tuple[str, Sequence[
     if not all(len(values) > 1 and _spread(values) == 0 for values in groups):
         return {}
     return {rank: event for rank, (event, _, number) in said.items() if number == min(numbers)}
+
+
+def _files(run: Run, behind: Mapping[int, Event]) -> dict[str, str]:
+    """The file that they read, and the one that the others did."""
+    read = {one.event.rank: one.event.text for one in every(run, "resumed") if _SAVED.search(one.event.text)}
+    paths = {rank: _FILE.findall(text) for rank, text in read.items()}
+    older = next((found[-1] for rank, found in paths.items() if found and rank in behind), "")
+    newer = next((found[-1] for rank, found in paths.items() if found and rank not in behind), "")
+    return {"older": older, "newer": newer} if older and newer else {}
+
+
+_FILE = re.compile(r"[\w.-]{0,200}(?:/[\w.=-]{1,200}){1,40}")
 
 
 _REFUSED = re.compile(
@@ -437,6 +467,7 @@ def _two_scales(run: Run) -> Iterator[tuple[list[Event], str]]:
 
 _HASH = re.compile(r"\[Rank (\d{1,6})\] Hash not matching for (\S{1,200}) in model chunk \d")
 _REPLICAS = re.compile(r"\bdata-parallel size: (\d{1,6})\b")
+_PASSED = re.compile(r"Weight hashes match after (\d{1,12}) iterations")
 _FEW_OF, _TWO, _MANY_RANKS = 3, 2, 16
 _HAD_AGREED = 4.0
 
@@ -453,7 +484,9 @@ def hashes_unlike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
     several = _FEW_OF * len(odd) <= replicas if sizes else len(odd) == 1 and len(run.expected_ranks) >= _MANY_RANKS
     alone = replicas != _TWO and several
     agreed = alone and any(event.seq < said[0][0].seq for event in run.saying("Weight hashes match after ", "line"))
-    fields = {"parameter": said[0][1][2]}
+    before = [e for e in run.saying("Weight hashes match after ", "line") if e.seq < said[0][0].seq]
+    passed = [hit[1] for e in before if (hit := _PASSED.search(e.text))]
+    fields = {"parameter": said[0][1][2], **({"alike": passed[-1]} if passed else {})}
     weights = {"hardware-fault": _HAD_AGREED} if agreed else {}
     first = {int(hit[1]): event for event, hit in reversed(said)}
     yield on_events(rule, list(first.values())[:4], sorted(odd) if alone else (), fields, weights)

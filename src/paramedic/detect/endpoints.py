@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from paramedic.detect.match import on_events
-from paramedic.detect.places import rank_by_nccl
+from paramedic.detect.places import NCCL_PROCESS, rank_by_nccl
 from paramedic.detect.where import places
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
@@ -49,8 +49,24 @@ def one_adapter(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Find
         known = places(run)
         ranks = {rank for event in own if (rank := rank_by_nccl(event, known)) is not None}
         theirs = [one.event for one in among if one.own not in shared]
-        fields = {"adapter": next(iter(shared)), "times": str(len(among)), "peers": str(len(others))}
+        fields = {"adapter": next(iter(shared)), "times": str(len(among)), "peers": str(len(others)), **_place(own)}
         yield on_events(rule, [own[0], *theirs[:2]], sorted(ranks) if len(ranks) == 1 else (), fields)
+
+
+def _place(own: Sequence[Event]) -> dict[str, str]:
+    """The host of the adapter and the name that it has there, where all of its own words agree."""
+    by = [(NCCL_PROCESS.match(event.text), event) for event in own]
+    hosts = {event.host or (said[1] if said else "") for said, event in by} - {""}
+    names = {said[1] for event in own if (said := _NAME.search(event.text)) is not None}
+    host = hosts.pop() if len(hosts) == 1 else ""
+    fields = {"host": host, "hosts": host} if host else {}
+    fields |= {"hca": names.pop()} if len(names) == 1 else {}
+    instances = {said[1] for event in own if (said := _INSTANCE.search(event.text)) is not None}
+    return fields | ({"instance": instances.pop()} if len(instances) == 1 else {})
+
+
+_NAME = re.compile(r"\bhca (\w[\w.-]{1,30})")
+_INSTANCE = re.compile(r"\bMy host id: (i-[0-9a-f]{4,20})\b")
 
 
 def _transfers(run: Run, word: str, ends: re.Pattern[str]) -> Iterator[_Transfer]:

@@ -37,7 +37,7 @@ _SCHEDULER = re.compile(
     re.I,
 )
 _ASKED = {
-    True: ("the scheduler", "sacct -j JOBID --format=JobID,State,ExitCode,Reason  # or: kubectl describe pod POD"),
+    True: ("the scheduler", "sacct -j JOBID --format=JobID,State%30,ExitCode,Reason,MaxRSS  # PBS: tracejob JOBID"),
     False: ("the kernel, then whoever else uses this host,", "dmesg -T | grep -iE 'oom|killed process'; last -n 20"),
 }
 """Who may have sent SIGKILL, where the logs show that there is a scheduler, and where they do not."""
@@ -82,6 +82,7 @@ def killed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
 
     for one in _ended(run, rule, wanted):
         whom, ask = _ASKED[_scheduled(run)]
+        ask = ask.replace("JOBID", _slurm_job(run) or "JOBID", 1)
         yield replace(one, fields={**one.fields, "whom": whom, "ask": ask})
 
 
@@ -97,6 +98,19 @@ def _scheduled(run: Run) -> bool:
     texts = (event.text for event in run.events if event.kind != "metric")
     by_srun = any(event.fields.get("by_srun") for event in run.of_kind("exit"))
     return by_srun or "nodelist" in names or any(_SCHEDULER.search(text) for text in chain(names, texts))
+
+
+_SLURM_JOB = re.compile(r"\b(?:SLURM_JOB_?ID=|STEP |JOB |StepId=)(\d{2,10})\b")
+_SLURM_FILE = re.compile(r"(?:^|/)slurm[-_](\d{2,10})\b")
+
+
+@once
+def _slurm_job(run: Run) -> str:
+    """Its number, by what Slurm says of it or by the name of its output."""
+    lines = run.saying_one_of(("SLURM_JOB", "STEP ", "JOB ", "StepId="), "line")
+    said = (_SLURM_JOB.search(event.text) for event in lines)
+    named = (_SLURM_FILE.search(source.id) for source in run.sources)
+    return next((hit[1] for hit in chain(said, named) if hit is not None), "")
 
 
 def crashed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

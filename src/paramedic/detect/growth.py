@@ -45,13 +45,22 @@ def memory(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
                 values = growing[0].finite or growing[0].said
                 events = [event for one in growing[:3] for event in one.shown(FIRST, LAST)]
                 ranks = () if len(growing) == of else sorted({one.rank for one in growing if one.rank is not None})
-                yield on_events(rule, events, ranks, {"first": human(int(values[0])), "last": human(int(values[-1]))})
+                fields = {"first": human(int(values[0])), "last": human(int(values[-1])), **_of_host(name)}
+                yield on_events(rule, events, ranks, fields)
                 return
     for one in every(run, "grown"):
         if one.said and one.said[-1] >= 4 * _LEAST:
             more = human(int(one.said[-1]))
             yield on_events(rule, one.shown(LAST), (), {"first": "what it was", "last": f"{more} more"})
             return
+
+
+def _of_host(name: str) -> dict[str, str]:
+    """For its fix: whether it is the host's memory, and not a device's."""
+    return {"memory": "host memory"} if _HOST.search(name) else {}
+
+
+_HOST = re.compile(r"\b(?:rss|resident|host|vms|uss|pss)\b", re.I)
 
 
 def _over_steps(same: Sequence[Series]) -> tuple[Sequence[Series], int]:
@@ -338,6 +347,7 @@ def printed_as_one_unit(run: Run, rule: Rule, found: Sequence[Finding]) -> Itera
     asked = next(((e, hit[1]) for e in wrapped if (hit := _ASKED.search(e.text)) is not None), None)
     other = asked is not None and asked[1] not in {hit[2] for _, hit in blocks}
     fields = {"blocks": f"{block[1]} {block[2]}", "asked": f"; {asked[1]} was to be wrapped" if asked else ""}
+    fields |= {"layer": block[2], **({"wrong": asked[1]} if asked and other else {})}
     one = on_events(rule, [root, event, *([asked[0]] if asked else [])], (), fields)
     many = int(block[1]) >= _MANY_BLOCKS
     yield one if other or many else replace(one, severity="warning")

@@ -121,8 +121,10 @@ def rank_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
             theirs = [one.event for one in waits if one.rank in odd]
             others = [one.event for one in waits if one.rank not in odd]
             fields = {"waiting": listed({one.rank for one in waits} - odd), "how": _called_instead(theirs, others)}
-            accused = on_events(rule, [*theirs, *others][:4], sorted(odd), fields)
+            fields |= situation(run, odd)
             at_the_end = all(one.at_the_end and not one.aside for one in waits if one.rank in odd)
+            fields |= {"fewer": _ENDS_FIRST.format(_named(odd))} if at_the_end and "fewer" not in fields else {}
+            accused = on_events(rule, [*theirs, *others][:4], sorted(odd), fields)
             yield replace(accused, weights=_reasons(run, odd, elsewhere=True, at_the_end=at_the_end))
 
 
@@ -338,6 +340,121 @@ def odd_among_accused(accusations: Sequence[Finding]) -> frozenset[int]:
     return frozenset(rank for rank, what in things.items() if what != usual[0][0])
 
 
+# -- what a fix can say of it --------------------------------------------------------------------------------------
+
+_KINDS = (
+    ("saves", re.compile(r" in \w*(?:sav(?:e|ing)|checkpoint|state_dict)\w*$", re.I)),
+    ("generates", re.compile(r" in \w*(?:generat|sample_text|rollout)\w*$", re.I)),
+    ("evaluates", re.compile(r" in \w*(?:eval|valid|infer|perplexity|predict|metric|score|log_)\w*$", re.I)),
+)
+"""Work beside the training step, by the names of the functions."""
+_THROUGH = re.compile(
+    r"\bepoch \d{1,6}\b.{0,20}\b(?:done|finished|completed?|ended)\b|\b(?:loop|iterator|loader|shard|data) (?:is )?"
+    r"(?:done|finished|exhausted|empty)\b|\bexhausted\b|\bout of data\b|\bno more (?:data|batches)\b",
+    re.I,
+)
+_ASIDE_SAID = re.compile(r"\b(?:evaluat|validat)", re.I)
+_OF_ALL = re.compile(r"(?<![\d/.:])(\d{1,9})/(\d{1,9})(?![\d/.:])")
+_FRAME = re.compile(r"(.{1,400}):(\d{1,9}) in (.{1,200})")
+_SERVER = re.compile(r"\bserver ([\w.-]{1,100}),? (?:is )?not responding")
+_WAY = 4
+
+
+def ways(run: Run) -> dict[int, list[str]]:
+    """The user's own frames of each rank, the innermost last: where its main thread was seen, else its traceback's."""
+    found: dict[int, list[str]] = {}
+    for event in (*run.of_kind("traceback"), *run.of_kind("stack")):
+        own = list(event.fields.get("own") or own_frames(event))
+        if event.rank is not None and own and (event.kind == "traceback" or event.fields.get("main")):
+            found[event.rank] = own
+    return found
+
+
+def parting(odd: Sequence[str], usual: Sequence[str], first: bool) -> dict[str, str]:
+    """Where the way of one rank leaves that of the others: the line of each, the rest of its way, and what it is for if
+    it is the first rank's, which does such work alone by design."""
+    at = next((n for n, pair in enumerate(zip(odd, usual, strict=False)) if pair[0] != pair[1]), len(usual))
+    at = min(at, len(odd), len(usual))
+    if not odd or not usual or at == len(odd) == len(usual):
+        return {}
+    at = len(odd) - 1 if at == len(odd) else at
+    inside = at + 1 < len(usual) and odd[at] == usual[at]
+    rest = [*odd[at:]]
+    kind, call = next(
+        ((kind, n) for kind, names in _KINDS for n, frame in enumerate(rest) if names.search(frame)), ("", 0)
+    )
+    fields = {
+        "branch": _line_of(rest[max(call - 1, 0)]),
+        "way": " → ".join(rest[:_WAY]),
+        "usual_branch": _line_of(usual[min(at + inside, len(usual) - 1)]),
+    }
+    if kind or (not inside and _above(odd[at], usual[min(at, len(usual) - 1)])):
+        return {**fields, kind if kind and first else "extra": fields["branch"]}
+    return {**fields, "skipped" if inside else "parts": fields["usual_branch"]}
+
+
+def _above(one: str, other: str) -> bool:
+    """In the same function it stands before the other."""
+    mine, theirs = _FRAME.fullmatch(one), _FRAME.fullmatch(other)
+    if mine is None or theirs is None or (mine[1], mine[3]) != (theirs[1], theirs[3]):
+        return False
+    return int(mine[2]) < int(theirs[2])
+
+
+def _line_of(frame: str) -> str:
+    return frame.partition(" in ")[0]
+
+
+def situation(run: Run, odd: Collection[int], given: Mapping[int, Sequence[str]] | None = None) -> dict[str, str]:
+    """What is known of ranks that are not where the others are, for the fixes: nothing of it decides anything."""
+    stood = given if given is not None else ways(run)
+    others = Counter(tuple(way) for rank, way in stood.items() if rank not in odd and way).most_common(1)
+    own = next((stood[rank] for rank in sorted(odd) if stood.get(rank)), None)
+    first = 0 in odd
+    fields = parting(own, others[0][0], first) if own and others else parting(*_of_nameless(run), first)
+    fields |= {"awaited": _line_of(others[0][0][-1])} if others and not own else {}
+    fewer = _fewer(run, odd)
+    server = next((hit[1] for e in run.saying("not responding", "line") if (hit := _SERVER.search(e.text))), "")
+    return fields | ({"fewer": fewer} if fewer else {}) | ({"server": server} if server else {})
+
+
+def _of_nameless(run: Run) -> tuple[Sequence[str], Sequence[str]]:
+    """Of processes whose rank nobody knows, one beside the step and one in it."""
+    seen = [e for e in run.of_kind("stack") if e.rank is None and e.fields.get("main") and e.fields.get("own")]
+    frames = [[*map(str, event.fields["own"])] for event in seen]
+    odd = [way for way in frames if any(_ASIDE.search(frame) or _KINDS[-1][1].search(frame) for frame in way)]
+    usual = [way for way in frames if way not in odd]
+    return (odd[0], usual[0]) if len(odd) == 1 and usual else ((), ())
+
+
+def _fewer(run: Run, odd: Collection[int]) -> str:
+    """That these had fewer batches than the others, in words; empty where nobody says so."""
+    who = _named(odd)
+    have = "has" if len(odd) == 1 else "have"
+    said = {e.rank: e.text for e in run.of_kind("progress") if e.rank is not None}
+    planned = {rank: int(hits[-1][1]) for rank, text in said.items() if (hits := _OF_ALL.findall(text))}
+    own = {planned[rank] for rank in odd if rank in planned}
+    others = {count for rank, count in planned.items() if rank not in odd}
+    if len(own) == len(others) == 1 and max(own) < max(others):
+        return f"{who} {have} {max(own)}, the others {max(others)}"
+    if odd and has_less(run, odd):
+        told = {rank: one.said[-1] for rank, one in by_rank(every(run, "samples")).items() if one.said}
+        most = max(told.values())
+        return f"{who} {have} {min(told[rank] for rank in odd):g}, the others {most:g}"
+    ended = {
+        rank for rank, text in said.items() if _THROUGH.search(text) or (0 not in odd and _ASIDE_SAID.search(text))
+    }
+    dry = {e.rank for e in run.of_kind("last") if e.fields.get("dry")}
+    return _ENDS_FIRST.format(who) if odd and (ended | dry == {*odd} or {*odd} <= _finished(run)) else ""
+
+
+_ENDS_FIRST = "{} came to the end of its data first"
+
+
+def _named(ranks: Collection[int]) -> str:
+    return f"rank {min(ranks)}" if len(ranks) == 1 else f"ranks {listed(ranks)}"
+
+
 # -- who waited where ----------------------------------------------------------------------------------------------
 
 
@@ -426,7 +543,8 @@ def _accusation(run: Run, rule: Rule, events: Sequence[Event], missing: Set[int]
     """Shows where the missing ranks were, the last that they said if they said anything, and then who waited."""
     attempt = max((event.attempt for event in events), default=0)
     lasts = [e for e in run.of_kind("last") if e.rank in missing and e.text and e.attempt == attempt]
-    one = on_events(rule, [*lasts[:2], *events[:4]], sorted(missing), {"waiting": listed(waiting), "how": _STAYED_AWAY})
+    fields = {**situation(run, missing), "waiting": listed(waiting), "how": _STAYED_AWAY}
+    one = on_events(rule, [*lasts[:2], *events[:4]], sorted(missing), fields)
     return replace(one, weights=_reasons(run, missing))
 
 

@@ -59,7 +59,8 @@ def behind_a_lost_link(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterat
     group, events = _first_to_give_up(waited)
     ranks = sorted(group & there)
     if there and len(ranks) == 1 and len(group) > len(there):
-        fields = {"host": lost[0].host, "adapter": lost[0].adapter, "accused": str(ranks[0])}
+        host = lost[0].host
+        fields = {"host": host, "hosts": host, "adapter": lost[0].adapter, "accused": str(ranks[0])}
         yield on_events(rule, [lost[0].event, *events[:3]], ranks, fields)
 
 

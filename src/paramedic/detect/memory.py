@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from paramedic.detect.match import on_event, on_events
 from paramedic.detect.once import once
@@ -109,12 +110,11 @@ def _bytes(found: re.Match[str] | None) -> int | None:
 
 
 def exhausted(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
-    """With the micro-batch that the log states, and what the allocator could join, for its fixes."""
+    """With the micro-batch that the log states, how to halve it, and what the allocator could join, for its fixes."""
     batch = _micro_batch(run)
-    halved = {"halved": f", {batch} → {batch // 2}," if batch else ""}
     for event, oom in _said(run):
         if oom.kind == "exhausted":
-            yield on_event(rule, event, _fields(oom) | halved | _joinable(oom))
+            yield on_event(rule, event, _fields(oom) | _halved(event, batch) | _joinable(oom, event))
 
 
 def fragmented(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -184,7 +184,7 @@ def _holders(run: Run, event: Event, oom: DeviceOom) -> dict[str, str]:
     """The processes by number and name, how to see whose they are, and those that are surely another user's."""
     named = others_named(event.text)
     if not named or sum(size for _, size in named) != oom.others:
-        return {"holders": "other processes", "look": _LIST_ALL}
+        return {"holders": "other processes", "look": _LIST_ALL, **_for_fixes(run, event, oom)}
     pids = [pid for pid, _ in named[:_MOST_NAMED]]
     shown = {str(one.fields.get("pid")): str(one.fields.get("name") or "") for one in run.of_kind("smi process")}
     told = ", ".join(f"{pid} ({name})" if (name := shown.get(pid)) else pid for pid in pids)
@@ -193,7 +193,37 @@ def _holders(run: Run, event: Event, oom: DeviceOom) -> dict[str, str]:
         "holders": f"process {told}" if len(named) == 1 else f"processes {told}",
         "look": f"ps -o pid,ppid,user,lstart,cmd -p {','.join(pids)}",
         **({"theirs": ", ".join(theirs)} if theirs else {}),
+        **_for_fixes(run, event, oom),
     }
+
+
+def _for_fixes(run: Run, event: Event, oom: DeviceOom) -> dict[str, str]:
+    """The others' numbers; how many of them hold far less here than this process, as ranks do that have a GPU of their
+    own besides; and, of several, the line that calls `torch.load`."""
+    named = others_named(event.text)
+    mine = held_by_its_own(run, event)
+    unnamed = {} if mine else {"unnamed": "what"}
+    too_many = sum(size for _, size in named) - oom.others
+    own = next((one for one in named if one[1] == too_many), None)  # in a container it does not know its own number
+    others = [one for one in named if one is not own] if own is not None or too_many == 0 else []
+    if not others:
+        return unnamed
+    pids = [pid for pid, _ in others]
+    few = not mine and len(others) <= _FEW
+    fields = {"pids": ",".join(pids), "kill": " ".join(pids)} if few else unnamed
+    if len(others) == 1:
+        return fields
+    held = oom.used or oom.allocated or (own[1] if own is not None else 0)
+    if held > _FAR_MORE * max(size for _, size in others):
+        fields["guests"] = str(len(others))
+    calls = pairwise(map(str, event.fields.get("frames", ())))
+    loaded = [caller.partition(" in ")[0] for caller, called in calls if _LOADS.search(called)]
+    return {**fields, "loaded": loaded[0]} if loaded and "/site-packages/" not in loaded[0] else fields
+
+
+_FEW, _FAR_MORE = 2, 1.5
+"""More processes than that are hardly what a former run has left: they are the job's own."""
+_LOADS = re.compile(r"/torch/serialization\.py:\d{1,5} in load$")
 
 
 def of_another(process: str, event: Event) -> bool:
@@ -246,14 +276,70 @@ def _said(run: Run) -> list[tuple[Event, DeviceOom]]:
 
 
 def _micro_batch(run: Run) -> int:
-    """Of a device, where all who state one state the same, and it can be halved; else nought."""
+    """Of a device, where all who state one state the same; else nought."""
     stated = {value for one in every(run, "device_batch") for value in one.said}
     batch = stated.pop() if len(stated) == 1 else 0.0
-    return int(batch) if batch >= 2 and batch.is_integer() else 0
+    return int(batch) if batch >= 1 and batch.is_integer() else 0
 
 
-def _joinable(oom: DeviceOom) -> dict[str, str]:
-    """What is free and what the allocator holds unused, if only together they are as much as was asked for."""
+_HALVES = (
+    (
+        re.compile(r"/megatron/(?:core|training)/|/nemo/"),
+        "--micro-batch-size {half}   # --global-batch-size stays: the micro-batches become more by themselves",
+    ),
+    (
+        re.compile(r"/transformers/trainer\w{0,20}\.py|/trl/trainer/"),
+        "--per_device_train_batch_size {half} --gradient_accumulation_steps TWICE_AS_MANY",
+    ),
+    (
+        re.compile(r"/(?:pytorch_lightning|lightning/pytorch)/"),
+        "DataLoader(..., batch_size={half}); Trainer(..., accumulate_grad_batches=TWICE_AS_MANY)",
+    ),
+    (
+        re.compile(r"/deepspeed/"),
+        '"train_micro_batch_size_per_gpu": {half}, "gradient_accumulation_steps": TWICE_AS_MANY   # in ds_config.json',
+    ),
+    (re.compile(r"/torchtitan/"), "--training.local_batch_size {half}   # --training.global_batch_size stays"),
+)
+"""The micro-batch in the words of whose frames were seen."""
+_RECOMPUTES = (
+    (
+        re.compile(r"/megatron/(?:core|training)/|/nemo/"),
+        "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
+    ),
+    (re.compile(r"/transformers/trainer\w{0,20}\.py|/trl/trainer/"), "--gradient_checkpointing True"),
+    (re.compile(r"/torchtitan/"), "--activation_checkpoint.mode full"),
+    (
+        re.compile(r"/transformers/models/"),
+        'model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})',
+    ),
+    (re.compile(""), "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)   # for each block of the model"),
+)
+_RECOMPUTED = re.compile(
+    r"/torch/utils/checkpoint\.py|/tensor_parallel/random\.py|\bin (?:custom_forward|checkpoint_handler|recompute)\b"
+)
+
+
+def _halved(event: Event, batch: int) -> dict[str, str]:
+    """One sample cannot be halved. What is recomputed already, as the frames show, need not be advised."""
+    frames = "\n".join(map(str, event.fields.get("frames", ())))
+    again = next(words for seen, words in _RECOMPUTES if seen.search(frames))
+    deeper = {} if _RECOMPUTED.search(frames) else {"recompute": again, "price": ""}
+    if batch == 1:
+        return {"recompute": again, "single": "1"} if deeper else {"shortest": "1"}
+    own = "micro_batch //= 2; accumulation *= 2   # loss / accumulation before backward()"
+    words = next((words for seen, words in _HALVES if seen.search(frames)), own)
+    if not batch:
+        return {**deeper, "halved": "", "smaller": words.replace("{half}", "HALF_OF_NOW")}
+    half = str(batch // 2)
+    return {**deeper, "halved": f", {batch} → {half},", "smaller": words.replace("{half}", half), "half": half}
+
+
+def _joinable(oom: DeviceOom, event: Event) -> dict[str, str]:
+    """What is free and what the allocator holds unused, if only together they are as much as was asked for; of torch
+    before 2.1, which words it otherwise, it cannot join them."""
+    if "reserved in total by PyTorch" in event.text:
+        return {}
     free, unused, request = oom.free or 0, oom.unused or 0, oom.request or 0
     return {"joined": human(free + unused)} if free < request <= free + unused else {}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -19,11 +20,22 @@ _NON_FINITE = re.compile(
 )
 
 _ENOUGH, _MANY = 3, 4
+_TOO_HIGH = 1.0
+"""A learning rate with which hardly anything learns, unless it was warmed up to it with care."""
+
+
+def with_rate(run: Run, one: Finding) -> Finding:
+    """With the highest learning rate that its log prints, which fixes may name."""
+    source = one.evidence[0].event.source
+    rates = [value for series in every(run, "lr") if series.event.source == source for value in series.said]
+    highest = max((value for value in rates if math.isfinite(value)), default=0.0)
+    named = [name for name, least in (("lr", 0.0), ("high", _TOO_HIGH)) if highest > 0 and highest >= least]
+    return replace(one, fields={**dict.fromkeys(named, f"{highest:.4g}"), **one.fields})
 
 
 def ended_non_finite(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Whose loss was no number first, where each tells its own; else all who end so."""
-    ended = list(_ended(run, rule))
+    ended = [with_rate(run, one) for one in _ended(run, rule)]
     first = _first_lost(run) if ended else {}
     if not first:
         yield from ended
@@ -32,6 +44,7 @@ def ended_non_finite(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator
     told = f" (since {since}, while the others' still was a number)" if since.startswith(("step", "epoch")) else ""
     accused = ", ".join(map(str, first))
     fields = {"what": "loss", "value": "nan", "since": told, "accused": accused, "rank": accused}
+    fields |= {"step": since} if told else {}
     one = on_events(rule, [lost.event for lost in first.values()], first, fields)
     yield replace(one, weights=_ITS_OWN_BATCH)
 

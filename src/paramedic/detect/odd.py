@@ -34,7 +34,8 @@ def out_of_line(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Find
             others = [rank for rank in sorted(series) if rank not in odd][:2]
             events = [event for rank in (*ranks[:2], *others) for event in series[rank].shown(LAST)]
             what = name.removeprefix("said ").removeprefix("state ").removeprefix("hash ").replace("_", " ")
-            one = on_events(rule, events, ranks, {"what": what, "rank": ", ".join(map(str, ranks))})
+            fields = {"what": what, "rank": ", ".join(map(str, ranks)), **_last_alike(series, steps)}
+            one = on_events(rule, events, ranks, fields)
             by_itself = len(odd) == 1 and name.startswith(("hash", "state")) and _long_alike(steps)
             yield replace(one, weights={"hardware-fault": _BY_ITSELF}) if by_itself else one
             return
@@ -47,6 +48,18 @@ def _long_alike(steps: Sequence[Mapping[int, float]]) -> bool:
     """What all ranks hold was the same for long: nothing was forgotten on one of them, or started otherwise."""
     alike = next((at for at, said in enumerate(steps) if len(set(said.values())) > 1), len(steps))
     return alike >= max(_LOOKS, _LONG * len(steps))
+
+
+def _last_alike(series: Mapping[int, Series], steps: Sequence[Mapping[int, float]]) -> dict[str, str]:
+    """The step at which all still said the same, right before they never did again."""
+    unlike = next((at for at, said in enumerate(steps) if len(set(said.values())) > 1), 0)
+    tables = [one.at for one in series.values()]
+    enough = max(_MEMBERS, 0.9 * len(series))
+    order = [step for step in max(tables, key=len) if sum(step in at for at in tables) >= enough]
+    if not unlike or len(order) != len(steps):
+        return {}
+    last = order[unlike - 1]
+    return {"alike": f"print {last[1:]}" if last.startswith("#") else last}
 
 
 def _steps(series: Mapping[int, Series]) -> list[dict[int, float]]:

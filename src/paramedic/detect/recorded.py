@@ -9,12 +9,12 @@ from dataclasses import replace
 
 from paramedic.detect.arrivals import always_last
 from paramedic.detect.difference import CALLED_BY, Difference
-from paramedic.detect.hang import PLACES, is_saving, listed, saving_is_a_hang
+from paramedic.detect.hang import PLACES, is_saving, listed, parting, saving_is_a_hang, situation
 from paramedic.detect.match import on_events
-from paramedic.detect.stacks import Standing, standing
+from paramedic.detect.stacks import Standing, doing, standing
 from paramedic.detect.traces import differences, standstill
 from paramedic.knowledge import Rule, load_taxonomy
-from paramedic.model import Evidence, Finding, Run
+from paramedic.model import Evidence, Finding, Run, is_own
 
 _WEIGHTS: Mapping[str, Mapping[str, float]] = {
     "order": {"collective-order-divergence": 6.0},
@@ -183,7 +183,7 @@ def _with_place(run: Run, one: Finding) -> Finding:
     evidence = (*one.evidence[:1], *([Evidence(here.event)] if here else []), *one.evidence[1:])
     own = {"collective-order-divergence": 0.3} if here and not here.for_peers else {}  # it is in no other collective
     weights = {**one.weights, **own, **(PLACES.get(here.waits, {}) if here else {}), **_locked_in_fork(run, one.ranks)}
-    known = {"place": here.shown} if here else {"after": f"its last recorded call, {one.fields['odd']}"}
+    known = {"place": here.shown, **doing(here)} if here else {"after": f"its last recorded call, {one.fields['odd']}"}
     fields = {**one.fields, **known, "stands": said, "last": last}
     return replace(one, fields=fields, evidence=evidence, weights=weights)
 
@@ -204,6 +204,15 @@ def _locked_in_fork(run: Run, ranks: Sequence[int]) -> Mapping[str, float]:
     ]
     locked = [frames for frames in stacks if _LOCKING.search(frames[-1]) and any(map(_FORKED.search, frames))]
     return _BY_FORK if len(locked) > 1 else {}
+
+
+def _sites(one: Difference) -> dict[str, str]:
+    """The lines from which the two calls were made, in the user's own code; where they part, if both are known."""
+    odd, usual = (
+        [frame for frame in reversed(site.split(CALLED_BY)) if is_own(frame)] for site in (one.odd_site, one.usual_site)
+    )
+    fields = {} if one.kind == "missing" else parting(odd, usual, 0 in one.ranks)
+    return fields | ({"call_line": usual[-1].partition(" in ")[0]} if usual else {})
 
 
 def _is_peer(op: str) -> bool:
@@ -262,6 +271,7 @@ def _finding(run: Run, rule: Rule, one: Difference) -> Finding:
     }
     if one.ranks:
         fields["accused"] = listed(one.ranks)
+        fields = {**situation(run, one.ranks), **_sites(one), **fields}
     found = on_events(rule, events, one.ranks, fields)
     last = max((event.attempt for event in run.events), default=0)
     weights = _OTHER_CALLS if one.elsewhere else _FEWER_STEPS if one.fewer else _WEIGHTS.get(one.kind, {})

@@ -228,7 +228,7 @@ def on_the_same_part(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator
             by_attempt[one.attempt].append(one)
     if (there := _always_there(run, [one for one in heard if one.symptom in _BROKEN and one.ranks], told)) is not None:
         told_of, last, attempts = there
-        fields = {"attempts": str(attempts), "accused": str(told_of.ranks[0])}
+        fields = {"attempts": str(attempts), "accused": str(told_of.ranks[0])} | _device(run, told_of.ranks[0])
         yield on_events(rule, [told_of.evidence[0].event, last], told_of.ranks, fields)
         return
     if len(by_attempt) == 1:
@@ -242,8 +242,14 @@ def on_the_same_part(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator
         return
     moved = len({one.ranks for one in broken}) > 1
     if len(broken[-1].ranks) == 1 and (not moved or _one_device(of_kernel, len(broken))):
-        fields = {"attempts": str(len(broken)), "accused": str(broken[-1].ranks[0])}
+        fields = {"attempts": str(len(broken)), "accused": str(broken[-1].ranks[0])} | _device(run, broken[-1].ranks[0])
         yield on_events(rule, [one.evidence[0].event for one in broken], broken[-1].ranks, fields)
+
+
+def _device(run: Run, rank: int) -> dict[str, str]:
+    """The number of its GPU on its node, as its launcher counts the ranks there."""
+    local = {e.fields.get("local_rank") for e in run.of_kind("exit") if e.rank in (rank, None)} - {None}
+    return {"gpu": str(*local)} if len(local) == 1 else {}
 
 
 def _always_there(run: Run, broken: Sequence[Finding], told: Sequence[Finding]) -> tuple[Finding, Event, int] | None:

@@ -337,7 +337,7 @@ def on_some_hosts_only(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterat
     if lacking and having - lacking.keys():
         ranks = {rank for host in lacking for rank in places(run).ranks_on.get(short(host), ())}
         event, path = next(iter(lacking.values()))
-        fields = {"host": ", ".join(sorted(lacking)[:8]), "path": path}
+        fields = {"host": ", ".join(sorted(lacking)[:8]), "path": path, "source": min(having - lacking.keys())}
         fields |= {"accused": ", ".join(map(str, sorted(ranks)))} if ranks else {}
         yield on_events(rule, [event], sorted(ranks), fields)
 

@@ -363,6 +363,7 @@ def _outliers(rule: Rule, scene: _Scene | None, kind: str) -> Iterator[Finding]:
         return
     first = scene.stood[scene.culprits[0]]
     fields = {**_told(scene, first.rank, scene.waiting), **_accused(scene.culprits), "when": ""}
+    fields |= doing(first)
     one = on_events(rule, _evidence(scene, [*scene.culprits, *scene.waiting]), _known(scene.culprits), fields)
     weights = dict(PLACES.get(first.waits, {}))
     if first.process is not None and first.process.fields.get("state") == "D":
@@ -374,12 +375,28 @@ def _outliers(rule: Rule, scene: _Scene | None, kind: str) -> Iterator[Finding]:
     yield replace(one, severity="warning", fields={**one.fields, "does": "is still at work"}) if alive else one
 
 
+_WAITS_AT = {
+    "data": "loads_at", "checkpoint": "saves_at", "io": "reads_at", "lock": "locked_at", "compile": "builds_at",
+}  # fmt: skip
+"""For the fixes: where it stands, by what it waits for."""
+
+
+def doing(one: Standing) -> dict[str, str]:
+    return {_WAITS_AT[one.waits]: one.shown} if one.waits in _WAITS_AT else {}
+
+
 def _told(scene: _Scene, rank: int, waiting: Sequence[int]) -> dict[str, str]:
     fields = {"does": scene.stood[rank].does, "place": scene.stood[rank].shown}
     if waiting:
         usual = Counter(scene.stood[other].shown for other in waiting).most_common(1)[0][0]
         fields |= {"waiting": listed({*_known(waiting)}), "meeting": usual}
+        theirs = next(one for other in waiting if (one := scene.stood[other]).shown == usual)
+        fields |= hang.parting(_own(scene.stood[rank]), _own(theirs), rank <= 0)
     return fields
+
+
+def _own(one: Standing) -> list[str]:
+    return [*(one.event.fields.get("own") or one.event.fields.get("frames") or ())]
 
 
 def _accused(ranks: Sequence[int]) -> dict[str, str]:

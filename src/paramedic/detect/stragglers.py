@@ -67,11 +67,20 @@ def more_work(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
     if slow is None or _throttled(run):
         return
     if (work := _work(run, slow.ranks)) is not None:
-        yield _finding(rule, slow, {"more": f"{work:.1f} times their work"})
+        yield _finding(rule, slow, {"more": f"{work:.1f} times their work", **_routed(run)})
     elif (share := _holds_more(run, slow)) is not None:
         yield _finding(
             rule, slow, {"more": f"{share:.1f} times their memory: they hold more of the model"}, of_one=False
         )
+
+
+def _routed(run: Run) -> dict[str, str]:
+    """For its fix: whether the log speaks of experts, to which a router sends what there is to do."""
+    return {"routed": ""} if run.saying_one_of(_OF_EXPERTS, *_SPOKEN) else {}
+
+
+_OF_EXPERTS = ("expert", "ep_rank", "load_balancing", "load balancing", "capacity_")
+_SPOKEN = ("line", "metric", "last", "progress")
 
 
 def same_work(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -415,7 +424,40 @@ def all_throttled(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
         looks = list(_of_cpu_stat(run))
         shares, events = [share for share, _ in looks], [event for _, event in looks[:3]]
     if shares and min(shares) >= _THROTTLED:
-        yield on_events(rule, events, (), {"share": f"{100 * min(shares):.0f} %"})
+        yield on_events(rule, events, (), {"share": f"{100 * min(shares):.0f} %", **_limit(run)})
+
+
+def _limit(run: Run) -> dict[str, str]:
+    """How many cores the quota is worth, as `cpu.max` has it, and how many workers share them, for its fix."""
+    quotas = {found[1] for e in run.saying_one_of((" 100000",), *_SPOKEN) if (found := _CPU_MAX.search(e.text))}
+    cores = {"cores": f"{int(quotas.pop()) / 100_000:g}"} if len(quotas) == 1 else {}
+    return cores | ({"workers": workers} if (workers := _workers(run)) else {})
+
+
+def _workers(run: Run) -> str:
+    """Of the loader of each rank, where all who tell say the same; else nothing."""
+    told = {found[1] or found[2] for e in run.saying_one_of(("worker",), *_SPOKEN) for found in _WORKERS.finditer(e.text)}
+    return told.pop() if len(told) == 1 else ""
+
+
+def _too_few_cores(run: Run) -> dict[str, str]:
+    """For its fix: on how many cores how many workers run, where the log tells both and there are more workers."""
+    events = run.saying_one_of(("worker", "cpus-per-task", "CPUs/Task", "CPUS_PER_TASK"), *_SPOKEN)
+    told: set[str] = set()
+    for pattern in _CORES:
+        told = told or {found[1] for event in events for found in pattern.finditer(event.text)}
+    workers = _workers(run)
+    few = told.pop() if len(told) == 1 else ""
+    return {"few": few, "workers": workers} if few and workers and int(few) < int(workers) else {}
+
+
+_CPU_MAX = re.compile(r"(?:^|\s|:)(\d{4,9}) 100000\s*$")
+_WORKERS = re.compile(r"\bnum_workers\W{1,3}(\d{1,3})\b|\bwill create (\d{1,3}) worker processes")
+_CORES = (
+    re.compile(r"suggested max number of worker in current system is (\d{1,4})\b"),
+    re.compile(r"(?:--cpus-per-task[= ]|CPUs/Task=|SLURM_CPUS_PER_TASK=)(\d{1,4})\b"),
+)
+"""The surest first: what torch found there."""
 
 
 _COUNTED = re.compile(r"^\W{0,4}(nr_periods|nr_throttled)\W{1,4}(\d{1,15})\s*$")
@@ -438,12 +480,13 @@ def _of_cpu_stat(run: Run) -> Iterator[tuple[float, Event]]:
 def waits_for_input(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """On every rank most of a step is spent waiting for data."""
     if shares := _mostly(run, "data_time"):
-        yield _spent(rule, shares, "data")
+        yield _spent(rule, shares, "data", _too_few_cores(run))
         return
     for told in every(run, "data_share"):
         if len(told.finite) >= _STEPS and median(told.finite) >= _STARVED / (1 + _STARVED):
             share = median(told.finite)
-            yield on_events(rule, told.shown(LAST), (), {"data": f"{share:.0%} of its time", "work": "the rest"})
+            fields = {"data": f"{share:.0%} of its time", "work": "the rest", **_too_few_cores(run)}
+            yield on_events(rule, told.shown(LAST), (), fields)
             return
 
 
@@ -464,10 +507,10 @@ def _mostly(run: Run, kind: str) -> list[_Share]:
     return shares if mostly and _slow(run) is None else []
 
 
-def _spent(rule: Rule, shares: Sequence[_Share], name: str) -> Finding:
+def _spent(rule: Rule, shares: Sequence[_Share], name: str, more: Mapping[str, str] | None = None) -> Finding:
     _, spent, work = shares[0]
     events = [event for one, _, _ in shares[:3] for event in one.shown(LAST)]
-    return on_events(rule, events, (), {name: f"{spent:.3g} s", "work": f"{work:.3g} s"})
+    return on_events(rule, events, (), {name: f"{spent:.3g} s", "work": f"{work:.3g} s", **(more or {})})
 
 
 def _beside_work(run: Run, kind: str) -> list[_Share]:

@@ -10,6 +10,7 @@ from itertools import pairwise, permutations
 from statistics import median
 
 from paramedic.detect.match import on_events
+from paramedic.detect.numerics import with_rate
 from paramedic.detect.series import (
     FIRST,
     LARGEST,
@@ -50,7 +51,7 @@ def blow_up(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]
     if blown and 2 * len(blown) >= len([one for one in losses if len(one.finite) >= _POINTS]):
         first, last = blown[0].finite[0], parts(blown[0].finite, 4)[-1]
         events = [event for one in blown[:2] for event in one.shown(FIRST, LARGEST, LAST)]
-        yield on_events(rule, events, (), {"first": f"{first:.4g}", "last": f"{last:.4g}"})
+        yield with_rate(run, on_events(rule, events, (), {"first": f"{first:.4g}", "last": f"{last:.4g}"}))
 
 
 def _blows_up(values: Sequence[float]) -> bool:
@@ -74,7 +75,8 @@ def never_changes(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
         values = one.finite
         stands = len(values) >= _EPOCHS and len(set(values)) == 1 and values[0] > 0 and _unlearned(one, values[0])
         if stands and not _carried(run, one) and not _shown_again(run, one):
-            yield on_events(rule, one.shown(FIRST, LAST), (), {"value": f"{values[0]:g}", "epochs": str(len(values))})
+            fields = {"value": f"{values[0]:g}", "epochs": str(len(values))}
+            yield with_rate(run, on_events(rule, one.shown(FIRST, LAST), (), fields))
             return
 
 
@@ -144,11 +146,11 @@ def flat(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
             continue
         why = [*_by_guessing(run, one, values), *_without_rate(run, one, values)]
         if why:
-            yield replace(on_events(rule, why, ()), severity="error", confidence=_SURE)
+            yield replace(with_rate(run, on_events(rule, why, ())), severity="error", confidence=_SURE)
             return
         first, _, last = parts(values, 3)
         if len(values) >= _FLAT_POINTS and last >= (1 - _FLAT) * first and abs(kendall(values)) < 0.1:
-            yield replace(on_events(rule, one.shown(FIRST, LAST), ()), severity="warning")
+            yield replace(with_rate(run, on_events(rule, one.shown(FIRST, LAST), ())), severity="warning")
             return
 
 
@@ -210,13 +212,13 @@ def no_gain(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]
             continue
         if _stays(epochs):
             fields = {"first": f"{epochs[0]:.4g}", "last": f"{epochs[-1]:.4g}", "after": f"{len(epochs)} epochs"}
-            yield on_events(rule, one.shown(FIRST, LAST), (), fields)
+            yield with_rate(run, on_events(rule, one.shown(FIRST, LAST), (), fields))
             return
     for one in every(run, "loss"):
         values = [] if one.event.source in rising else one.finite
         if len(values) >= _CURVE and min(values) > 10 * _LEAST and _stays(values) and _schedule_done(run, one):
             fields = {"first": f"{values[0]:.4g}", "last": f"{values[-1]:.4g}", "after": "the whole schedule"}
-            yield on_events(rule, one.shown(FIRST, LAST), (), fields)
+            yield with_rate(run, on_events(rule, one.shown(FIRST, LAST), (), fields))
             return
 
 
@@ -299,7 +301,7 @@ def lost_again(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findi
         if stays and best < _WELL * start and end > _BACK * best and end > 0.8 * start and end > 10 * _LEAST:
             events = one.shown(FIRST, LARGEST, LAST)
             what = f"the loss had fallen from {start:.4g} to {best:.4g} and is {end:.4g} at the end"
-            yield on_events(rule, events, (), {"what": what})
+            yield with_rate(run, on_events(rule, events, (), {"what": what}))
             return
     for one in every(run, "score accuracy", "score acc"):
         values = one.finite
@@ -307,7 +309,7 @@ def lost_again(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findi
         after = values[values.index(best) + 1 :] if values else []
         if len(after) >= 2 and best / (100 if best > 1 else 1) > 2 * _LOWEST and max(after) < _FRACTION * best:
             what = f"the score was {best:.4g} and has not come above {max(after):.4g} since"
-            yield on_events(rule, one.shown(LARGEST, LAST), (), {"what": what})
+            yield with_rate(run, on_events(rule, one.shown(LARGEST, LAST), (), {"what": what}))
             return
 
 
@@ -370,6 +372,8 @@ def average_begun_anew(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterat
 
 _LARGER, _SAME_RATE, _BATCHES = 4.0, 0.01, 16
 _WORSE, _LOWER = 1.5, 0.85
+_OF_SGD = 5e-3
+"""Rates of Adam and its kin are below."""
 
 
 def behind_smaller_batch(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -385,6 +389,7 @@ def behind_smaller_batch(run: Run, rule: Rule, found: Sequence[Finding]) -> Iter
         if behind:
             events = [*large.shown(LAST), *(event for one in behind for event in one.shown(LAST)), *small.shown(LAST)]
             fields = {"times": f"{times:.4g}", "batch": f"{large.said[-1]:.0f}", "rate": f"{rates[0]:.3g}"}
+            fields["scaled"] = f"{rates[0] * (times if rates[0] >= _OF_SGD else math.sqrt(times)):.3g}"
             yield on_events(rule, events, (), fields)
             return
 

@@ -169,6 +169,8 @@ def other_version(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
         events = [refused.evidence[0].event, *(shown[rank][1] for rank in odd[:1] if rank in shown)]
         usual = next(code for rank, code in versions.items() if rank not in odd)
         fields = {"accused": ", ".join(map(str, odd)), "own": _dotted(versions[odd[0]]), "usual": _dotted(usual)}
+        there = sorted(host for host, ranks in places(run).ranks_on.items() if ranks and ranks <= set(odd))
+        fields |= {"hosts": ",".join(there)} if there else {}
         yield on_events(rule, events, odd, fields)
 
 
@@ -203,6 +205,8 @@ def met_over_a_local_link(run: Run, rule: Rule, found: Sequence[Finding]) -> Ite
     ranks = _ranks_on(run, local)
     name, event = next(iter(local.values()))
     fields = {"host": ", ".join(sorted(local)), "interface": name, "accused": ", ".join(map(str, ranks))}
+    usual = {said[1] for host, said, _ in told if host not in local}
+    fields |= {"shared": usual.pop()} if len(usual) == 1 else {}
     yield on_events(rule, [event, others[0]], ranks, fields)
 
 
@@ -251,7 +255,10 @@ def slow_port(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Findin
         "host": worst.host.rsplit("/", 1)[-1],
         "rate": f"{worst.rate:.0f}",
         "usual": f"{usual:.0f}",
+        "hosts": "",
     }
+    if worst.host != worst.event.source:
+        fields |= {"node": fields["host"], "hosts": fields["host"]}
     yield on_events(rule, [worst.event, *others[:2]], (), fields)
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from paramedic.collect.project import read_project
 from paramedic.detect import footprint, memory
 from paramedic.detect.setup import Setup
+from paramedic.fix import MOST
 from paramedic.model import Finding, Fix
 from paramedic.report import ShownReport
 
@@ -33,6 +34,7 @@ def _planned(verdict: Finding, world: int | None, paths: Sequence[str]) -> Findi
     command = footprint.plan_command(job, card, world, folder)
     states = _states(job)
     title = f"See what would fit: {command}"
+    too_large = states is not None and card is not None and states > card
     if states is not None and card is not None and states > card:
         title = (
             f"Parameters and optimizer states alone take {memory.human(states)} of {memory.human(card)} on each rank: "
@@ -42,8 +44,8 @@ def _planned(verdict: Finding, world: int | None, paths: Sequence[str]) -> Findi
         title = "Ask which settings of this job would fit, the smallest change first; no GPU is needed"
     fix = Fix(PATTERN, title, "manual", {"kind": "command", "run": command}, cause="device-memory-overcommit")
     known = job is not None and job.model is not None
-    fixes = (fix, *verdict.fixes) if known or not verdict.fixes else (verdict.fixes[0], fix, *verdict.fixes[1:])
-    return replace(verdict, fixes=fixes)
+    before = 0 if too_large else 1 if known else MOST - 1  # it only looks: what changes something goes first
+    return replace(verdict, fixes=(*verdict.fixes[:before], fix, *verdict.fixes[before:])[:MOST])
 
 
 def _card(verdict: Finding) -> int | None:
