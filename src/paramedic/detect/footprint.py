@@ -200,7 +200,16 @@ def _sharing(job: Job) -> list[str]:
 def _gpu(card: int) -> list[str]:
     """The very size, and a card of about this one, where there is but one that jobs run on."""
     gib = card / GIB
-    sizes = (("t4", 15.2), ("", 17), ("4090", 25), ("v100-32", 34), ("a100-40", 42), ("l40s", 50), ("", 85), ("h200", 150))
+    sizes = (
+        ("t4", 15.2),
+        ("", 17),
+        ("4090", 25),
+        ("v100-32", 34),
+        ("a100-40", 42),
+        ("l40s", 50),
+        ("", 85),
+        ("h200", 150),
+    )
     name = next((name for name, most in sizes if gib <= most), "b200")
     return [*(("--gpu", name) if name else ()), "--gpu-memory", f"{gib:.2f}GiB"]
 

@@ -313,7 +313,10 @@ _RECOMPUTES = (
         re.compile(r"/transformers/models/"),
         'model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})',
     ),
-    (re.compile(""), "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)   # for each block of the model"),
+    (
+        re.compile(""),
+        "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)   # for each block of the model",
+    ),
 )
 _RECOMPUTED = re.compile(
     r"/torch/utils/checkpoint\.py|/tensor_parallel/random\.py|\bin (?:custom_forward|checkpoint_handler|recompute)\b"

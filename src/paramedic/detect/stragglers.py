@@ -436,7 +436,9 @@ def _limit(run: Run) -> dict[str, str]:
 
 def _workers(run: Run) -> str:
     """Of the loader of each rank, where all who tell say the same; else nothing."""
-    told = {found[1] or found[2] for e in run.saying_one_of(("worker",), *_SPOKEN) for found in _WORKERS.finditer(e.text)}
+    told = {
+        found[1] or found[2] for e in run.saying_one_of(("worker",), *_SPOKEN) for found in _WORKERS.finditer(e.text)
+    }
     return told.pop() if len(told) == 1 else ""
 
 
