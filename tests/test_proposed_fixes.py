@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -90,7 +92,7 @@ def test_braces_of_a_shell_and_of_python_are_no_holes(shapes: Finding, knowledge
     [
         ("transformerz", "pip install transformerz "),
         ("yaml.nodes", "pip install PyYAML "),
-        ("x; reboot", "pip install <package of the module> "),
+        ("x; reboot", "pip install PACKAGE_OF_THE_MODULE "),
     ],
 )
 def test_names_that_the_message_gives_stand_in_the_command(
@@ -98,7 +100,7 @@ def test_names_that_the_message_gives_stand_in_the_command(
 ) -> None:
     first = fixes_for(replace(shapes, rule="ENV001", causes=(), fields={"module": module}), knowledge)[0]
     assert command in copyable(first.action)
-    assert ("<module>" in first.verify) == (";" in module)
+    assert ("MODULE" in first.verify) == (";" in module)
 
 
 def test_a_missing_file_stands_in_the_command(shapes: Finding, knowledge: Knowledge) -> None:
@@ -122,6 +124,18 @@ def test_what_is_to_be_run_is_understood_by_our_own_command_line(rule: str, comm
     words = [_PLACEHOLDERS.get(word, word) for word in shlex.split(command)[1:]]
     words = words[: words.index("--")] if "--" in words else words
     assert build_parser().parse_args(words).verb == words[0], rule
+
+
+def test_every_command_is_one_that_a_shell_can_read(knowledge: Knowledge) -> None:
+    fixes = [(rule.id, fix) for rule in knowledge.rules.values() for fix in rule.fixes] + [*load_cures().items()]
+    runs = [(name, str(fix.action["run"])) for name, fix in fixes if "run" in fix.action]
+    plain = [(name, _HOLE.sub(lambda hole: hole[1] or "X", run).replace("…", "x")) for name, run in runs]
+    script = "\n".join(f"{{ # {name}\n:\n{run}\n}}" for name, run in plain)
+    assert len(plain) > 1000
+    assert not subprocess.run(["bash", "-n"], input=script, capture_output=True, check=False, text=True).stderr
+
+
+_HOLE = re.compile(r"\{\w+(?:\|([^{}]*))?\}")
 
 
 def test_a_pods_memory_limit_is_raised_in_kubernetes_and_a_steps_in_slurm(tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ _HOLE = re.compile(r"(?<!\$)\{([a-z_]+)(?:\|([^{}\n]*))?\}")
 _PARTS = re.compile(r"""(\bf(?P<quote>['"]).*?(?P=quote))|.+?(?=\bf['"]|$)""", re.M)
 """f-strings of Python, whose braces are no holes, and what stands between them."""
 _PLAIN = re.compile(r"[\w./~][\w./~@:+,=-]*", re.A)
-_NAMES = ("package", "module", "path", "name", "attribute", "host")
 _PACKAGES = {
     "apex": "git+https://github.com/NVIDIA/apex",
     "bs4": "beautifulsoup4",
@@ -35,7 +34,6 @@ _PACKAGES = {
     "yaml": "PyYAML",
 }
 """Modules whose package has another name."""
-_FOLDERS = ("folder", "checkpoint folder", "data folder")
 
 
 @dataclass(frozen=True)
@@ -137,6 +135,11 @@ def _told(finding: Finding, seen: Seen) -> dict[str, str]:
         fields |= {"where": fields.get("where", own[-1])} if own else {}
         advice = _ADVICE.search(last_exception(quoted))
         fields |= {"advice": advice[0].strip()[:_LONGEST]} if advice else {}
+    if "module" in fields:
+        module = fields["module"].split(".")[0]
+        fields["package_of_the_module"] = _PACKAGES.get(module, module)
+    if "path" in fields:
+        fields.setdefault("folder", os.path.dirname(fields["path"]))
     return fields | {"drain": _drained(fields, seen)}
 
 
@@ -200,12 +203,12 @@ def _filled(fix: Fix, fields: Mapping[str, str]) -> Fix:
         if not isinstance(value, str):
             return value
         instead = partial(_instead, fields=fields, plain=plain)
-        return _PARTS.sub(lambda part: part[0] if part[1] else _HOLE.sub(instead, part[0]), _named(value, fields))
+        return _PARTS.sub(lambda part: part[0] if part[1] else _HOLE.sub(instead, part[0]), value)
 
     action = {key: fill(value, key != "hint") for key, value in _without(fix.action, holes).items()}
     if "edit" in action:
         action = _for_editing(fix.action, action, fields)
-    verify = "" if _holes(fix.verify) & holes else fill(fix.verify)
+    verify = "" if _holes(fix.verify) & holes else fill(fix.verify, plain=True)
     return replace(fix, title=fill(fix.title), action=action, verify=verify, when={})
 
 
@@ -232,20 +235,6 @@ def _without(action: Mapping[str, Any], holes: Set[str]) -> dict[str, Any]:
     lines = [line for line in str(action.get("hint", "")).split("\n") if not _holes(line) & holes]
     kept = {"hint": "\n".join(lines)} if any(lines) else {}
     return {"kind": action["kind"], **kept}
-
-
-def _named(template: str, fields: Mapping[str, str]) -> str:
-    """`<module>` and the like with the name that the message gave, where it may stand in a shell as it is."""
-    known = {name: fields[name] for name in _NAMES if name in fields}
-    if "module" in fields:
-        module = fields["module"].split(".")[0]
-        known["package of the module"] = _PACKAGES.get(module, module)
-    if "path" in fields:
-        known |= {"checkpoint file": fields["path"], **dict.fromkeys(_FOLDERS, os.path.dirname(fields["path"]))}
-    for name, text in known.items():
-        if _PLAIN.fullmatch(text):
-            template = template.replace(f"<{name}>", text)
-    return template
 
 
 def _for_editing(template: Mapping[str, Any], action: dict[str, Any], fields: Mapping[str, str]) -> dict[str, Any]:
