@@ -11,6 +11,7 @@ from paramedic import diagnose
 from paramedic.collect.rosters import roster
 from paramedic.detect.hostnames import parts_of_name
 from paramedic.model import Source
+from paramedic.report.action import copyable
 
 # -- which file, host or process is which rank ---------------------------------------------------------------------
 
@@ -345,7 +346,7 @@ def test_a_killed_loader_worker_is_only_out_of_memory_where_the_kernel_says_so(s
     lost = of(0, trace(CLOSED))
     verdict = said(**{"job.log": steps(0, 1) + killed + lost})
     assert (verdict.symptom, verdict.ranks) == ("data-pipeline-failure", (1,))
-    assert "dmesg" in verdict.fixes[0].action["run"] and "402" in verdict.fixes[0].action["run"]
+    assert "killed process 402" in copyable(verdict.fixes[0].action)
     verdict = said(**{"dmesg.txt": "[812345.671] Out of memory: Killed process 402 (pt_data_worker) total-vm:9kB\n"})
     assert (verdict.symptom, verdict.ranks) == ("host-out-of-memory", (1,))
 

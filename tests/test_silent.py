@@ -11,6 +11,7 @@ import pytest
 
 from paramedic.pipeline import diagnose
 from paramedic.report import ShownReport
+from paramedic.report.action import copyable
 
 
 def say(tmp_path: Path, text: str) -> ShownReport:
@@ -74,7 +75,7 @@ def test_what_takes_longer_is_called_as_the_log_calls_it(tmp_path: Path, named: 
     report = say(tmp_path, lanes(24, 4, lambda rank, step: f"step {step} {named}={0.9 if rank == 2 else 0.3:.3f}s"))
     assert report.verdict is not None
     assert f"as its peers for {named}, step after step" in report.verdict.summary
-    assert report.verdict.fixes[0].title.startswith("Compare clocks")
+    assert any("clocks" in copyable(fix.action) for fix in report.verdict.fixes)
 
 
 def test_whoever_is_waited_for_is_slow(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
+from paramedic.causes import subject
 from paramedic.collect.identity import platforms_in
 from paramedic.knowledge import Knowledge
 from paramedic.knowledge.cures import load_cures
@@ -128,6 +129,7 @@ def _told(finding: Finding, seen: Seen) -> dict[str, str]:
         fields.setdefault("hosts", ",".join(finding.hosts[:_HOSTS]))
     if finding.ranks:
         fields.setdefault("rank", str(finding.ranks[0]))
+        fields.setdefault("whose", subject(finding.ranks).lower())
     quoted = next((e.event for e in finding.evidence if e.event.fields.get("types")), None)
     if quoted is not None:
         fields.setdefault("exception", last_exception(quoted)[:_LONGEST])

@@ -189,11 +189,14 @@ def _holders(run: Run, event: Event, oom: DeviceOom) -> dict[str, str]:
     shown = {str(one.fields.get("pid")): str(one.fields.get("name") or "") for one in run.of_kind("smi process")}
     told = ", ".join(f"{pid} ({name})" if (name := shown.get(pid)) else pid for pid in pids)
     theirs = [pid for pid in pids if of_another(shown.get(pid, ""), event)]
+    more = _for_fixes(run, event, oom)
+    if {*theirs} & {*more.get("kill", "").split()}:
+        more = {"unnamed": "what"}
     return {
         "holders": f"process {told}" if len(named) == 1 else f"processes {told}",
         "look": f"ps -o pid,ppid,user,lstart,cmd -p {','.join(pids)}",
         **({"theirs": ", ".join(theirs)} if theirs else {}),
-        **_for_fixes(run, event, oom),
+        **more,
     }
 
 
