@@ -103,6 +103,18 @@ def test_names_that_the_message_gives_stand_in_the_command(
     assert ("MODULE" in first.verify) == (";" in module)
 
 
+@pytest.mark.parametrize(
+    "path", ["/data/x'; reboot; '", "/data/$(reboot)", "/data/a\nreboot", "--help", "a`b`", "a|sh", "a>b"]
+)
+def test_what_a_log_says_is_never_a_command(path: str, shapes: Finding, knowledge: Knowledge) -> None:
+    fix = made("rm -r '{path}'  # as the log says", title="Remove {path}")
+    (shown,) = fixes_for(replace(shapes, fields={"path": path}), with_rule(knowledge, fix))
+    assert "run" not in shown.action and path in shown.title
+    spaced = replace(shapes, fields={"path": "/data/my runs", "where": "a.py:1 in <module>"})
+    (shown,) = fixes_for(spaced, with_rule(knowledge, made("rm -r '{path}'  # {where}")))
+    assert shown.action["run"] == "rm -r '/data/my runs'  # a.py:1 in <module>"
+
+
 def test_a_missing_file_stands_in_the_command(shapes: Finding, knowledge: Knowledge) -> None:
     missing = replace(shapes, rule="ENV003", causes=(), fields={"path": "/data/a.bin"})
     assert any("test -e /data/a.bin ||" in copyable(fix.action) for fix in fixes_for(missing, knowledge))

@@ -200,6 +200,7 @@ def _filled(fix: Fix, fields: Mapping[str, str]) -> Fix:
     """Plain replacement of `{name}` by the captured text: what comes from a log is never a template. What nobody has
     captured is left out with all that needs it, unless it says what may stand instead: `{host|NODE}`."""
     holes = {part for value in (*fix.action.values(), fix.title, fix.verify) for part in _holes(value)} - fields.keys()
+    holes |= set(_acting(str(fix.action.get("run", "")), fields))
 
     def fill(value: Any, plain: bool = False) -> Any:
         if not isinstance(value, str):
@@ -228,6 +229,22 @@ def _holes(value: Any) -> set[str]:
         return set()
     parts = (part[0] for part in _PARTS.finditer(value) if not part[1])
     return {hole[1] for part in parts for hole in _HOLE.finditer(part) if hole[2] is None}
+
+
+def _acting(run: str, fields: Mapping[str, str]) -> Iterator[str]:
+    """What would do something of its own where the command is pasted: what a log says is words, never a command. Where
+    a whole line is a hole, a detector has made that line."""
+    for line in run.split("\n"):
+        command = _COMMENT.split(line, maxsplit=1)[0]
+        for name in _holes(line) if not _HOLE.fullmatch(line.strip()) else ():
+            ends = _ACTS if name in _holes(command) else _ENDS
+            if ends.search(fields.get(name, "")):
+                yield name
+
+
+_COMMENT = re.compile(r"(?:^|\s)#\s")
+_ENDS = re.compile(r"[\r\n]")
+_ACTS = re.compile(r"[;&|<>`$\"'\\\r\n]|^-")
 
 
 def _without(action: Mapping[str, Any], holes: Set[str]) -> dict[str, Any]:

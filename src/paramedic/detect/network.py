@@ -301,7 +301,7 @@ def good_address(node: Node | None, among: Mapping[str, Node]) -> str:
 
 def exports(among: Mapping[str, Node], variable: str, interface: str) -> str:
     """What to set on every host to meet on this interface: the master's address, too, where it is on another one."""
-    lines = [f"export {variable}={interface}"]
+    lines = [f"export {variable}={plain(interface)}"]
     said = next((master for node in among.values() if (master := master_of(node))), None)
     ips = [ip for node in among.values() for ip in node.resolved(said[0]) or ()] if said else []
     owner = owner_of(ips, among) or first_node(among)

@@ -130,7 +130,7 @@ def packets_lost(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:
         repair = (
             f"nft delete rule {plain(chance[0].get('table'))} {plain(chance[0].get('chain'))} handle {handle.group(1)}"
             if handle
-            else "ethtool -S <interface> | grep -iE 'err|drop|discard'"
+            else "ethtool -S INTERFACE | grep -iE 'err|drop|discard'"
         )
         events = [Event("net check", 0, "network", text, host=worst.start), *filter_events(known.get(host))]
         others = listed({end for pair in mine for end in (pair.start, pair.end)} - {host})

@@ -334,7 +334,7 @@ def _int(value: Any) -> int | None:
 
 def plain(text: Any) -> str:
     """For a command that is printed to be copied: facts may be a stranger's, and a shell would run what they hide."""
-    return text if isinstance(text, str) and _PLAIN.fullmatch(text) else "<see the evidence>"
+    return text if isinstance(text, str) and _PLAIN.fullmatch(text) else "SEE_THE_EVIDENCE"
 
 
 def listed(names: Iterable[str], most: int = 6) -> str:
