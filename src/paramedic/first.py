@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from paramedic.detect.hang import has_less
+from paramedic.detect.hang import situation
 from paramedic.detect.numerics import diverged, on_one_gpu
 from paramedic.detect.places import at_ranks
 from paramedic.detect.recovery import BY_SCHEDULER, SCHEDULER, lost_before
@@ -38,8 +38,10 @@ def first_failure(run: Run, errors: Sequence[Finding], knowledge: Knowledge) -> 
     named = set(first.ranks)
     rest = [f for f in errors if f.rule != first.rule or not named.issuperset(f.ranks)]
     first = with_ranks(run, replace(first, weights=_named_causes(first, errors, knowledge)), errors, knowledge)
-    if first.symptom in _WAITED and has_less(run, first.ranks):
-        first = replace(first, weights={**first.weights, "uneven-work-across-ranks": _FEWER})
+    if first.symptom in _WAITED and first.ranks:
+        first = replace(first, fields={**situation(run, first.ranks), **first.fields})
+        if "fewer" in first.fields:
+            first = replace(first, weights={**first.weights, "uneven-work-across-ranks": _FEWER})
     if first.symptom == "numerical-instability" and first.evidence[0].event.kind in ("line", "traceback"):
         first = on_one_gpu(replace(first, weights={**diverged(run, first), **first.weights}))
     rivals = [f for f in merged if f.rule != first.rule and f.consequence == "never" and first.consequence == "never"]

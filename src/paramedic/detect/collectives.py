@@ -49,11 +49,20 @@ def fingerprints(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
                 runs[int(one["rank"])] = " ".join(one[part] for part in ("op", "shape", "dtype") if one[part])
         odd, usual = _minority(runs)
         fields = {"odd": " and ".join(sorted({runs[r] for r in odd})), "usual": usual} if odd else {}
-        weights = {"collective-order-divergence": 8.0} if len(ops) > 1 else {}
+        weights = {"collective-order-divergence": 8.0} if len(ops) > 1 or _far_apart(runs) else {}
         stood = {int(said["rank"]): own_frames(e) for e in events if (said := _FINGERPRINT.search(e.text)) is not None}
         fields |= situation(run, odd, stood) if odd else _of_two(stood)
         odd = _with_their_host(run, odd, runs)
         yield replace(on_events(rule, events, odd, fields), weights=weights)
+
+
+def _far_apart(runs: Mapping[int, str]) -> bool:
+    """A statistic here and gradients there are two calls, of whatever kind."""
+    sizes = [int(said[1]) for call in runs.values() if (said := _FLAT.search(call)) is not None]
+    return len(sizes) == len(runs) and len({*sizes}) > 1 and max(sizes) > _TIMES * max(1, min(sizes))
+
+
+_FLAT, _TIMES = re.compile(r"ALLREDUCE \[(\d{1,12})\] "), 16
 
 
 def _of_two(stood: Mapping[int, Sequence[str]]) -> dict[str, str]:

@@ -353,7 +353,7 @@ _THROUGH = re.compile(
     r"(?:done|finished|exhausted|empty)\b|\bexhausted\b|\bout of data\b|\bno more (?:data|batches)\b",
     re.I,
 )
-_ASIDE_SAID = re.compile(r"\b(?:evaluat|validat)", re.I)
+_ASIDE_SAID = re.compile(r"\b(?:evaluat|validat|(?:val|eval)\b)", re.I)
 _OF_ALL = re.compile(r"(?<![\d/.:])(\d{1,9})/(\d{1,9})(?![\d/.:])")
 _FRAME = re.compile(r"(.{1,400}):(\d{1,9}) in (.{1,200})")
 _SERVER = re.compile(r"\bserver ([\w.-]{1,100}),? (?:is )?not responding")

@@ -89,7 +89,8 @@ def parse(text: str) -> DeviceOom | None:
     named = [size for _, size in others_named(text)]
     others = sum(named)
     total, own = sizes.get("total", 0), sizes.get("used", sizes.get("allocated", 0))
-    if others + own > total * 1.02:  # cannot all fit: in a container a process does not know its own number
+    among = len(named) > 1 and "used" not in sizes and "allocated" in sizes  # else it would say what itself has
+    if among or others + own > total * 1.02:  # in a container a process does not know its own number
         others -= min((size for size in named if size >= own), default=others)
     if not others and "free" in sizes and (held := sizes.get("used", reserved)) is not None:
         others = max(total - sizes["free"] - held - _CONTEXT, 0)  # what is neither free nor held by this process
@@ -134,8 +135,10 @@ def shared(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
             late = _before_it_failed(run, event, [other for other, _ in shares])
             consequence = "possible" if late else one.consequence
             yield replace(one, weights={**one.weights, **_ON_ONE_DEVICE}, consequence=consequence)
+        elif _of_before(run, event) or (len(shares) == 1 and _a_strangers(event, oom)):
+            yield replace(one, weights={**one.weights, **_LEFT_BEHIND})
         else:
-            yield replace(one, weights={**one.weights, **_LEFT_BEHIND}) if _of_before(run, event) else one
+            yield one
 
 
 _LEFT_BEHIND = {"resource-leak-or-retained-reference": 20.0}
@@ -172,6 +175,18 @@ def _before_it_failed(run: Run, event: Event, shares: Sequence[Event]) -> bool:
     return bool(failed & met) and event.rank is not None and event.rank not in failed
 
 
+def _a_strangers(event: Event, oom: DeviceOom) -> bool:
+    """One process holds nearly all of a GPU that is not the first: ranks that bind to none, or to a wrong one, meet on
+    that."""
+    gpu = _GPU.search(event.text)
+    held = [size for _, size in others_named(event.text)]
+    most = max(held, default=0)
+    return gpu is not None and gpu[1] != "0" and len(held) <= _FEW and most > _NEARLY * (oom.total or most)
+
+
+_GPU, _NEARLY = re.compile(r"\bGPU (\d{1,3}) has a total"), 0.8
+
+
 def _of_before(run: Run, event: Event) -> bool:
     """The launcher of an attempt before has named the process that holds the memory: it was not ended with the rest."""
     pids = [pid for pid, _ in others_named(event.text)[:_MOST_NAMED]] if event.attempt else []
@@ -182,8 +197,8 @@ def _of_before(run: Run, event: Event) -> bool:
 
 def _holders(run: Run, event: Event, oom: DeviceOom) -> dict[str, str]:
     """The processes by number and name, how to see whose they are, and those that are surely another user's."""
-    named = others_named(event.text)
-    if not named or sum(size for _, size in named) != oom.others:
+    named = _besides_itself(event, oom)
+    if not named:
         return {"holders": "other processes", "look": _LIST_ALL, **_for_fixes(run, event, oom)}
     pids = [pid for pid, _ in named[:_MOST_NAMED]]
     shown = {str(one.fields.get("pid")): str(one.fields.get("name") or "") for one in run.of_kind("smi process")}
@@ -203,12 +218,9 @@ def _holders(run: Run, event: Event, oom: DeviceOom) -> dict[str, str]:
 def _for_fixes(run: Run, event: Event, oom: DeviceOom) -> dict[str, str]:
     """The others' numbers; how many of them hold far less here than this process, as ranks do that have a GPU of their
     own besides; and, of several, the line that calls `torch.load`."""
-    named = others_named(event.text)
+    others = _besides_itself(event, oom)
     mine = held_by_its_own(run, event)
     unnamed = {} if mine else {"unnamed": "what"}
-    too_many = sum(size for _, size in named) - oom.others
-    own = next((one for one in named if one[1] == too_many), None)  # in a container it does not know its own number
-    others = [one for one in named if one is not own] if own is not None or too_many == 0 else []
     if not others:
         return unnamed
     pids = [pid for pid, _ in others]
@@ -216,12 +228,20 @@ def _for_fixes(run: Run, event: Event, oom: DeviceOom) -> dict[str, str]:
     fields = {"pids": ",".join(pids), "kill": " ".join(pids)} if few else unnamed
     if len(others) == 1:
         return fields
-    held = oom.used or oom.allocated or (own[1] if own is not None else 0)
+    held = oom.used or oom.allocated or 0
     if held > _FAR_MORE * max(size for _, size in others):
         fields["guests"] = str(len(others))
     calls = pairwise(map(str, event.fields.get("frames", ())))
     loaded = [caller.partition(" in ")[0] for caller, called in calls if _LOADS.search(called)]
     return {**fields, "loaded": loaded[0]} if loaded and "/site-packages/" not in loaded[0] else fields
+
+
+def _besides_itself(event: Event, oom: DeviceOom) -> list[tuple[str, int]]:
+    """In a container a process does not know its own number and names itself among the others."""
+    named = others_named(event.text)
+    too_many = sum(size for _, size in named) - oom.others
+    own = next((one for one in named if one[1] == too_many), None)
+    return [one for one in named if one is not own] if own is not None or too_many == 0 else []
 
 
 _FEW, _FAR_MORE = 2, 1.5
