@@ -445,7 +445,7 @@ def _fewer(run: Run, odd: Collection[int]) -> str:
         rank for rank, text in said.items() if _THROUGH.search(text) or (0 not in odd and _ASIDE_SAID.search(text))
     }
     dry = {e.rank for e in run.of_kind("last") if e.fields.get("dry")}
-    return _ENDS_FIRST.format(who) if odd and (ended | dry == {*odd} or {*odd} <= _finished(run)) else ""
+    return _ENDS_FIRST.format(who) if odd and {*odd} in (ended | dry, _finished(run)) else ""
 
 
 _ENDS_FIRST = "{} came to the end of its data first"
