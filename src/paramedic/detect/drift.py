@@ -48,7 +48,7 @@ def replicas(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding
             events = [event for rank in (*odd, *first) for event in series[rank].shown(LAST)]
             what = _NAMES.get(name, name.removeprefix("state "))
             when = _since(name, [step for step, _ in steps], apart)
-            when |= {"rates": ", ".join(f"{value:g}" for value in sorted(set(steps[-1][1])))} if name == "lr" else {}
+            when |= _rates(steps, apart) if name == "lr" else {}
             if behind := _behind(run, sorted(series), steps):
                 fields = {"what": what, "by": f"{max(apart):.2%}", "accused": ", ".join(map(str, sorted(behind)))}
                 fields |= _files(run, behind)
@@ -77,6 +77,14 @@ def _since(name: str, steps: Sequence[str], apart: Sequence[float]) -> dict[str,
     if first:
         return {"alike": named[first - 1], "apart": named[first]}
     return {"unlike": named[0]} if apart[0] >= min(_BEGAN * apart[-1], _MUCH) else {}
+
+
+def _rates(steps: Sequence[tuple[str, Sequence[float]]], apart: Sequence[float]) -> dict[str, str]:
+    """A schedule has led them apart; or they were begun with these."""
+    if apart[0] == 0:
+        first = next(step for (step, _), by in zip(steps, apart, strict=True) if by > 0)
+        return {"parted": f"print {first[1:]}" if first.startswith("#") else first}
+    return {"rates": ", ".join(f"{value:g}" for value in sorted(set(steps[-1][1])))}
 
 
 _BEGAN, _MUCH = 0.5, 0.01

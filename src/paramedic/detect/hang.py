@@ -266,10 +266,16 @@ def silent_setup(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
         return
     if run.world_size != 1 and lasts and all(_SETTING_UP.search(e.text) for e in lasts):
         one = on_events(rule, lasts[:4], (), {"last": lasts[0].text[:160]})
-        missing = sorted(absent(run, [one]) or _who_repeats(lasts))
+        never = absent(run, [one])
+        missing = sorted(never or _who_repeats(lasts))
+        if never:
+            one = replace(one, fields={**one.fields, "absent": _named(never)}, weights=_NOT_STARTED)
         if any(_LOCK.search(e.text) for e in lasts if e.fields.get("again", 0) >= _AGAIN):
             one = replace(one, weights={"resource-leak-or-retained-reference": _FOR_A_LOCK})
         yield replace(one, ranks=tuple(missing), scope="rank") if missing else one
+
+
+_NOT_STARTED = {"launcher-or-rank-misconfiguration": 4.0}
 
 
 def _who_repeats(lasts: Sequence[Event]) -> Set[int]:
@@ -350,7 +356,12 @@ _KINDS = (
 """Work beside the training step, by the names of the functions."""
 _THROUGH = re.compile(
     r"\bepoch \d{1,6}\b.{0,20}\b(?:done|finished|completed?|ended)\b|\b(?:loop|iterator|loader|shard|data) (?:is )?"
-    r"(?:done|finished|exhausted|empty)\b|\bexhausted\b|\bout of data\b|\bno more (?:data|batches)\b",
+    r"(?:done|finished)\b",
+    re.I,
+)
+_DRY = re.compile(
+    r"\b(?:loop|iterator|loader|shard|data) (?:is )?(?:exhausted|empty)\b|\bexhausted\b|\bout of data\b"
+    r"|\bno more (?:data|batches)\b",
     re.I,
 )
 _ASIDE_SAID = re.compile(r"\b(?:evaluat|validat|(?:val|eval)\b)", re.I)
@@ -441,9 +452,9 @@ def _fewer(run: Run, odd: Collection[int]) -> str:
         told = {rank: one.said[-1] for rank, one in by_rank(every(run, "samples")).items() if one.said}
         most = max(told.values())
         return f"{who} {have} {min(told[rank] for rank in odd):g}, the others {most:g}"
-    ended = {
-        rank for rank, text in said.items() if _THROUGH.search(text) or (0 not in odd and _ASIDE_SAID.search(text))
-    }
+    by_itself = {rank: text for rank, text in said.items() if rank or 0 not in odd}  # the first tells of all of them
+    ended = {rank for rank, text in by_itself.items() if _THROUGH.search(text) or _ASIDE_SAID.search(text)}
+    ended |= {rank for rank, text in said.items() if _DRY.search(text)}
     dry = {e.rank for e in run.of_kind("last") if e.fields.get("dry")}
     return _ENDS_FIRST.format(who) if odd and {*odd} in (ended | dry, _finished(run)) else ""
 
