@@ -218,7 +218,7 @@ GOOD = (
         ("'Application timeout caused pair closure'", "'Application (timeout'", "does not compile"),
         ('keywords = ["Timed out waiting", "Application timeout caused pair closure"]', "", "needs keywords"),
         ('action = { kind = "code", hint =', 'action = { kind = "code", file =', "needs 'hint'"),
-        ('pattern = "code-model-and-data-correction"', 'pattern = "luck"', "'luck' is not of the taxonomy"),
+        ('pattern = "distributed-feature-api-and-communication-tuning"', 'pattern = "luck"', "'luck' is not of the taxonomy"),
         ("'Application timeout caused pair closure'", "'(a+)+b'", "repeats a repetition"),
         ("'Application timeout caused pair closure'", "'(?:a|b*)*c'", "repeats a repetition"),
         ("'Application timeout caused pair closure'", "'(?:(?:a{1,50}){1,50})c'", "repeats a repetition"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -45,6 +45,17 @@ class Seen:
     rules: frozenset[str] = frozenset()
 
     @cached_property
+    def on_one_host(self) -> bool:
+        """Where that is sure: a launch of one node only."""
+        told = "\n".join(text for text in self.lines if "torchrun" in text or "nproc" in text or "nnodes" in text)
+        return bool(_ALONE.search(told)) and not _TOGETHER.search(told)
+
+    @cached_property
+    def lines(self) -> tuple[str, ...]:
+        """What was kept of the job's own words."""
+        return tuple(event.text[:_AS_FAR] for event in self.run.of_kind("line", "complaint", "traceback", "setting"))
+
+    @cached_property
     def systems(self) -> frozenset[str]:
         return frozenset((*self.run.frameworks, *platforms_in(self.run)))
 
@@ -54,8 +65,26 @@ def propose(report: Report, knowledge: Knowledge) -> Report:
     followed = (cascade.rules for cascade in report.cascades)
     seen = Seen(report.run, frozenset(finding.rule for finding in report.findings).union(*followed))
     findings = tuple(replace(f, fixes=fixes_for(f, knowledge, seen)) for f in report.findings)
-    verdict = findings[0] if report.verdict is not None else None
-    return replace(report, findings=findings, verdict=verdict)
+    if report.verdict is None:
+        return replace(report, findings=findings)
+    verdict, *others = findings
+    verdict = replace(verdict, fixes=(*_from_the_program(verdict, others), *verdict.fixes)[:MOST])
+    return replace(report, findings=(verdict, *others), verdict=verdict)
+
+
+def _from_the_program(verdict: Finding, others: Iterable[Finding]) -> Iterator[Fix]:
+    """What was found in the program beside the log, where it leads to the very symptom: there is no nearer advice."""
+    alike = _HANGS if verdict.symptom in _HANGS else {verdict.symptom}
+    for one in others:
+        events = [item.event for item in one.evidence]
+        if one.symptom in alike and one.fixes and events and events[0].kind == "code":
+            place = f"{os.path.basename(events[0].source)}:{events[0].line}"
+            yield replace(one.fixes[0], title=f"{one.fixes[0].title} ({place})", cause=None)
+            return
+
+
+_AS_FAR = 2_000
+_HANGS = frozenset({"collective-hang", "collective-desync"})
 
 
 def fixes_for(finding: Finding, knowledge: Knowledge, seen: Seen | None = None) -> tuple[Fix, ...]:
@@ -79,15 +108,32 @@ def fixes_for(finding: Finding, knowledge: Knowledge, seen: Seen | None = None) 
     fixes = sorted(known, key=lambda fix: -(likely.get(fix.cause, 0.0) if fix.cause else top))
     if finding.causes and not fitting and not any(fix.cause in (None, finding.causes[0].id) for fix in known):
         fixes.insert(0, load_cures()[finding.causes[0].id])
-    return (*fitting, *(_filled(fix, told) for fix in fixes))[:MOST]
+    chosen = (*fitting, *(_filled(fix, told) for fix in fixes))[:MOST]
+    return tuple(map(_in_nemo, chosen)) if "nemo" in seen.systems else chosen
 
 
-_SPEAKS = ("said", "beside")
+def _in_nemo(fix: Fix) -> Fix:
+    """NeMo takes Megatron's options as settings of the same names."""
+    options, _, comment = str(fix.action.get("argument", "")).partition("#")
+    words = _OPTION.sub(lambda one: f"{one[1].replace('-', '_')}={one[2] or 'True'}", options)
+    told = f"{words.rstrip()}{_OF_NEMO}{'; ' if comment else ''}{comment.strip()}"
+    return fix if words == options else replace(fix, action={**fix.action, "argument": told})
+
+
+_OPTION = re.compile(
+    r"--((?:[a-z]+-)*(?:model-parallel-size|parallel-size|batch-size|layers|heads|groups|experts|recompute-[a-z-]+"
+    r"|sequence-parallel|seq-length|vocab-size-divisible-by))(?:[ =]([A-Z0-9{][\w.{}|/-]*))?"
+)
+_OF_NEMO = "   # NeMo: below model: in the YAML, or in the recipe's model, strategy or data"
+
+
+_SPEAKS = ("said", "job", "beside")
 
 
 def _fits(when: Mapping[str, Any], finding: Finding, seen: Seen) -> dict[str, str] | None:
-    """Whether all of it was seen, and what it captured: `said` and `unless` in the evidence, `beside` other rules (or
-    prefixes of rules), also of what followed, `systems` one of these, or none of those behind a `!`."""
+    """Whether all of it was seen, and what it captured: `said` and `unless` in the evidence, `job` in any line that was
+    kept, `beside` other rules (or prefixes of rules), also of what followed, `systems` one of these, or none of those
+    behind a `!`."""
     if not when:
         return {}
     captured: dict[str, str] = {}
@@ -99,14 +145,20 @@ def _fits(when: Mapping[str, Any], finding: Finding, seen: Seen) -> dict[str, st
         if found is None and "said" in when:
             return None
         captured = {k: v[:_LONGEST] for k, v in found.groupdict().items() if v} if found else {}
+    if "job" in when:
+        told = next((hit for text in seen.lines if (hit := re.search(when["job"], text, re.M)) is not None), None)
+        if told is None:
+            return None
+        captured |= {k: v[:_LONGEST] for k, v in told.groupdict().items() if v}
     if "beside" in when and not any(rule.startswith(tuple(when["beside"])) for rule in seen.rules - {finding.rule}):
         return None
-    if "systems" in when:
-        barred = {name[1:] for name in when["systems"] if name.startswith("!")}
-        wanted = set(when["systems"]) - {f"!{name}" for name in barred}
-        if barred & seen.systems or (wanted and not wanted & seen.systems):
-            return None
-    return captured
+    return captured if _runs_there(when.get("systems", ()), seen.systems) else None
+
+
+def _runs_there(named: Sequence[str], systems: Set[str]) -> bool:
+    barred = {name[1:] for name in named if name.startswith("!")}
+    wanted = {name for name in named if not name.startswith("!")}
+    return not barred & systems and (not wanted or bool(wanted & systems))
 
 
 def _quoted(finding: Finding) -> Iterator[str]:
@@ -155,6 +207,8 @@ def _drained(fields: Mapping[str, str], seen: Seen) -> str:
     kubernetes = "\n".join(f"kubectl cordon {_node_of(name)}" for name in names)
     if "slurm" in seen.systems:
         return slurm
+    if "kubernetes" not in seen.systems and seen.on_one_host:
+        return _ON_THE_OTHERS.replace("GPU", fields.get("gpu_index", fields.get("local_rank", "that one")))
     if "kubernetes" in seen.systems:
         return kubernetes
     own = next((command for name, command in _LAUNCH_WITHOUT.items() if name in seen.systems), "")
@@ -171,13 +225,22 @@ def _node_of(name: str) -> str:
 
 
 _POD = re.compile(
-    r"-(?:worker|master|launcher|chief|ps|rank|replica|head|node|trainer)s?(?:-\d+)+$|-[a-z0-9]{5,10}-[a-z0-9]{5}$"
+    r"(?:^|-)(?:worker|master|launcher|chief|ps|rank|replica|head|node|trainer)s?(?:-\d+)+$|-[a-z0-9]{5,10}-[a-z0-9]{5}$"
+)
+_ALONE = re.compile(r"--standalone\b|--nnodes[= ]1(?!\d|:)")
+_TOGETHER = re.compile(r"--nnodes[= ](?:[2-9]|1[\d:])|--node[-_]rank[= ][1-9]")
+_ON_THE_OTHERS = (
+    "nvidia-smi -L   # the only host: go on with its other GPUs\n"
+    "export CUDA_VISIBLE_DEVICES=0,1,…   # all but GPU; and one process less"
 )
 _HOSTS = 8
 _LAUNCH_WITHOUT = {
     "horovodrun": "# start again without NODE in -H, the hostfile, or what --host-discovery-script prints",
     "mpi": "# start again without NODE in -H or the hostfile",
-    "torchrun": "# start again without NODE: one node less in --nnodes, or another in its place",
+    "torchrun": (
+        "# start again without NODE: one node less in --nnodes, or another in its place\n"
+        "# there is no other: CUDA_VISIBLE_DEVICES with its other GPUs, and one process less"
+    ),
     "deepspeed": "deepspeed --exclude=NODE …",
     "ray": "ray stop  # on NODE: Ray starts the workers elsewhere",
 }

@@ -156,7 +156,8 @@ def frameworks_in(events: Sequence[Event], facts: Sequence[Fact]) -> tuple[str, 
 _PLATFORMS = {
     "slurm": re.compile(r"\bsrun: |\bslurmstepd\b|\bSLURM_|\bsbatch\b|\bscontrol\b"),
     "kubernetes": re.compile(
-        r"\bkubelet\b|\bkubectl\b|\bOOMKilled\b|\bPyTorchJob\b|\bpods?/|\bBackOff\b|\bkubernetes\.io/"
+        r"\bkubelet\b|\bkubectl\b|\bOOMKilled\b|\bPyTorchJob\b|\bpods?/|\bBackOff\b|\bkubernetes\.io/|\bkubeflow\.org\b"
+        r"|\.svc(?:\.cluster\.local)?\b|[a-z0-9]-(?:worker|master|launcher)-\d{1,4}:\d{1,7}:\d{1,7} \[\d\] NCCL"
     ),
     "mpi": re.compile(
         r"\b(?:mpirun|mpiexec|prterun|orterun|orted|MPI_ABORT|MPI_Init|PRTE|hydra_pmi_proxy)\b|\[\d+,\d+\]<std"
@@ -166,11 +167,12 @@ _PLATFORMS = {
     ),
     "horovodrun": re.compile(r"\bhorovodrun\b|horovod/runner"),
     "colossalrun": re.compile(r"\bcolossalai run\b|colossalai/cli"),
+    "nemo": re.compile(r"\[NeMo [IWE] |\bnemo_logging\b|\bnemo/(?:collections|core|lightning|utils)/"),
 }
-"""Who starts processes, by what it says of itself."""
+"""Who starts processes, or whose settings they take, by what it says of itself."""
 _PLATFORM_FILES = {
     "slurm": re.compile(r"(?:^|/)slurm[-_]\d"),
-    "kubernetes": re.compile(r"(?:^|/)(?:pods?|kubectl|k8s)\b"),
+    "kubernetes": re.compile(r"(?:^|/)(?:(?:pods?|kubectl|k8s)\b|describe[_-])"),
 }
 
 

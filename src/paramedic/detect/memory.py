@@ -307,7 +307,11 @@ def _micro_batch(run: Run) -> int:
 
 _HALVES = (
     (
-        re.compile(r"/megatron/(?:core|training)/|/nemo/"),
+        re.compile(r"/nemo/"),
+        "micro_batch_size={half}   # of the data module, or below model: in the YAML; global_batch_size stays",
+    ),
+    (
+        re.compile(r"/megatron/(?:core|training)/"),
         "--micro-batch-size {half}   # --global-batch-size stays: the micro-batches become more by themselves",
     ),
     (
@@ -327,7 +331,11 @@ _HALVES = (
 """The micro-batch in the words of whose frames were seen."""
 _RECOMPUTES = (
     (
-        re.compile(r"/megatron/(?:core|training)/|/nemo/"),
+        re.compile(r"/nemo/"),
+        'recompute_granularity="full", recompute_method="uniform", recompute_num_layers=1   # of the model',
+    ),
+    (
+        re.compile(r"/megatron/(?:core|training)/"),
         "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
     ),
     (re.compile(r"/transformers/trainer\w{0,20}\.py|/trl/trainer/"), "--gradient_checkpointing True"),

@@ -321,7 +321,10 @@ def _meaning(front: Mapping[str, Any], path: str, taxonomy: Taxonomy) -> Iterato
     if all(fix.get("when") for fix in front.get("fix", ())):
         yield "needs a fix without `when`, for all other cases"
     said = [
-        fix["when"][word] for fix in front.get("fix", ()) for word in ("said", "unless") if word in fix.get("when", {})
+        fix["when"][word]
+        for fix in front.get("fix", ())
+        for word in ("said", "unless", "job")
+        if word in fix.get("when", {})
     ]
     for pattern in (*front.get("match", ()), *front.get("unless", ()), front.get("stack", ""), *_likes(front), *said):
         try:
