@@ -249,6 +249,33 @@ def test_ranks_that_lost_a_peer_did_not_stay_away_from_the_collective(said: Said
     assert said(begun + waits + others).ranks == ()
 
 
+def in_call(rank: int, call: str) -> str:
+    return (
+        f"[rank{rank}]:[E ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught collective operation timeout: "
+        f"WorkNCCL(SeqNum=9, OpType={call}, NumelIn=2, NumelOut=2, Timeout(ms)=600000) ran for 600009 milliseconds before timing out.\n"
+    )
+
+
+def test_who_says_nothing_has_not_stayed_away_where_the_others_have_parted_under_one_number(said: Said) -> None:
+    begun = "world size: 8\n" + steps(*range(8))
+    reduces = "".join(in_call(rank, "ALLREDUCE") for rank in (1, 2, 5, 7))
+    assert said(begun + reduces + in_call(0, "_ALLGATHER_BASE")).ranks == (0,)
+    through = "".join(f"2026-11-15 06:15:09,830 INFO rank {rank} epoch 0 finished\n" for rank in (3, 4, 6))
+    gathers = "".join(in_call(rank, "ALLGATHER") for rank in (3, 4, 6))
+    verdict = said(begun + through + reduces + gathers)
+    assert (verdict.ranks, verdict.causes[0].id) == ((3, 4, 6), "uneven-work-across-ranks")
+    assert "same number of batches: ranks 3, 4, 6" in verdict.fixes[0].title
+    assert not {0} & {*said(begun + reduces + gathers).ranks}
+
+
+def test_ranks_beyond_those_of_a_node_are_counted_over_all_nodes(said: Said) -> None:
+    """`--role rank` makes torchrun's local numbers look like torch's."""
+    failed = of(29, trace("torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered"))
+    rows = table((29, 1, 40)).replace("(local_rank: 29)", "(local_rank: 5)")
+    launch = "+ srun torchrun --nnodes 8 --nproc_per_node 8 --role rank --tee 3 train.py\n"
+    assert said(launch + steps(0) + failed + rows).ranks == (29,)
+
+
 def test_processes_of_two_pods_may_have_the_same_number(said: Said) -> None:
     lost = of(0, trace(CLOSED)) + table((0, 1, 14))
     verdict = said(**{"bert-master-0.log": steps(0) + lost, "bert-worker-0.log": steps(1) + table((1, -9, 14))})

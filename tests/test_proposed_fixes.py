@@ -276,3 +276,63 @@ def test_a_message_that_says_what_to_do_is_taken_at_its_word(shapes: Finding, kn
 def test_every_rule_has_advice_that_holds_in_all_cases(knowledge: Knowledge) -> None:
     lacking = [rule.id for rule in knowledge.rules.values() if all(fix.when for fix in rule.fixes)]
     assert not lacking
+
+
+def test_what_the_program_shows_of_the_very_failure_is_mended_first(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import deepspeed, torch\n\nengine, *_ = deepspeed.initialize(model=model, config='ds.json')\n"
+        "for step, batch in enumerate(loader):\n    loss = engine(batch)\n    engine.backward(loss)\n    engine.step()\n"
+        "    if step % 100 == 0 and torch.distributed.get_rank() == 0:\n        engine.save_checkpoint('out')\n",
+        "utf-8",
+    )
+    waits = "".join(
+        f"[rank{rank}]:[E ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL("
+        "SeqNum=9, OpType=ALLREDUCE, NumelIn=8, NumelOut=8, Timeout(ms)=600000) ran for 600009 milliseconds before timing out.\n"
+        for rank in (1, 2, 3)
+    )
+    (tmp_path / "job.log").write_text("world size: 4\nstep 1 loss 2.0\nstep 2 loss 1.9\n" + waits, "utf-8")
+    verdict = diagnose(tmp_path).verdict
+    assert verdict is not None and verdict.symptom == "collective-hang"
+    assert (
+        verdict.fixes[0].title == "Let all ranks call save_checkpoint, outside of the branch on the rank (train.py:9)"
+    )
+
+
+def test_a_line_elsewhere_in_the_job_may_speak_for_a_fix(shapes: Finding, knowledge: Knowledge) -> None:
+    told = Seen(Run("r", events=(Event("job.log", 1, "line", "docker run --cpus 4"),)))
+    known = with_rule(knowledge, made("ls"), replace(made("--cpus {cpus}"), when={"job": r"--cpus[= ](?P<cpus>\d+)"}))
+    assert [copyable(fix.action) for fix in fixes_for(shapes, known, told)] == ["--cpus 4", "ls"]
+    assert [copyable(fix.action) for fix in fixes_for(shapes, known, Seen(Run("r")))] == ["ls"]
+
+
+def test_megatrons_options_are_settings_in_nemo(shapes: Finding, knowledge: Knowledge) -> None:
+    action = {"kind": "launch", "argument": "--tensor-model-parallel-size 4 --sequence-parallel   # --num-layers stays"}
+    known = with_rule(knowledge, replace(made("ls"), action=action))
+    nemo = Seen(Run("r", events=(Event("job.log", 1, "line", "[NeMo I 2025-02-27 19:12:08 nemo_logging:393] Rank 0"),)))
+    (fix,) = fixes_for(shapes, known, nemo)
+    assert copyable(fix.action).startswith("tensor_model_parallel_size=4 sequence_parallel=True # NeMo: ")
+    assert fixes_for(shapes, known)[0].action == action
+
+
+@pytest.mark.parametrize("ranks", [(3,), (3, 5)])
+def test_one_rank_alone_is_named_as_alone(shapes: Finding, knowledge: Knowledge, ranks: tuple[int, ...]) -> None:
+    known = with_rule(
+        knowledge, made("ls", title="Leave out the node of rank {alone}"), made("ls", title="Mend {whose}")
+    )
+    titles = [fix.title for fix in fixes_for(replace(shapes, ranks=ranks), known)]
+    alone = ["Leave out the node of rank 3", "Mend rank 3"]
+    assert titles == (alone if len(ranks) == 1 else ["Mend ranks 3 and 5"])
+
+
+def test_a_network_of_strangers_is_never_let_in(knowledge: Knowledge) -> None:
+    opening = [
+        (rule.id, str(fix.when["said"]))
+        for rule in knowledge.rules.values()
+        for fix in rule.fixes
+        if "{net}.0/24" in str(fix.action.get("run"))
+    ]
+    assert len(opening) > 4
+    for rule, said in opening:
+        net = re.search(r"\(\?P<net>(?:[^()]|\([^()]*\))*\)", said)
+        assert net is not None, rule
+        assert re.fullmatch(net[0], "10.64.3") and not re.fullmatch(net[0], "198.51.100"), rule

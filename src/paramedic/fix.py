@@ -182,6 +182,8 @@ def _told(finding: Finding, seen: Seen) -> dict[str, str]:
     if finding.ranks:
         fields.setdefault("rank", str(finding.ranks[0]))
         fields.setdefault("whose", subject(finding.ranks).lower())
+    if len(finding.ranks) == 1:
+        fields.setdefault("alone", str(finding.ranks[0]))
     quoted = next((e.event for e in finding.evidence if e.event.fields.get("types")), None)
     if quoted is not None:
         fields.setdefault("exception", last_exception(quoted)[:_LONGEST])

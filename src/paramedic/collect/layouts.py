@@ -482,7 +482,10 @@ class Prefixes:
             return rank
         if by != "tee" or len(offsets) > 1:
             return None
-        return _believed(rank + next(iter(offsets)))
+        offset = next(iter(offsets))
+        if 0 < offset < self._local.get("", 0):  # more than there are on the nodes before: they count all ranks
+            return rank
+        return _believed(rank + offset)
 
     def _in_pod(self, local: int, stream: str) -> int | None:
         """On a node whose name stands before the line: as torch's prefix there says, else by the pod's number."""

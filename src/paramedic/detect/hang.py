@@ -107,6 +107,11 @@ def rank_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
         of_some = any(_SUBGROUP.search(event.text) for event in events)
         expected = frozenset(range(max(waiting) + 1)) if of_some else run.expected_ranks
         waits = _waits([*victims, *_of(errors, "communication-runtime-error")])
+        if camps := _under_one_number(victims):
+            yield from (
+                _of_the_odd(run, rule, waits, odd) for odd in (_elsewhere(waits) or _through(run, camps),) if odd
+            )
+            continue
         missing = _behind(run, victims) or _few_of(
             expected, {one.rank for one in waits if one.rank in waiting or one.place}, waiting
         )
@@ -118,14 +123,37 @@ def rank_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
         if few(missing, waiting) and (run.world_size or len(waiting) > 1 or missing <= {*run.ranks_seen}):
             yield _accusation(run, rule, events, missing, waiting)
         elif odd := _elsewhere(waits):
-            theirs = [one.event for one in waits if one.rank in odd]
-            others = [one.event for one in waits if one.rank not in odd]
-            fields = {"waiting": listed({one.rank for one in waits} - odd), "how": _called_instead(theirs, others)}
-            fields |= situation(run, odd)
-            at_the_end = all(one.at_the_end and not one.aside for one in waits if one.rank in odd)
-            fields |= {"fewer": _ENDS_FIRST.format(_named(odd))} if at_the_end and "fewer" not in fields else {}
-            accused = on_events(rule, [*theirs, *others][:4], sorted(odd), fields)
-            yield replace(accused, weights=_reasons(run, odd, elsewhere=True, at_the_end=at_the_end))
+            yield _of_the_odd(run, rule, waits, odd)
+
+
+def _of_the_odd(run: Run, rule: Rule, waits: Sequence[_Wait], odd: Set[int]) -> Finding:
+    """They wait, too, but elsewhere than the others."""
+    theirs = [one.event for one in waits if one.rank in odd]
+    others = [one.event for one in waits if one.rank not in odd]
+    fields = {"waiting": listed({one.rank for one in waits} - odd), "how": _called_instead(theirs, others)}
+    fields |= situation(run, odd)
+    at_the_end = all(one.at_the_end and not one.aside for one in waits if one.rank in odd)
+    fields |= {"fewer": _ENDS_FIRST.format(_named(odd))} if at_the_end and "fewer" not in fields else {}
+    accused = on_events(rule, [*theirs, *others][:4], sorted(odd), fields)
+    return replace(accused, weights=_reasons(run, odd, elsewhere=True, at_the_end=at_the_end))
+
+
+def _under_one_number(victims: Sequence[Finding]) -> list[set[int]]:
+    """By the watchdogs' word some called one thing and some another, where all counted to the same number: whoever else
+    said nothing, they have parted."""
+    camps: dict[str, set[int]] = defaultdict(set)
+    for one in victims:
+        if one.fields.get("seq") and one.fields.get("op"):
+            camps[one.fields["op"]].update(one.ranks)
+    numbers = {one.fields["seq"] for one in victims if one.fields.get("seq")}
+    return list(camps.values()) if len(camps) > 1 and len(numbers) == 1 else []
+
+
+def _through(run: Run, camps: Sequence[Set[int]]) -> Set[int]:
+    """The camp of which all say that they are through, and nobody else does."""
+    said = {e.rank: e.text for e in run.of_kind("progress") if e.rank is not None}
+    ended = {rank for rank, text in said.items() if _THROUGH.search(text)}
+    return next((camp for camp in camps if ended and ended <= camp and 2 * len(ended) > len(camp)), frozenset())
 
 
 def _blocked(found: Sequence[Finding], timed_out: Set[int]) -> dict[int, Event]:
@@ -459,7 +487,7 @@ def _fewer(run: Run, odd: Collection[int]) -> str:
     return _ENDS_FIRST.format(who) if odd and {*odd} in (ended | dry, _finished(run)) else ""
 
 
-_ENDS_FIRST = "{} came to the end of its data first"
+_ENDS_FIRST = "{} came to the end of the data first"
 
 
 def _named(ranks: Collection[int]) -> str:

@@ -135,7 +135,7 @@ def shared(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
             late = _before_it_failed(run, event, [other for other, _ in shares])
             consequence = "possible" if late else one.consequence
             yield replace(one, weights={**one.weights, **_ON_ONE_DEVICE}, consequence=consequence)
-        elif _of_before(run, event) or (len(shares) == 1 and _a_strangers(event, oom)):
+        elif _of_before(run, event) or all(_a_strangers(*one) for one in shares):
             yield replace(one, weights={**one.weights, **_LEFT_BEHIND})
         else:
             yield one
@@ -176,15 +176,14 @@ def _before_it_failed(run: Run, event: Event, shares: Sequence[Event]) -> bool:
 
 
 def _a_strangers(event: Event, oom: DeviceOom) -> bool:
-    """One process holds nearly all of a GPU that is not the first: ranks that bind to none, or to a wrong one, meet on
-    that."""
+    """One process holds most of a GPU that is not the first: ranks that bind to none, or to a wrong one, meet on that."""
     gpu = _GPU.search(event.text)
     held = [size for _, size in others_named(event.text)]
     most = max(held, default=0)
-    return gpu is not None and gpu[1] != "0" and len(held) <= _FEW and most > _NEARLY * (oom.total or most)
+    return gpu is not None and gpu[1] != "0" and len(held) <= _FEW and most > _MOST_OF * (oom.total or most)
 
 
-_GPU, _NEARLY = re.compile(r"\bGPU (\d{1,3}) has a total"), 0.8
+_GPU, _MOST_OF = re.compile(r"\bGPU (\d{1,3}) has a total"), 0.5
 
 
 def _of_before(run: Run, event: Event) -> bool:
