@@ -273,6 +273,18 @@ def test_a_message_that_says_what_to_do_is_taken_at_its_word(shapes: Finding, kn
     assert chosen(quoting(shapes, "ValueError: no", types=["ValueError"]), known) == ["Look"]
 
 
+def test_what_must_be_seen_is_looked_for_within_bounds(knowledge: Knowledge) -> None:
+    """From each place of a text to its end would be quadratic, and a log may be made for that."""
+    endless = [
+        (rule.id, pattern)
+        for rule in knowledge.rules.values()
+        for fix in rule.fixes
+        for pattern in (str(fix.when.get(word, "")) for word in ("said", "unless", "job"))
+        if re.search(r"(?:\[\\s\\S\]|\[\^\\n\])[*+]|(?<!\\)\.[*+](?![^\[\]]*\])", pattern) and not pattern.startswith(r"\A")
+    ]
+    assert not endless
+
+
 def test_every_rule_has_advice_that_holds_in_all_cases(knowledge: Knowledge) -> None:
     lacking = [rule.id for rule in knowledge.rules.values() if all(fix.when for fix in rule.fixes)]
     assert not lacking

@@ -78,7 +78,7 @@ def _from_the_program(verdict: Finding, others: Iterable[Finding]) -> Iterator[F
     for one in others:
         events = [item.event for item in one.evidence]
         if one.symptom in alike and one.fixes and events and events[0].kind == "code":
-            place = f"{os.path.basename(events[0].source)}:{events[0].line}"
+            place = os.path.basename(events[0].source) + (f":{events[0].line}" if events[0].line else "")
             yield replace(one.fixes[0], title=f"{one.fixes[0].title} ({place})", cause=None)
             return
 
@@ -128,6 +128,7 @@ _OF_NEMO = "   # NeMo: below model: in the YAML, or in the recipe's model, strat
 
 
 _SPEAKS = ("said", "job", "beside")
+_SO_MUCH = 40_000
 
 
 def _fits(when: Mapping[str, Any], finding: Finding, seen: Seen) -> dict[str, str] | None:
@@ -138,7 +139,7 @@ def _fits(when: Mapping[str, Any], finding: Finding, seen: Seen) -> dict[str, st
         return {}
     captured: dict[str, str] = {}
     if "said" in when or "unless" in when:
-        said = "\n".join(_quoted(finding))
+        said = "\n".join(_quoted(finding))[:_SO_MUCH]
         if "unless" in when and re.search(when["unless"], said, re.M):
             return None
         found = re.search(when["said"], said, re.M) if "said" in when else None
@@ -210,7 +211,8 @@ def _drained(fields: Mapping[str, str], seen: Seen) -> str:
     if "slurm" in seen.systems:
         return slurm
     if "kubernetes" not in seen.systems and seen.on_one_host:
-        return _ON_THE_OTHERS.replace("GPU", fields.get("gpu_index", fields.get("local_rank", "that one")))
+        gpu = fields.get("local_rank", "")
+        return _ON_THE_OTHERS.replace("THAT", gpu if gpu.isdigit() else "that one")
     if "kubernetes" in seen.systems:
         return kubernetes
     own = next((command for name, command in _LAUNCH_WITHOUT.items() if name in seen.systems), "")
@@ -233,7 +235,7 @@ _ALONE = re.compile(r"--standalone\b|--nnodes[= ]1(?!\d|:)")
 _TOGETHER = re.compile(r"--nnodes[= ](?:[2-9]|1[\d:])|--node[-_]rank[= ][1-9]")
 _ON_THE_OTHERS = (
     "nvidia-smi -L   # the only host: go on with its other GPUs\n"
-    "export CUDA_VISIBLE_DEVICES=0,1,…   # all but GPU; and one process less"
+    "export CUDA_VISIBLE_DEVICES=0,1,…   # all but THAT; and one process less"
 )
 _HOSTS = 8
 _LAUNCH_WITHOUT = {

@@ -176,7 +176,7 @@ def _before_it_failed(run: Run, event: Event, shares: Sequence[Event]) -> bool:
 
 
 def _a_strangers(event: Event, oom: DeviceOom) -> bool:
-    """One process holds most of a GPU that is not the first: ranks that bind to none, or to a wrong one, meet on that."""
+    """One process holds most of a GPU that is not the first, where ranks meet that bind to none or to a wrong one."""
     gpu = _GPU.search(event.text)
     held = [size for _, size in others_named(event.text)]
     most = max(held, default=0)
