@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 from paramedic.causes import subject
@@ -137,23 +137,27 @@ def _fits(when: Mapping[str, Any], finding: Finding, seen: Seen) -> dict[str, st
     behind a `!`."""
     if not when:
         return {}
-    captured: dict[str, str] = {}
-    if "said" in when or "unless" in when:
-        said = "\n".join(_quoted(finding))[:_SO_MUCH]
-        if "unless" in when and re.search(when["unless"], said, re.M):
-            return None
-        found = re.search(when["said"], said, re.M) if "said" in when else None
-        if found is None and "said" in when:
-            return None
-        captured = {k: v[:_LONGEST] for k, v in found.groupdict().items() if v} if found else {}
-    if "job" in when:
-        told = next((hit for text in seen.lines if (hit := re.search(when["job"], text, re.M)) is not None), None)
-        if told is None:
-            return None
-        captured |= {k: v[:_LONGEST] for k, v in told.groupdict().items() if v}
+    if not _runs_there(when.get("systems", ()), seen.systems):
+        return None
     if "beside" in when and not any(rule.startswith(tuple(when["beside"])) for rule in seen.rules - {finding.rule}):
         return None
-    return captured if _runs_there(when.get("systems", ()), seen.systems) else None
+    captured: dict[str, str] = {}
+    said = "\n".join(_quoted(finding))[:_SO_MUCH] if "said" in when or "unless" in when else ""
+    if "unless" in when and _compiled(when["unless"]).search(said):
+        return None
+    for word, texts in (("said", (said,)), ("job", seen.lines)):
+        if word in when:
+            found = next((hit for text in texts if (hit := _compiled(when[word]).search(text)) is not None), None)
+            if found is None:
+                return None
+            captured |= {k: v[:_LONGEST] for k, v in found.groupdict().items() if v}
+    return captured
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """There are more of them than `re` keeps."""
+    return re.compile(pattern, re.M)
 
 
 def _runs_there(named: Sequence[str], systems: Set[str]) -> bool:
