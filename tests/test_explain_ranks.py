@@ -655,7 +655,10 @@ def test_memory_that_a_process_of_the_attempt_before_holds_was_left_behind(said:
     ends = table((1, 1, 29))
     left = said(before + of(1, trace(full.format(4711))) + ends)
     assert (left.causes[0].id, left.ranks) == ("resource-leak-or-retained-reference", (1,))
-    assert said(before + of(1, trace(full.format(99))) + ends).causes[0].id == "device-assignment-error"
+    bound = said(before + of(1, trace(full.format(99))) + ends)
+    assert bound.causes[0].id == "resource-leak-or-retained-reference"  # it is on a GPU of its own, with a stranger
+    on_the_first = full.format(99).replace("GPU 1", "GPU 0")
+    assert said(before + of(1, trace(on_the_first)) + ends).causes[0].id == "device-assignment-error"
 
 
 # -- jobs that were begun more than once ----------------------------------------------------------------------------

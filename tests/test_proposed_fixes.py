@@ -280,7 +280,8 @@ def test_what_must_be_seen_is_looked_for_within_bounds(knowledge: Knowledge) -> 
         for rule in knowledge.rules.values()
         for fix in rule.fixes
         for pattern in (str(fix.when.get(word, "")) for word in ("said", "unless", "job"))
-        if re.search(r"(?:\[\\s\\S\]|\[\^\\n\])[*+]|(?<!\\)\.[*+](?![^\[\]]*\])", pattern) and not pattern.startswith(r"\A")
+        if re.search(r"(?:\[\\s\\S\]|\[\^\\n\])[*+]|(?<!\\)\.[*+](?![^\[\]]*\])", pattern)
+        and not pattern.startswith(r"\A")
     ]
     assert not endless
 
