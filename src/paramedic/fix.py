@@ -94,10 +94,11 @@ def fixes_for(finding: Finding, knowledge: Knowledge, seen: Seen | None = None) 
     likely = {cause.id: cause.probability for cause in finding.causes}
     top = max(likely.values(), default=0.0)
     told = _told(finding, seen)
+    said = "\n".join(_quoted(finding))[:_SO_MUCH]
     fitting: list[Fix] = []
     known: list[Fix] = []
     for fix in knowledge.rules[finding.rule].fixes:
-        captured = _fits(fix.when, finding, seen)
+        captured = _fits(fix.when, finding.rule, said, seen)
         if captured is None or not _holes(fix.title) <= told.keys() | captured.keys():
             continue
         if not fix.when.keys().isdisjoint(_SPEAKS):
@@ -131,7 +132,7 @@ _SPEAKS = ("said", "job", "beside")
 _SO_MUCH = 40_000
 
 
-def _fits(when: Mapping[str, Any], finding: Finding, seen: Seen) -> dict[str, str] | None:
+def _fits(when: Mapping[str, Any], rule: str, said: str, seen: Seen) -> dict[str, str] | None:
     """Whether all of it was seen, and what it captured: `said` and `unless` in the evidence, `job` in any line that was
     kept, `beside` other rules (or prefixes of rules), also of what followed, `systems` one of these, or none of those
     behind a `!`."""
@@ -139,10 +140,9 @@ def _fits(when: Mapping[str, Any], finding: Finding, seen: Seen) -> dict[str, st
         return {}
     if not _runs_there(when.get("systems", ()), seen.systems):
         return None
-    if "beside" in when and not any(rule.startswith(tuple(when["beside"])) for rule in seen.rules - {finding.rule}):
+    if "beside" in when and not any(one.startswith(tuple(when["beside"])) for one in seen.rules - {rule}):
         return None
     captured: dict[str, str] = {}
-    said = "\n".join(_quoted(finding))[:_SO_MUCH] if "said" in when or "unless" in when else ""
     if "unless" in when and _compiled(when["unless"]).search(said):
         return None
     for word, texts in (("said", (said,)), ("job", seen.lines)):
@@ -214,11 +214,11 @@ def _drained(fields: Mapping[str, str], seen: Seen) -> str:
     kubernetes = "\n".join(f"kubectl cordon {_node_of(name)}" for name in names)
     if "slurm" in seen.systems:
         return slurm
-    if "kubernetes" not in seen.systems and seen.on_one_host:
-        gpu = fields.get("local_rank", "")
-        return _ON_THE_OTHERS.replace("THAT", gpu if gpu.isdigit() else "that one")
     if "kubernetes" in seen.systems:
         return kubernetes
+    if seen.on_one_host:
+        gpu = fields.get("local_rank", "")
+        return _ON_THE_OTHERS.replace("THAT", gpu if gpu.isdigit() else "that one")
     own = next((command for name, command in _LAUNCH_WITHOUT.items() if name in seen.systems), "")
     if own:
         return own.replace("NODE", node)

@@ -17,6 +17,7 @@ from paramedic.detect.series import (
     LAST,
     Series,
     by_rank,
+    called,
     common_steps,
     every,
     latest,
@@ -70,20 +71,17 @@ def replicas(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding
 def _since(name: str, steps: Sequence[str], apart: Sequence[float]) -> dict[str, str]:
     """Whether they were alike when they were first looked at, and since when they are not; or began unlike, and are
     no further apart now."""
-    first = next((at for at, value in enumerate(apart) if value > 0), 0)
     if not name.startswith("state"):
         return {}
-    named = [f"print {step[1:]}" if step.startswith("#") else step for step in steps]
-    if first:
-        return {"alike": named[first - 1], "apart": named[first]}
-    return {"unlike": named[0]} if apart[0] >= min(_BEGAN * apart[-1], _MUCH) else {}
+    if first := next((at for at, value in enumerate(apart) if value > 0), 0):
+        return {"alike": called(steps[first - 1]), "apart": called(steps[first])}
+    return {"unlike": called(steps[0])} if apart[0] >= min(_BEGAN * apart[-1], _MUCH) else {}
 
 
 def _rates(steps: Sequence[tuple[str, Sequence[float]]], apart: Sequence[float]) -> dict[str, str]:
     """A schedule has led them apart; or they were begun with these."""
     if apart[0] == 0:
-        first = next(step for (step, _), by in zip(steps, apart, strict=True) if by > 0)
-        return {"parted": f"print {first[1:]}" if first.startswith("#") else first}
+        return {"parted": called(next(step for (step, _), by in zip(steps, apart, strict=True) if by > 0))}
     return {"rates": ", ".join(f"{value:g}" for value in sorted(set(steps[-1][1])))}
 
 
@@ -491,10 +489,9 @@ def hashes_unlike(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
     replicas = min(sizes, default=0)
     several = _FEW_OF * len(odd) <= replicas if sizes else len(odd) == 1 and len(run.expected_ranks) >= _MANY_RANKS
     alone = replicas != _TWO and several
-    agreed = alone and any(event.seq < said[0][0].seq for event in run.saying("Weight hashes match after ", "line"))
     before = [e for e in run.saying("Weight hashes match after ", "line") if e.seq < said[0][0].seq]
     passed = [hit[1] for e in before if (hit := _PASSED.search(e.text))]
     fields = {"parameter": said[0][1][2], **({"alike": passed[-1]} if passed else {})}
-    weights = {"hardware-fault": _HAD_AGREED} if agreed else {}
+    weights = {"hardware-fault": _HAD_AGREED} if alone and before else {}
     first = {int(hit[1]): event for event, hit in reversed(said)}
     yield on_events(rule, list(first.values())[:4], sorted(odd) if alone else (), fields, weights)

@@ -108,9 +108,7 @@ def rank_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
         expected = frozenset(range(max(waiting) + 1)) if of_some else run.expected_ranks
         waits = _waits([*victims, *_of(errors, "communication-runtime-error")])
         if camps := _under_one_number(victims):
-            yield from (
-                _of_the_odd(run, rule, waits, odd) for odd in (_elsewhere(waits) or _through(run, camps),) if odd
-            )
+            yield from _of_the_odd(run, rule, waits, _elsewhere(waits) or _through(run, camps))
             continue
         missing = _behind(run, victims) or _few_of(
             expected, {one.rank for one in waits if one.rank in waiting or one.place}, waiting
@@ -122,12 +120,14 @@ def rank_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
             continue
         if few(missing, waiting) and (run.world_size or len(waiting) > 1 or missing <= {*run.ranks_seen}):
             yield _accusation(run, rule, events, missing, waiting)
-        elif odd := _elsewhere(waits):
-            yield _of_the_odd(run, rule, waits, odd)
+        else:
+            yield from _of_the_odd(run, rule, waits, _elsewhere(waits))
 
 
-def _of_the_odd(run: Run, rule: Rule, waits: Sequence[_Wait], odd: Set[int]) -> Finding:
+def _of_the_odd(run: Run, rule: Rule, waits: Sequence[_Wait], odd: Set[int]) -> Iterator[Finding]:
     """They wait, too, but elsewhere than the others."""
+    if not odd:
+        return
     theirs = [one.event for one in waits if one.rank in odd]
     others = [one.event for one in waits if one.rank not in odd]
     fields = {"waiting": listed({one.rank for one in waits} - odd), "how": _called_instead(theirs, others)}
@@ -135,7 +135,7 @@ def _of_the_odd(run: Run, rule: Rule, waits: Sequence[_Wait], odd: Set[int]) -> 
     at_the_end = all(one.at_the_end and not one.aside for one in waits if one.rank in odd)
     fields |= {"fewer": _ENDS_FIRST.format(_named(odd))} if at_the_end and "fewer" not in fields else {}
     accused = on_events(rule, [*theirs, *others][:4], sorted(odd), fields)
-    return replace(accused, weights=_reasons(run, odd, elsewhere=True, at_the_end=at_the_end))
+    yield replace(accused, weights=_reasons(run, odd, elsewhere=True, at_the_end=at_the_end))
 
 
 def _under_one_number(victims: Sequence[Finding]) -> list[set[int]]:
@@ -151,8 +151,7 @@ def _under_one_number(victims: Sequence[Finding]) -> list[set[int]]:
 
 def _through(run: Run, camps: Sequence[Set[int]]) -> Set[int]:
     """The camp of which all say that they are through, and nobody else does."""
-    said = {e.rank: e.text for e in run.of_kind("progress") if e.rank is not None}
-    ended = {rank for rank, text in said.items() if _THROUGH.search(text)}
+    ended = {rank for rank, text in _progress(run).items() if _THROUGH.search(text)}
     return next((camp for camp in camps if ended and ended <= camp and 2 * len(ended) > len(camp)), frozenset())
 
 
@@ -470,13 +469,13 @@ def _fewer(run: Run, odd: Collection[int]) -> str:
     """That these had fewer batches than the others, in words; empty where nobody says so."""
     who = _named(odd)
     have = "has" if len(odd) == 1 else "have"
-    said = {e.rank: e.text for e in run.of_kind("progress") if e.rank is not None}
+    said = _progress(run)
     planned = {rank: int(hits[-1][1]) for rank, text in said.items() if (hits := _OF_ALL.findall(text))}
     own = {planned[rank] for rank in odd if rank in planned}
     others = {count for rank, count in planned.items() if rank not in odd}
     if len(own) == len(others) == 1 and max(own) < max(others):
         return f"{who} {have} {max(own)}, the others {max(others)}"
-    if odd and has_less(run, odd):
+    if odd and _has_less(run, odd):
         told = {rank: one.said[-1] for rank, one in by_rank(every(run, "samples")).items() if one.said}
         most = max(told.values())
         return f"{who} {have} {min(told[rank] for rank in odd):g}, the others {most:g}"
@@ -485,6 +484,11 @@ def _fewer(run: Run, odd: Collection[int]) -> str:
     ended |= {rank for rank, text in said.items() if _DRY.search(text)}
     dry = {e.rank for e in run.of_kind("last") if e.fields.get("dry")}
     return _ENDS_FIRST.format(who) if odd and {*odd} in (ended | dry, _finished(run)) else ""
+
+
+def _progress(run: Run) -> dict[int, str]:
+    """What each rank has said of it last."""
+    return {e.rank: e.text for e in run.of_kind("progress") if e.rank is not None}
 
 
 _ENDS_FIRST = "{} came to the end of the data first"
@@ -619,7 +623,7 @@ def _out_of_data(run: Run, ranks: Set[int]) -> bool:
     return bool(ranks) and saying == ranks
 
 
-def has_less(run: Run, ranks: Collection[int]) -> bool:
+def _has_less(run: Run, ranks: Collection[int]) -> bool:
     """By their own words these have fewer batches or samples than all others, who have as many as each other."""
     told = {rank: one.said[-1] for rank, one in by_rank(every(run, "samples")).items() if one.said}
     own = [told[rank] for rank in ranks if rank in told]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from operator import itemgetter
 
 from paramedic.detect.match import on_events
-from paramedic.detect.series import FIRST, LAST, Series, by_rank, every, names, precise, sharded
+from paramedic.detect.series import FIRST, LAST, Series, by_rank, called, every, names, precise, sharded
 from paramedic.knowledge import Rule
 from paramedic.model import Finding, Run
 
@@ -58,8 +58,7 @@ def _last_alike(series: Mapping[int, Series], steps: Sequence[Mapping[int, float
     order = [step for step in max(tables, key=len) if sum(step in at for at in tables) >= enough]
     if not unlike or len(order) != len(steps):
         return {}
-    last = order[unlike - 1]
-    return {"alike": f"print {last[1:]}" if last.startswith("#") else last}
+    return {"alike": called(order[unlike - 1])}
 
 
 def _steps(series: Mapping[int, Series]) -> list[dict[int, float]]:

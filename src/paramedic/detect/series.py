@@ -184,6 +184,11 @@ def names(found: Iterable[Series]) -> list[str]:
     return sorted({one.name for one in found})
 
 
+def called(step: str) -> str:
+    """For people: what names no step is counted by its prints."""
+    return f"print {step[1:]}" if step.startswith("#") else step
+
+
 def common_steps(found: Sequence[Series]) -> list[tuple[str, list[float]]]:
     """The steps that all of them have, in the order of the log, with the value of each."""
     if not found:

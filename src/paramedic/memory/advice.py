@@ -34,17 +34,18 @@ def _planned(verdict: Finding, world: int | None, paths: Sequence[str]) -> Findi
     command = footprint.plan_command(job, card, world, folder)
     states = _states(job)
     title = f"See what would fit: {command}"
-    too_large = states is not None and card is not None and states > card
+    before = (
+        1 if job is not None and job.model is not None else MOST - 1
+    )  # it only looks: what changes something is first
     if states is not None and card is not None and states > card:
         title = (
             f"Parameters and optimizer states alone take {memory.human(states)} of {memory.human(card)} on each rank: "
             "no smaller batch fits; ask which settings do"
         )
+        before = 0
     elif job is not None:
         title = "Ask which settings of this job would fit, the smallest change first; no GPU is needed"
     fix = Fix(PATTERN, title, "manual", {"kind": "command", "run": command}, cause="device-memory-overcommit")
-    known = job is not None and job.model is not None
-    before = 0 if too_large else 1 if known else MOST - 1  # it only looks: what changes something goes first
     return replace(verdict, fixes=(*verdict.fixes[:before], fix, *verdict.fixes[before:])[:MOST])
 
 
