@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from paramedic.detect.hang import situation
 from paramedic.detect.numerics import diverged, on_one_gpu
 from paramedic.detect.places import at_ranks
 from paramedic.detect.recovery import BY_SCHEDULER, SCHEDULER, lost_before
+from paramedic.detect.situation import situation
 from paramedic.detect.where import places
 from paramedic.echoes import followed
 from paramedic.knowledge import Knowledge

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from paramedic.detect import ras
-from paramedic.detect.hang import few, listed, parting, situation
 from paramedic.detect.match import on_events, own_frames
 from paramedic.detect.numbering import placed
+from paramedic.detect.ranks import few, listed
 from paramedic.detect.series import every
+from paramedic.detect.situation import parting, situation
 from paramedic.detect.where import places
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run

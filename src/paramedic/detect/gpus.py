@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from paramedic.detect.hang import listed
 from paramedic.detect.match import on_events
+from paramedic.detect.ranks import listed
 from paramedic.detect.watched import said_by, seen_ranks
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run

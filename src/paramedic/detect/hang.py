@@ -7,21 +7,17 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
+from paramedic.detect.batches import ENDS_FIRST, finished, out_of_data, through
 from paramedic.detect.match import on_events, own_frames
 from paramedic.detect.numbering import MOST_ON_A_NODE, placed
-from paramedic.detect.series import by_rank, every
+from paramedic.detect.ranks import few, few_of, listed, named
+from paramedic.detect.situation import is_aside, situation
 from paramedic.knowledge import Rule, load_taxonomy
 from paramedic.model import Event, Finding, Run
 
 _SUBGROUP = re.compile(r"\bPG (?:ID )?[1-9]\d{0,6}\b")
 """A process group that is not the default one: who belongs to it, the message does not say."""
 _IN_GROUP = re.compile(r"\bPG (?:ID )?\d{1,7}\b[^\]\n]{0,80}?\bRank (\d{1,6})\]")
-_ASIDE = re.compile(
-    r" in \w*(?:sav(?:e|ing)|checkpoint|eval|valid|infer|generat|report|log_metric|log_dict|barrier"
-    r"|broadcast_object|gather_object|finali[sz]e|destroy|teardown|shutdown|upload|export|callback)\w*$",
-    re.I,
-)
-"""Frames of work beside the training step, which people put under `if rank == 0`."""
 _SAVING_FRAME = re.compile(r" in \w*(?:sav(?:e|ing)|checkpoint)\w*$", re.I)
 _CLOSING = (" in barrier", " in monitored_barrier", " in destroy_process_group")
 _SAVING = re.compile(r"\b(?:sav(?:e|ing)|writ(?:e|ing)|checkpoint|flush|upload)", re.I)
@@ -110,7 +106,7 @@ def rank_missing(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
         if camps := _under_one_number(victims):
             yield from _of_the_odd(run, rule, waits, _elsewhere(waits) or _through(run, camps))
             continue
-        missing = _behind(run, victims) or _few_of(
+        missing = _behind(run, victims) or few_of(
             expected, {one.rank for one in waits if one.rank in waiting or one.place}, waiting
         )
         if not few(missing, waiting):
@@ -133,7 +129,7 @@ def _of_the_odd(run: Run, rule: Rule, waits: Sequence[_Wait], odd: Set[int]) -> 
     fields = {"waiting": listed({one.rank for one in waits} - odd), "how": _called_instead(theirs, others)}
     fields |= situation(run, odd)
     at_the_end = all(one.at_the_end and not one.aside for one in waits if one.rank in odd)
-    fields |= {"fewer": _ENDS_FIRST.format(_named(odd))} if at_the_end and "fewer" not in fields else {}
+    fields |= {"fewer": ENDS_FIRST.format(named(odd))} if at_the_end and "fewer" not in fields else {}
     accused = on_events(rule, [*theirs, *others][:4], sorted(odd), fields)
     yield replace(accused, weights=_reasons(run, odd, elsewhere=True, at_the_end=at_the_end))
 
@@ -151,7 +147,7 @@ def _under_one_number(victims: Sequence[Finding]) -> list[set[int]]:
 
 def _through(run: Run, camps: Sequence[Set[int]]) -> Set[int]:
     """The camp of which all say that they are through, and nobody else does."""
-    ended = {rank for rank, text in _progress(run).items() if _THROUGH.search(text)}
+    ended = through(run)
     return next((camp for camp in camps if ended and ended <= camp and 2 * len(ended) > len(camp)), frozenset())
 
 
@@ -245,24 +241,24 @@ def _told_to_dump(events: Sequence[Event]) -> bool:
 
 def rank_lost(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Ranks that said nothing while all others lost the connection to a peer."""
-    yield from _gone(run, rule, found, finished=False)
+    yield from _gone(run, rule, found, left=False)
 
 
 def rank_left(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
     """Ranks that had finished their own work when the others lost the connection to them."""
-    yield from _gone(run, rule, found, finished=True)
+    yield from _gone(run, rule, found, left=True)
 
 
-def _gone(run: Run, rule: Rule, found: Sequence[Finding], finished: bool) -> Iterator[Finding]:
+def _gone(run: Run, rule: Rule, found: Sequence[Finding], left: bool) -> Iterator[Finding]:
     if any(one.symptom == "collective-hang" for one in found):
         return
-    done = _finished(run)
+    done = finished(run)
     expected = run.expected_ranks
     for errors in undecided(found):
         victims = _of(errors, "communication-runtime-error")
         lost = {rank for one in victims for rank in one.ranks}
-        missing = _few_of(expected, lost, lost)
-        if few(missing, lost) and bool(missing & done or _not_failed(run, errors) == missing) == finished:
+        missing = few_of(expected, lost, lost)
+        if few(missing, lost) and bool(missing & done or _not_failed(run, errors) == missing) == left:
             crash = next((one for one in errors if one.symptom == "native-crash" and {*one.ranks} == missing), None)
             events = [one.evidence[0].event for one in victims]
             yield _confirmed(crash) if crash else _accusation(run, rule, events, missing, lost)
@@ -272,9 +268,9 @@ def rank_unasked(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
     """All others print that their launcher asked them to end: it does so when one of them has ended by itself."""
     for errors in undecided(found):
         asked = {rank for one in errors for rank in one.ranks}
-        missing = _few_of(run.expected_ranks, asked, asked)
+        missing = few_of(run.expected_ranks, asked, asked)
         only = {one.rule for one in errors} == {_ASKED_TO_END} and len(asked) > 1
-        if only and few(missing, asked) and missing <= {*_whose_file_is_here(run), *run.ranks_seen} - _finished(run):
+        if only and few(missing, asked) and missing <= {*_whose_file_is_here(run), *run.ranks_seen} - finished(run):
             yield _accusation(run, rule, [one.evidence[0].event for one in errors], missing, asked)
 
 
@@ -296,7 +292,7 @@ def silent_setup(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
         never = absent(run, [one])
         missing = sorted(never or _who_repeats(lasts))
         if never:
-            one = replace(one, fields={**one.fields, "absent": _named(never)}, weights=_NOT_STARTED)
+            one = replace(one, fields={**one.fields, "absent": named(never)}, weights=_NOT_STARTED)
         if any(_LOCK.search(e.text) for e in lasts if e.fields.get("again", 0) >= _AGAIN):
             one = replace(one, weights={"resource-leak-or-retained-reference": _FOR_A_LOCK})
         yield replace(one, ranks=tuple(missing), scope="rank") if missing else one
@@ -324,10 +320,10 @@ def absent(run: Run, waiting: Sequence[Finding]) -> Set[int]:
     heard |= {fact.rank for fact in run.facts if fact.name == "member"}
     missing = (frozenset(range(min(size, _MOST_RANKS))) if size else run.expected_ranks) - heard
     if size and joined is not None:
-        named = missing - {fact.rank for fact in run.facts if fact.name == "host"}
+        unplaced = missing - {fact.rank for fact in run.facts if fact.name == "host"}
         nodes = {(at, each) for _, at, each, _ in placed(run, "node") if each <= MOST_ON_A_NODE}
         launched = {rank for at, each in nodes for rank in range(at * each, (at + 1) * each)}
-        counted = (missing, named, missing - launched)
+        counted = (missing, unplaced, missing - launched)
         return next((ranks for ranks in counted if len(ranks) == size - joined), frozenset())
     return missing if few(missing, heard - {None}) else frozenset()
 
@@ -371,131 +367,6 @@ def odd_among_accused(accusations: Sequence[Finding]) -> frozenset[int]:
     if not usual or usual[0][1] <= len(things) / 2:
         return frozenset()
     return frozenset(rank for rank, what in things.items() if what != usual[0][0])
-
-
-# -- what a fix can say of it --------------------------------------------------------------------------------------
-
-_KINDS = (
-    ("saves", re.compile(r" in \w*(?:sav(?:e|ing)|checkpoint|state_dict)\w*$", re.I)),
-    ("generates", re.compile(r" in \w*(?:generat|sample_text|rollout)\w*$", re.I)),
-    ("evaluates", re.compile(r" in \w*(?:eval|valid|infer|perplexity|predict|metric|score|log_)\w*$", re.I)),
-)
-"""Work beside the training step, by the names of the functions."""
-_THROUGH = re.compile(
-    r"\bepoch \d{1,6}\b.{0,20}\b(?:done|finished|completed?|ended)\b|\b(?:loop|iterator|loader|shard|data) (?:is )?"
-    r"(?:done|finished)\b",
-    re.I,
-)
-_DRY = re.compile(
-    r"\b(?:loop|iterator|loader|shard|data) (?:is )?(?:exhausted|empty)\b|\bexhausted\b|\bout of data\b"
-    r"|\bno more (?:data|batches)\b",
-    re.I,
-)
-_ASIDE_SAID = re.compile(r"\b(?:evaluat|validat|(?:val|eval)\b)", re.I)
-_OF_ALL = re.compile(r"(?<![\d/.:])(\d{1,9})/(\d{1,9})(?![\d/.:])")
-_FRAME = re.compile(r"(.{1,400}):(\d{1,9}) in (.{1,200})")
-_SERVER = re.compile(r"\bserver ([\w.-]{1,100}),? (?:is )?not responding")
-_WAY = 4
-
-
-def ways(run: Run) -> dict[int, list[str]]:
-    """The user's own frames of each rank, the innermost last: where its main thread was seen, else its traceback's."""
-    found: dict[int, list[str]] = {}
-    for event in (*run.of_kind("traceback"), *run.of_kind("stack")):
-        own = list(event.fields.get("own") or own_frames(event))
-        if event.rank is not None and own and (event.kind == "traceback" or event.fields.get("main")):
-            found[event.rank] = own
-    return found
-
-
-def parting(odd: Sequence[str], usual: Sequence[str], first: bool) -> dict[str, str]:
-    """Where the way of one rank leaves that of the others: the line of each, the rest of its way, and what it is for if
-    it is the first rank's, which does such work alone by design."""
-    at = next((n for n, pair in enumerate(zip(odd, usual, strict=False)) if pair[0] != pair[1]), len(usual))
-    at = min(at, len(odd), len(usual))
-    if not odd or not usual or at == len(odd) == len(usual):
-        return {}
-    at = len(odd) - 1 if at == len(odd) else at
-    inside = at + 1 < len(usual) and odd[at] == usual[at]
-    rest = [*odd[at:]]
-    kind, call = next(
-        ((kind, n) for kind, names in _KINDS for n, frame in enumerate(rest) if names.search(frame)), ("", 0)
-    )
-    fields = {
-        "branch": _line_of(rest[max(call - 1, 0)]),
-        "way": " → ".join(rest[:_WAY]),
-        "usual_branch": _line_of(usual[min(at + inside, len(usual) - 1)]),
-    }
-    if kind or (not inside and _above(odd[at], usual[min(at, len(usual) - 1)])):
-        return {**fields, kind if kind and first else "extra": fields["branch"]}
-    return {**fields, "skipped" if inside else "parts": fields["usual_branch"]}
-
-
-def _above(one: str, other: str) -> bool:
-    """In the same function it stands before the other."""
-    mine, theirs = _FRAME.fullmatch(one), _FRAME.fullmatch(other)
-    if mine is None or theirs is None or (mine[1], mine[3]) != (theirs[1], theirs[3]):
-        return False
-    return int(mine[2]) < int(theirs[2])
-
-
-def _line_of(frame: str) -> str:
-    return frame.partition(" in ")[0]
-
-
-def situation(run: Run, odd: Collection[int], given: Mapping[int, Sequence[str]] | None = None) -> dict[str, str]:
-    """What is known of ranks that are not where the others are, for the fixes: nothing of it decides anything."""
-    stood = given if given is not None else ways(run)
-    others = Counter(tuple(way) for rank, way in stood.items() if rank not in odd and way).most_common(1)
-    own = next((stood[rank] for rank in sorted(odd) if stood.get(rank)), None)
-    first = 0 in odd
-    fields = parting(own, others[0][0], first) if own and others else parting(*_of_nameless(run), first)
-    fields |= {"awaited": _line_of(others[0][0][-1])} if others and not own else {}
-    fewer = _fewer(run, odd)
-    server = next((hit[1] for e in run.saying("not responding", "line") if (hit := _SERVER.search(e.text))), "")
-    return fields | ({"fewer": fewer} if fewer else {}) | ({"server": server} if server else {})
-
-
-def _of_nameless(run: Run) -> tuple[Sequence[str], Sequence[str]]:
-    """Of processes whose rank nobody knows, one beside the step and one in it."""
-    seen = [e for e in run.of_kind("stack") if e.rank is None and e.fields.get("main") and e.fields.get("own")]
-    frames = [[*map(str, event.fields["own"])] for event in seen]
-    odd = [way for way in frames if any(_ASIDE.search(frame) or _KINDS[-1][1].search(frame) for frame in way)]
-    usual = [way for way in frames if way not in odd]
-    return (odd[0], usual[0]) if len(odd) == 1 and usual else ((), ())
-
-
-def _fewer(run: Run, odd: Collection[int]) -> str:
-    """That these had fewer batches than the others, in words; empty where nobody says so."""
-    who = _named(odd)
-    have = "has" if len(odd) == 1 else "have"
-    said = _progress(run)
-    planned = {rank: int(hits[-1][1]) for rank, text in said.items() if (hits := _OF_ALL.findall(text))}
-    own = {planned[rank] for rank in odd if rank in planned}
-    others = {count for rank, count in planned.items() if rank not in odd}
-    if len(own) == len(others) == 1 and max(own) < max(others):
-        return f"{who} {have} {max(own)}, the others {max(others)}"
-    if odd and _has_less(run, odd):
-        told = {rank: one.said[-1] for rank, one in by_rank(every(run, "samples")).items() if one.said}
-        most = max(told.values())
-        return f"{who} {have} {min(told[rank] for rank in odd):g}, the others {most:g}"
-    by_itself = {rank: text for rank, text in said.items() if rank or 0 not in odd}  # the first tells of all of them
-    ended = {rank for rank, text in by_itself.items() if _THROUGH.search(text) or _ASIDE_SAID.search(text)}
-    ended |= {rank for rank, text in said.items() if _DRY.search(text)}
-    dry = {e.rank for e in run.of_kind("last") if e.fields.get("dry")}
-    return _ENDS_FIRST.format(who) if odd and {*odd} in (ended | dry, _finished(run)) else ""
-
-
-def _progress(run: Run) -> dict[int, str]:
-    """What each rank has said of it last."""
-    return {e.rank: e.text for e in run.of_kind("progress") if e.rank is not None}
-
-
-_ENDS_FIRST = "{} came to the end of the data first"
-
-
-def _named(ranks: Collection[int]) -> str:
-    return f"rank {min(ranks)}" if len(ranks) == 1 else f"ranks {listed(ranks)}"
 
 
 # -- who waited where ----------------------------------------------------------------------------------------------
@@ -554,7 +425,7 @@ _ALIKE = ("ALLREDUCE", "BROADCAST", "REDUCE", "ALLGATHER", "_ALLGATHER_BASE", "_
 
 def _wait(rank: int, place: str, event: Event) -> _Wait:
     frames = event.fields.get("frames", ())
-    aside = any(_ASIDE.search(frame) for frame in frames if not frame.endswith(" in barrier"))
+    aside = any(is_aside(frame) for frame in frames if not frame.endswith(" in barrier"))
     return _Wait(rank, place, aside, any(frame.endswith(_CLOSING) for frame in frames), event)
 
 
@@ -593,7 +464,7 @@ def _accusation(run: Run, rule: Rule, events: Sequence[Event], missing: Set[int]
 
 def _reasons(run: Run, ranks: Set[int], elsewhere: bool = False, at_the_end: bool = False) -> Mapping[str, float]:
     """What the suspects' own last words, and where they stand, say about why."""
-    if at_the_end or ranks & _finished(run):
+    if at_the_end or ranks & finished(run):
         return {"uneven-work-across-ranks": 6.0}
     if elsewhere:
         return {"collective-order-divergence": 2.0}
@@ -614,25 +485,7 @@ def _by_last_words(run: Run, ranks: Set[int]) -> Mapping[str, float]:
         return {"storage-or-external-service-fault": 40.0}
     if _SAVING.search(words):
         return {"storage-or-external-service-fault": 12.0}
-    return {"uneven-work-across-ranks": 6.0} if _out_of_data(run, ranks) else {}
-
-
-def _out_of_data(run: Run, ranks: Set[int]) -> bool:
-    """Each of these has said, behind its last step, that it has no more of it; nobody else has."""
-    saying = {e.rank for e in run.of_kind("last") if e.fields.get("dry")}
-    return bool(ranks) and saying == ranks
-
-
-def _has_less(run: Run, ranks: Collection[int]) -> bool:
-    """By their own words these have fewer batches or samples than all others, who have as many as each other."""
-    told = {rank: one.said[-1] for rank, one in by_rank(every(run, "samples")).items() if one.said}
-    own = [told[rank] for rank in ranks if rank in told]
-    others = [count for rank, count in told.items() if rank not in ranks]
-    return bool(own) and len(own) == len(ranks) and len(others) > 1 and max(own) < min(others) == max(others)
-
-
-def _finished(run: Run) -> set[int]:
-    return {e.rank for e in run.of_kind("progress") if e.rank is not None and e.fields.get("finished")}
+    return {"uneven-work-across-ranks": 6.0} if out_of_data(run, ranks) else {}
 
 
 def _not_failed(run: Run, errors: Sequence[Finding]) -> Set[int]:
@@ -645,17 +498,3 @@ def _not_failed(run: Run, errors: Sequence[Finding]) -> Set[int]:
 
 def _number(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdigit() and len(text) < 8 else None
-
-
-def _few_of(expected: Set[int], present: Set[int], waiting: Set[int]) -> Set[int]:
-    """Those that are missing, if they can be few: a million ranks are not gone through for every attempt."""
-    return expected - present if len(expected) - len(present) <= len(waiting) else frozenset()
-
-
-def few(missing: Set[int], waiting: Set[int | None]) -> bool:
-    """One of two, or fewer than those that wait: a larger rest was never part of it."""
-    return bool(waiting) and (0 < len(missing) < len(waiting) or len(missing) == len(waiting) == 1)
-
-
-def listed(ranks: Collection[int]) -> str:
-    return ", ".join(map(str, sorted(ranks)[:16])) + (" …" if len(ranks) > 16 else "")

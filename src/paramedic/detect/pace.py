@@ -9,8 +9,8 @@ from statistics import mean, median, pstdev
 from typing import Any
 
 from paramedic.detect.conduct import conducts, finding, items, natural
-from paramedic.detect.hang import listed
 from paramedic.detect.match import on_events
+from paramedic.detect.ranks import listed
 from paramedic.detect.watched import is_suspected, said_by, seen_ranks
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run

@@ -20,7 +20,7 @@ from paramedic.detect.conduct import (
     natural,
     numbers,
 )
-from paramedic.detect.hang import listed
+from paramedic.detect.ranks import listed
 from paramedic.detect.replicas import PERSISTS, Step, are_close, digests, steps_of
 from paramedic.detect.sentinels import values_of
 from paramedic.knowledge import Rule

@@ -9,8 +9,10 @@ from dataclasses import replace
 
 from paramedic.detect.arrivals import always_last
 from paramedic.detect.difference import CALLED_BY, Difference
-from paramedic.detect.hang import PLACES, is_saving, listed, parting, saving_is_a_hang, situation
+from paramedic.detect.hang import PLACES, is_saving, saving_is_a_hang
 from paramedic.detect.match import on_events
+from paramedic.detect.ranks import listed
+from paramedic.detect.situation import parting, situation
 from paramedic.detect.stacks import Standing, doing, standing
 from paramedic.detect.traces import differences, standstill
 from paramedic.knowledge import Rule, load_taxonomy

@@ -23,9 +23,9 @@ from paramedic.detect.conduct import (
     numbers,
     ran_out_of_data,
 )
-from paramedic.detect.hang import listed
 from paramedic.detect.learning import rates_shown, share_rounded_away
 from paramedic.detect.once import once
+from paramedic.detect.ranks import listed
 from paramedic.detect.recordings import odd_ones
 from paramedic.knowledge import Rule, load_taxonomy
 from paramedic.model import Finding, Run

@@ -18,7 +18,7 @@ from paramedic.detect.conduct import (
     items,
     natural,
 )
-from paramedic.detect.hang import listed
+from paramedic.detect.ranks import listed
 from paramedic.detect.watched import said_by
 from paramedic.knowledge import Rule
 from paramedic.model import Finding, Run

@@ -10,12 +10,12 @@ from pathlib import PurePosixPath
 from statistics import median
 from typing import Any
 
-from paramedic.detect.hang import listed
 from paramedic.detect.hostnames import in_order, parts_of_name, short
 from paramedic.detect.match import on_events
 from paramedic.detect.memory import of_another
 from paramedic.detect.once import once
 from paramedic.detect.places import Places
+from paramedic.detect.ranks import listed
 from paramedic.detect.where import places, whole_blocks
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run

@@ -13,9 +13,11 @@ from dataclasses import dataclass, replace
 
 from paramedic.clocks import find_stamp
 from paramedic.detect import hang, interrupted
-from paramedic.detect.hang import PLACES, few, is_saving, listed
+from paramedic.detect.hang import PLACES, is_saving
 from paramedic.detect.match import on_events
 from paramedic.detect.once import once
+from paramedic.detect.ranks import few, listed
+from paramedic.detect.situation import parting
 from paramedic.detect.where import places
 from paramedic.knowledge import Rule, load_taxonomy
 from paramedic.knowledge.waits import for_peers, load_waits
@@ -391,7 +393,7 @@ def _told(scene: _Scene, rank: int, waiting: Sequence[int]) -> dict[str, str]:
         usual = Counter(scene.stood[other].shown for other in waiting).most_common(1)[0][0]
         fields |= {"waiting": listed({*_known(waiting)}), "meeting": usual}
         theirs = next(one for other in waiting if (one := scene.stood[other]).shown == usual)
-        fields |= hang.parting(_own(scene.stood[rank]), _own(theirs), rank <= 0)
+        fields |= parting(_own(scene.stood[rank]), _own(theirs), rank <= 0)
     return fields
 
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from paramedic.detect.conduct import as_dict, by_engine, conducts, finding, items, natural, numbers
-from paramedic.detect.hang import listed
 from paramedic.detect.match import on_events
+from paramedic.detect.ranks import listed
 from paramedic.detect.watched import said_by, seen_ranks
 from paramedic.knowledge import Rule
 from paramedic.model import Finding, Run

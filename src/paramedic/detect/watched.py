@@ -9,9 +9,10 @@ from typing import Any
 
 from paramedic.detect import boxes
 from paramedic.detect.calls import stated_groups
-from paramedic.detect.hang import listed, saving_is_a_hang
+from paramedic.detect.hang import saving_is_a_hang
 from paramedic.detect.match import on_events, own_frame
 from paramedic.detect.once import once
+from paramedic.detect.ranks import listed
 from paramedic.detect.stated import stated
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
