@@ -176,10 +176,17 @@ def test_nothing_outside_the_folder_is_read(tmp_path: Path) -> None:
     assert not any("elsewhere" in os.path.realpath(source.id) for source in beside.sources)
 
 
-def test_a_folder_of_logs_alone_is_not_searched_for_settings(tmp_path: Path) -> None:
+def test_without_a_program_settings_are_told_for_advice_and_not_examined(tmp_path: Path) -> None:
     (tmp_path / "job.log").write_text(HEALTHY)
-    (tmp_path / "hparams.yaml").write_text("trainer:\n  devices: 2\n")
     assert read_beside([str(tmp_path)]) is None
+    (tmp_path / "hparams.yaml").write_text("trainer:\n  devices: 2   # a node\n# a remark\n")
+    (tmp_path / "job.sbatch").write_text("#!/bin/bash\n#SBATCH --requeue\nexport WANDB_API_KEY=0123456789abcdef0123\n")
+    beside = read_beside([str(tmp_path)])
+    assert beside is not None and not beside.sources
+    assert [event.text for event in beside.events] == [
+        "trainer:", "devices: 2   # a node", "#SBATCH --requeue", "export WANDB_API_KEY=[redacted]",
+    ]  # fmt: skip
+    assert pipeline.diagnose([str(tmp_path)]).verdict is None
 
 
 def test_a_watched_job_that_ends_well_is_told_what_its_program_does(tmp_path: Path) -> None:

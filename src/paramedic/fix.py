@@ -12,10 +12,11 @@ from functools import cache, cached_property, partial
 from typing import Any
 
 from paramedic.causes import subject
+from paramedic.collect.beside import TOLD
 from paramedic.collect.identity import platforms_in
 from paramedic.knowledge import Knowledge
 from paramedic.knowledge.cures import load_cures
-from paramedic.model import Finding, Fix, Report, Run, is_own, last_exception
+from paramedic.model import Event, Finding, Fix, Report, Run, is_own, last_exception
 
 MOST = 3
 """Never a list of twenty."""
@@ -43,6 +44,7 @@ class Seen:
 
     run: Run
     rules: frozenset[str] = frozenset()
+    beside: Run | None = None
 
     @cached_property
     def on_one_host(self) -> bool:
@@ -52,18 +54,24 @@ class Seen:
 
     @cached_property
     def lines(self) -> tuple[str, ...]:
-        """What was kept of the job's own words."""
-        return tuple(event.text[:_AS_FAR] for event in self.run.of_kind("line", "complaint", "traceback", "setting"))
+        """What was kept of the job's own words, and of what lies beside them."""
+        said = self.run.of_kind("line", "complaint", "traceback", "setting")
+        return tuple(event.text[:_AS_FAR] for event in (*said, *self._told))
 
     @cached_property
     def systems(self) -> frozenset[str]:
-        return frozenset((*self.run.frameworks, *platforms_in(self.run)))
+        told = Run("", events=tuple(self._told))
+        return frozenset((*self.run.frameworks, *platforms_in(self.run), *platforms_in(told)))
+
+    @cached_property
+    def _told(self) -> Sequence[Event]:
+        return self.beside.of_kind(TOLD) if self.beside else ()
 
 
-def propose(report: Report, knowledge: Knowledge) -> Report:
+def propose(report: Report, knowledge: Knowledge, beside: Run | None = None) -> Report:
     """Gives every finding its rule's fixes, the most likely cause's first."""
     followed = (cascade.rules for cascade in report.cascades)
-    seen = Seen(report.run, frozenset(finding.rule for finding in report.findings).union(*followed))
+    seen = Seen(report.run, frozenset(finding.rule for finding in report.findings).union(*followed), beside)
     findings = tuple(replace(f, fixes=fixes_for(f, knowledge, seen)) for f in report.findings)
     if report.verdict is None:
         return replace(report, findings=findings)
@@ -133,18 +141,13 @@ _SO_MUCH = 40_000
 
 
 def _fits(when: Mapping[str, Any], rule: str, said: str, seen: Seen) -> dict[str, str] | None:
-    """Whether all of it was seen, and what it captured: `said` and `unless` in the evidence, `job` in any line that was
-    kept, `beside` other rules (or prefixes of rules), also of what followed, `systems` one of these, or none of those
-    behind a `!`."""
+    """What it captured, if all of it was seen: `said` in the evidence, `job` in any line that was kept; and nothing
+    that speaks against it."""
     if not when:
         return {}
-    if not _runs_there(when.get("systems", ()), seen.systems):
-        return None
-    if "beside" in when and not any(one.startswith(tuple(when["beside"])) for one in seen.rules - {rule}):
+    if not _is_open(when, rule, said, seen):
         return None
     captured: dict[str, str] = {}
-    if "unless" in when and _compiled(when["unless"]).search(said):
-        return None
     for word, texts in (("said", (said,)), ("job", seen.lines)):
         if word in when:
             found = next((hit for text in texts if (hit := _compiled(when[word]).search(text)) is not None), None)
@@ -152,6 +155,18 @@ def _fits(when: Mapping[str, Any], rule: str, said: str, seen: Seen) -> dict[str
                 return None
             captured |= {k: v[:_LONGEST] for k, v in found.groupdict().items() if v}
     return captured
+
+
+def _is_open(when: Mapping[str, Any], rule: str, said: str, seen: Seen) -> bool:
+    """`systems`: one of these, none of those behind a `!`. `beside`: one of these rules, or one with this prefix, also
+    of what followed. `unless` is not in the evidence, `nowhere` not in any line either."""
+    if not _runs_there(when.get("systems", ()), seen.systems):
+        return False
+    if "beside" in when and not any(one.startswith(tuple(when["beside"])) for one in seen.rules - {rule}):
+        return False
+    if "unless" in when and _compiled(when["unless"]).search(said):
+        return False
+    return "nowhere" not in when or not any(map(_compiled(when["nowhere"]).search, (said, *seen.lines)))
 
 
 @cache

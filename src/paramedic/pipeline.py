@@ -104,7 +104,7 @@ def examine(
     kept, left_out = _chosen(found, knowledge, options)
     foreseen, aside = _foreseen(run, beside, knowledge, options, failed)
     report = explain(run, kept, knowledge, options.setting, foreseen, told=told)
-    report = fix.propose(report, knowledge)
+    report = fix.propose(report, knowledge, beside)
     if told:
         report = replace(report, run=replace(run, sources=asked.sources))
     if beside is not None:
@@ -119,7 +119,7 @@ def _foreseen(
 ) -> tuple[list[Finding], Sequence[Suppressed]]:
     """What `check` would have said of the programs that ran and of the settings beside them, unless the job itself was
     seen to do otherwise."""
-    if beside is None:
+    if beside is None or not beside.sources:
         return [], ()
     from paramedic import allowed, refuted
     from paramedic.detect.checks import CHECKS  # only here: most diagnoses need not wait for them

@@ -10,12 +10,18 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import replace
+from itertools import islice
 
 from paramedic.collect import tree
 from paramedic.model import Event, Fact, Run, Skipped
+from paramedic.redact import redact
 
 RAN = "ran"
 """The name of the fact."""
+TOLD = "told"
+"""The kind of event."""
+_MOST_TOLD, _MOST_TOLD_FILES, _LARGEST_TOLD, _AS_FAR = 2_000, 20, 64 << 10, 500
+_DIRECTIVE = re.compile(r"#\s?(?:SBATCH|PBS|BSUB|\$|COBALT)\b|#\$ ")
 _MOST_FILES = 2_000
 _MOST_LOOKED_AT = 20_000
 _CONFIGS = (".json", ".yaml", ".yml", ".toml", ".sh", ".slurm", ".sbatch")
@@ -30,13 +36,15 @@ def is_program(path: str) -> bool:
 
 
 def read_beside(paths: Sequence[str], command: Sequence[str] = (), place: str = "") -> Run | None:
-    """None where there is neither a program nor a configuration nor a command, which was started in `place`."""
+    """None where there is neither a program nor a configuration nor a command, which was started in `place`. Without a
+    program what settings say is read for advice alone."""
     skipped: list[Skipped] = []
     named = [os.path.join(place, word.rsplit("=", 1)[-1]) for word in command]
     asks = _Asks()
     found = tree.without_secrets(_files(paths, named, asks, skipped))
+    told = tuple(_told(paths))
     if not found and not command:
-        return None
+        return Run("beside", events=told) if told else None
     from paramedic.collect.project import (  # only here: a plain log needs none of it
         is_wanted,
         joined,
@@ -48,7 +56,27 @@ def read_beside(paths: Sequence[str], command: Sequence[str] = (), place: str = 
     parts = [run, read_command(command)] if command else [run]
     whole = joined(parts)
     ran = tuple(Fact(RAN, True, name) for name in _ran(run, found, named, asks))
-    return replace(whole, id=run.id, facts=(*whole.facts, *ran), skipped=(*whole.skipped, *tree.said(skipped)))
+    whole = replace(whole, id=run.id, events=(*whole.events, *told), facts=(*whole.facts, *ran))
+    return replace(whole, skipped=(*whole.skipped, *tree.said(skipped)))
+
+
+def _told(paths: Iterable[str]) -> Iterator[Event]:
+    """The lines of what started or set up the job: advice is chosen by them, and nothing else."""
+    left = _MOST_TOLD
+    for file in islice((file for path in paths for file in _settings(path)), _MOST_TOLD_FILES):
+        text = tree.text_of(file, []) if file.size <= _LARGEST_TOLD else None
+        lines = [line.strip() for line in (text or "").splitlines()]
+        meant = [line for line in lines if line and not (line.startswith("#") and not _DIRECTIVE.match(line))][:left]
+        left -= len(meant)
+        yield from (Event(redact(file.name), n, TOLD, redact(line[:_AS_FAR])) for n, line in enumerate(meant, 1))
+
+
+def _settings(path: str) -> Iterator[tree.File]:
+    if os.path.isdir(path):
+        files: Iterable[tree.File] = islice(tree.files(path, []), _MOST_LOOKED_AT)
+    else:
+        files = [tree.File(path, path, os.path.getsize(path))] if os.path.isfile(path) else []
+    return (file for file in files if file.name.endswith(_CONFIGS))
 
 
 def with_plan(run: Run, beside: Run) -> Run:

@@ -21,6 +21,9 @@ _FRAMEWORKS = {
     "ray": ("ray.train", "/ray/", "ray.exceptions", "ray::"),
     "tensorflow": ("tensorflow", "keras", "/job:worker/"),
     "jax": ("/jax/", "jaxlib", "jax.errors"),
+    "paddle": ("paddle.distributed", "/paddle/", "paddlepaddle", "PADDLE_", "paddle::", "CUDAPlace("),
+    "mxnet": ("mxnet",),
+    "mindspore": ("mindspore",),
     "pytorch": ("torch", "ProcessGroup", "[rank"),
     "nccl": ("NCCL", "nccl"),
     "gloo": ("gloo",),
@@ -167,6 +170,7 @@ _PLATFORMS = {
     ),
     "horovodrun": re.compile(r"\bhorovodrun\b|horovod/runner"),
     "colossalrun": re.compile(r"\bcolossalai run\b|colossalai/cli"),
+    "rocm": re.compile(r"\bHIP error|\bhipError|\brocm[\d./-]|\bROCm\b|\bgfx9\d\w\b|\bMI[23]\d\dX?\b"),
     "nemo": re.compile(r"\[NeMo [IWE] |\bnemo_logging\b|\bnemo/(?:collections|core|lightning|utils)/"),
 }
 """Who starts processes, or whose settings they take, by what it says of itself."""

@@ -323,7 +323,7 @@ def _meaning(front: Mapping[str, Any], path: str, taxonomy: Taxonomy) -> Iterato
     said = [
         fix["when"][word]
         for fix in front.get("fix", ())
-        for word in ("said", "unless", "job")
+        for word in ("said", "unless", "job", "nowhere")
         if word in fix.get("when", {})
     ]
     for pattern in (*front.get("match", ()), *front.get("unless", ()), front.get("stack", ""), *_likes(front), *said):
