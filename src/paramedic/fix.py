@@ -116,7 +116,7 @@ def fixes_for(finding: Finding, knowledge: Knowledge, seen: Seen | None = None) 
             known.append(fix)
     fixes = sorted(known, key=lambda fix: -(likely.get(fix.cause, 0.0) if fix.cause else top))
     if finding.causes and not fitting and not any(fix.cause in (None, finding.causes[0].id) for fix in known):
-        fixes.insert(0, load_cures()[finding.causes[0].id])
+        fixes.insert(0 if top >= _RATHER else len(fixes), load_cures()[finding.causes[0].id])
     chosen = (*fitting, *(_filled(fix, told) for fix in fixes))[:MOST]
     return tuple(map(_in_nemo, chosen)) if "nemo" in seen.systems else chosen
 
@@ -136,6 +136,8 @@ _OPTION = re.compile(
 _OF_NEMO = "   # NeMo: below model: in the YAML, or in the recipe's model, strategy or data"
 
 
+_RATHER = 0.5
+"""How likely a cause must be for its general cure to come before what the rule says of its own."""
 _SPEAKS = ("said", "job", "beside")
 _SO_MUCH = 40_000
 

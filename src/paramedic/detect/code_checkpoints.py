@@ -107,11 +107,13 @@ def _has_memory(op: Op) -> bool:
 
 @every_distributed_program("save")
 def saved_by_every_rank(flow: Flow) -> Iterator[Hit]:
-    """No rank writes to a place of its own, and none is left out."""
-    for op in flow.calls("save") if backwards(flow) else ():
+    """No rank writes to a place of its own, and none is left out. Where a helper that saves is called for one rank, its
+    author knows, and the call without a condition is meant for a single process."""
+    saves = [op for op in flow.calls("save") if op.name == "torch.save"] if backwards(flow) else []
+    guarded = {op.node for op in saves if op.label or any(guard.value.has("rank") for guard in op.guards)}
+    for op in saves:
         path = op.argument("f", 1)
-        one_of_them = op.label or any(guard.value.has("rank") for guard in op.guards)
-        if op.name != "torch.save" or one_of_them or path is None or path.has("rank"):
+        if op.node in guarded or path is None or path.has("rank"):
             continue
         node = op.node.args[1] if isinstance(op.node, ast.Call) and len(op.node.args) > 1 else op.node
         around = function_around(op)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
@@ -257,11 +258,22 @@ def _gone(run: Run, rule: Rule, found: Sequence[Finding], left: bool) -> Iterato
     for errors in undecided(found):
         victims = _of(errors, "communication-runtime-error")
         lost = {rank for one in victims for rank in one.ranks}
-        missing = few_of(expected, lost, lost)
+        missing = few_of(expected, lost, lost) - _ended_after(run, lost)
         if few(missing, lost) and bool(missing & done or _not_failed(run, errors) == missing) == left:
             crash = next((one for one in errors if one.symptom == "native-crash" and {*one.ranks} == missing), None)
             events = [one.evidence[0].event for one in victims]
             yield _confirmed(crash) if crash else _accusation(run, rule, events, missing, lost)
+
+
+def _ended_after(run: Run, crashed: Set[int]) -> set[int]:
+    """Ranks that srun, which tells of each task as it ends, saw asked to end after one of these had crashed."""
+    exits = [e for e in run.of_kind("exit") if e.fields.get("by_srun") and e.rank is not None]
+    first = min((e.seq for e in exits if e.rank in crashed and e.fields["exitcode"] in _CRASHES), default=None)
+    ended = (e for e in exits if e.fields["exitcode"] == -signal.SIGTERM and first is not None and e.seq > first)
+    return {e.rank for e in ended if e.rank is not None}
+
+
+_CRASHES = frozenset({-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE})
 
 
 def rank_unasked(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

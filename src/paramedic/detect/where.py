@@ -240,7 +240,7 @@ def _located(
     if pod := pods.pod_of(one):
         ranks = pods.ranks_of_pod(pod, known, of_source, len(everybody))
         return at_ranks(one, ranks) if ranks else one
-    if one.ranks or event.rank is not None or one.consequence == "always":
+    if one.ranks or event.rank is not None or one.consequence == "always" or len(one.hosts) > 1:
         return one
     here = _meant(one, event, known)
     rank = _in_box(event)

@@ -23,7 +23,7 @@ from paramedic.detect.loops import (
 )
 from paramedic.detect.program import text_of
 from paramedic.detect.setup import Hit
-from paramedic.detect.values import Op, Value
+from paramedic.detect.values import Guard, Op, Value
 
 _IN_PLACE = frozenset(
     [
@@ -65,8 +65,21 @@ def step_on_one_rank(flow: Flow) -> Iterator[Hit]:
             continue
         if any(other is not op and other.of is op.of and other.label not in ("", op.label) for other in all_of):
             continue
-        if guard.depth > 0 and guard.label:
+        if guard.depth > 0 and guard.label and not _shares_out(flow, guard, op):
             yield hit(op, who=text_of(guard.node))
+
+
+def _shares_out(flow: Flow, guard: Guard, op: Op) -> bool:
+    """Each rank has rounds of its own, backward pass and all: their number is compared with the rank, as in
+    `if i % world_size != rank: continue`."""
+    if not any(guard.node is other.node for one in backwards(flow) for other in one.op.guards):
+        return False
+    rounds = {name.id for loop in op.loops for name in _names(getattr(loop.node, "target", None))}
+    return any(name.id in rounds for name in _names(guard.node))
+
+
+def _names(node: ast.AST | None) -> Iterator[ast.Name]:
+    return (one for one in ast.walk(node) if isinstance(one, ast.Name)) if node is not None else iter(())
 
 
 @every_distributed_program(*_CHANGES)
