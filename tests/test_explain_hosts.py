@@ -941,3 +941,16 @@ def test_a_process_number_of_another_host_names_nobody(tmp_path: Path) -> None:
         (tmp_path / f"px-{node:02}.log").write_text(port + said)
     found = diagnose(tmp_path).verdict
     assert found is not None and (found.rule, found.ranks) == ("NET034", (43,))
+
+
+def test_what_concerns_several_hosts_is_no_ranks_of_the_first(said: Said) -> None:
+    met = "{h}:33:33 [0] NCCL INFO Bootstrap : Using docker0:172.17.0.1<0>\n"
+    ranks = "{h}:{p}:{p} [{g}] NCCL INFO comm 0x5 rank {r} nranks 4 cudaDev {g} busId {g}0 - Init START\n"
+    verdict = said(
+        **{
+            f"{host}.log": met.format(h=host)
+            + "".join(ranks.format(h=host, p=40 + gpu, g=gpu, r=2 * node + gpu) for gpu in (0, 1))
+            for node, host in enumerate(("wsA", "wsB"))
+        }
+    )
+    assert (verdict.rule, verdict.ranks) == ("NET309", ())

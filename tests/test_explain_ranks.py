@@ -794,3 +794,17 @@ def test_a_launcher_without_room_was_left_by_a_cloud_that_had_said_so(said: Said
     notice = "[2]<stderr>:spot-watch: instance-action=terminate time=2026-03-02T11:04:28Z\n"
     verdict = said(elastic(255, notice).rpartition("[0]<stdout>:step 0")[0] + "\n" * 8 + SPOT)
     assert (verdict.ranks, verdict.causes[0].id) == ((2, 3), "preemption-or-scheduler-action")
+
+
+_UCX = "{r}: [gpu1:{r}43:1:900] rndv.c:943  Fatal: failed to unpack rendezvous remote key received from peer: Input/output error\n"
+
+
+def test_a_rank_that_srun_ended_after_another_had_crashed_was_not_the_one_that_was_lost(said: Said) -> None:
+    console = "0: world_size 2\n1: step 3 loss 0.5\n" + _UCX.format(r=0)
+    ended = "srun: error: gpu1: task {}: {}\n"
+    verdict = said(
+        console + ended.format(0, "Aborted") + "srun: Terminating job step 7.0\n" + ended.format(1, "Terminated")
+    )
+    assert (verdict.rule, verdict.ranks, verdict.causes[0].id) == ("COL068", (0,), "network-fabric-fault")
+    lost = said(console + ended.format(1, "Terminated") + ended.format(0, "Aborted"))
+    assert lost.ranks == (1,)
