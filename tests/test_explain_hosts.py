@@ -944,12 +944,14 @@ def test_a_process_number_of_another_host_names_nobody(tmp_path: Path) -> None:
 
 
 def test_what_concerns_several_hosts_is_no_ranks_of_the_first(said: Said) -> None:
-    met = "{h}:33:33 [0] NCCL INFO Bootstrap : Using docker0:172.17.0.1<0>\n"
-    ranks = "{h}:{p}:{p} [{g}] NCCL INFO comm 0x5 rank {r} nranks 4 cudaDev {g} busId {g}0 - Init START\n"
+    met = "{h}:{p}:{p} [{g}] NCCL INFO Bootstrap : Using docker0:172.17.0.1<0>\n"
+    started = "+ torchrun --nnodes 2 --nproc_per_node 2 --node_rank {n} --master_addr 10.0.0.1 train.py\n"
+    closed = "W0101 10:00:00.000000 30 torch/distributed/elastic/multiprocessing/api.py:900] Sending process {p} closing signal SIGTERM\n"
     verdict = said(
         **{
-            f"{host}.log": met.format(h=host)
-            + "".join(ranks.format(h=host, p=40 + gpu, g=gpu, r=2 * node + gpu) for gpu in (0, 1))
+            f"{host}.log": started.format(n=node)
+            + "".join(met.format(h=host, p=40 + gpu, g=gpu) for gpu in (0, 1))
+            + "".join(closed.format(p=40 + gpu) for gpu in (0, 1))
             for node, host in enumerate(("wsA", "wsB"))
         }
     )
