@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from consoles import Said
 from paramedic import diagnose
 from paramedic.causes import summary
 from paramedic.knowledge import load
@@ -198,6 +199,14 @@ def test_what_moved_a_cause_away_from_its_base_rate_is_said(of) -> None:  # type
         assert usual.startswith("base rate ") and usual.endswith(" in labs")
         assert "meant by this message" in moved or "what was seen speaks" in moved
     assert "mostly meant by this message" in hanging.causes[0].why
+
+
+@pytest.mark.parametrize("reason", ["TIME LIMIT", "JOB REQUEUE"])
+def test_numbers_that_went_wrong_for_good_come_before_the_scheduler_that_ended_it(said: Said, reason: str) -> None:
+    steps = [f"2025-06-03 04:00:{n:02d} step {n} loss {'nan' if n > 9 else 2.5 - n / 10}\n" for n in range(1, 40)]
+    end = f"slurmstepd: error: *** JOB 17 ON node01 CANCELLED AT 2025-06-03T04:00:50 DUE TO {reason} ***\n"
+    assert said("".join(steps) + end).symptom == "numerical-instability"
+    assert said("".join(steps[:9]) + end).symptom == "worker-or-node-loss"
 
 
 def test_a_time_limit_has_no_other_cause(of) -> None:  # type: ignore[no-untyped-def]

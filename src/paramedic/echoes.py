@@ -156,6 +156,7 @@ def _start_of(event: Event) -> _Start:
 def _not_by_time(run: Run, errors: Sequence[Finding]) -> Sequence[Finding]:
     """Who waits in vain waits until the scheduler's time is over: that is the echo, where the wait was told before it,
     and nobody made a step in between. And so it is where one rank made all others slow, or all was begun anew."""
+    errors = _not_since_the_numbers(errors)
     if any(f.rule == _STUCK_SAVING for f in errors):  # seen before the end that somebody made of it
         errors = [replace(f, consequence="always") if f.rule in ENDED else f for f in errors]
     if not any(map(_ran_out, errors)):
@@ -168,6 +169,18 @@ def _not_by_time(run: Run, errors: Sequence[Finding]) -> Sequence[Finding]:
     slowed = any(f.symptom == _SLOWED or f.rule == _BEGUN_ANEW for f in errors)
     late = [_ran_out(f) and (slowed or _told_before(since, f)) for f in errors]
     return [replace(f, consequence="always") if is_late else f for f, is_late in zip(errors, late, strict=True)]
+
+
+def _not_since_the_numbers(errors: Sequence[Finding]) -> Sequence[Finding]:
+    """A job whose numbers had gone wrong for good had failed before a scheduler ended it."""
+    wrong = [f for f in errors if f.symptom == "numerical-instability"]
+
+    def is_late(f: Finding) -> bool:
+        end = f.evidence[0].event
+        said = [one.evidence[0].event for one in wrong if one.attempt == f.attempt]
+        return any((e.line or 0) < (end.line or 0) if e.source == end.source else _earlier(e, end) for e in said)
+
+    return [replace(f, consequence="always") if f.rule == TIME_LIMIT and is_late(f) else f for f in errors]
 
 
 _STUCK_SAVING = "CKPT780"

@@ -12,7 +12,6 @@ from functools import cache, cached_property, partial
 from typing import Any
 
 from paramedic.causes import subject
-from paramedic.collect.beside import TOLD
 from paramedic.collect.identity import platforms_in
 from paramedic.knowledge import Knowledge
 from paramedic.knowledge.cures import load_cures
@@ -65,7 +64,7 @@ class Seen:
 
     @cached_property
     def _told(self) -> Sequence[Event]:
-        return self.beside.of_kind(TOLD) if self.beside else ()
+        return self.beside.of_kind("told") if self.beside else ()
 
 
 def propose(report: Report, knowledge: Knowledge, beside: Run | None = None) -> Report:

@@ -54,7 +54,7 @@ def diagnose(
     logs = [path for path in paths if not is_program(path)]
     if paths and not logs:
         raise ParamedicError(f"{paths[0]}: a program: name the job's logs, too, or let `paramedic check` look at it")
-    signatures = Signatures(knowledge.rules.values(), prefilter)
+    signatures = Signatures(knowledge, prefilter)
     run = with_words(read(logs, prefilter, progress, signatures.hear), saw) if logs else read_words(saw, prefilter)
     with no_collections():  # the Run and what is found in it stay until the answer is there
         return examine(run, knowledge, prefilter, options, read_beside(paths, command), signatures=signatures)

@@ -18,8 +18,6 @@ from paramedic.redact import redact
 
 RAN = "ran"
 """The name of the fact."""
-TOLD = "told"
-"""The kind of event."""
 _MOST_TOLD, _MOST_TOLD_FILES, _LARGEST_TOLD, _AS_FAR = 2_000, 20, 64 << 10, 500
 _DIRECTIVE = re.compile(r"#\s?(?:SBATCH|PBS|BSUB|\$|COBALT)\b|#\$ ")
 _MOST_FILES = 2_000
@@ -68,7 +66,7 @@ def _told(paths: Iterable[str]) -> Iterator[Event]:
         lines = [line.strip() for line in (text or "").splitlines()]
         meant = [line for line in lines if line and not (line.startswith("#") and not _DIRECTIVE.match(line))][:left]
         left -= len(meant)
-        yield from (Event(redact(file.name), n, TOLD, redact(line[:_AS_FAR])) for n, line in enumerate(meant, 1))
+        yield from (Event(redact(file.name), n, "told", redact(line[:_AS_FAR])) for n, line in enumerate(meant, 1))
 
 
 def _settings(path: str) -> Iterator[tree.File]:

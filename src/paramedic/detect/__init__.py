@@ -475,9 +475,8 @@ def detect(
 ) -> list[Finding]:
     """Where `failed` is given, a detector that breaks is noted there, and all others are asked nevertheless. What
     `signatures` have heard of the Run by now need not be asked again."""
-    rules = knowledge.rules.values()
-    by_detector = {rule.detector: rule for rule in rules if rule.detector}
-    found = match.match(run, signatures or Signatures(rules, prefilter))
+    by_detector = knowledge.by_detector
+    found = match.match(run, signatures or Signatures(knowledge, prefilter))
     for name, detector in EVENT_DETECTORS.items():
         if name in by_detector:
             found += answer(by_detector[name], failed, detector, run, by_detector[name], tuple(found))
@@ -497,7 +496,7 @@ def detect_in_nodes(
     run: Run, knowledge: Knowledge, left_out: Collection[str] = (), failed: Failed | None = None
 ) -> list[Finding]:
     """What the nodes' network facts alone show."""
-    by_detector = {rule.detector: rule for rule in knowledge.rules.values() if rule.detector}
+    by_detector = knowledge.by_detector
     found: list[Finding] = []
     for name, detector in NODE_DETECTORS.items() if nodes(run) else ():
         if name in by_detector and name not in left_out:
@@ -509,7 +508,7 @@ def detect_facts(
     run: Run, knowledge: Knowledge, known_bugs: Sequence[Advisory] = (), failed: Failed | None = None
 ) -> list[Finding]:
     """Before the launch: what the facts say, once for all nodes that are alike in it."""
-    by_detector = {rule.detector: rule for rule in knowledge.rules.values() if rule.detector}
+    by_detector = knowledge.by_detector
     found = [
         one
         for name, detector in FACT_DETECTORS.items()

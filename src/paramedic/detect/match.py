@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from paramedic.detect.places import Places
 from paramedic.detect.where import places
-from paramedic.knowledge import Rule
+from paramedic.knowledge import Knowledge, Rule
 from paramedic.knowledge.clues import named_causes
 from paramedic.model import Event, Evidence, Finding, Run, is_own, names_processes
 from paramedic.prefilter import Prefilter
@@ -36,12 +35,9 @@ class Signatures:
     """Which rules fire on which text. It does not depend on who said it, so that it can be asked of lines as they are
     read, while the Run is not whole yet; and ranks repeat each other, and themselves: each text is asked about once."""
 
-    def __init__(self, rules: Iterable[Rule], prefilter: Prefilter) -> None:
+    def __init__(self, knowledge: Knowledge, prefilter: Prefilter) -> None:
         self._prefilter = prefilter
-        self._by_keyword: dict[str, list[Rule]] = defaultdict(list)
-        for rule in rules:
-            for keyword in set(rule.keywords) if rule.match else ():
-                self._by_keyword[keyword].append(rule)
+        self._by_keyword = knowledge.by_keyword
         self._candidates: dict[tuple[str, ...], tuple[Rule, ...]] = {}
         self._known: dict[str, Firing] = {}
 

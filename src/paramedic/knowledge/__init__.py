@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib import resources
 from pathlib import Path
 
@@ -16,11 +17,24 @@ from paramedic.knowledge.taxonomy import Taxonomy, load_taxonomy
 __all__ = ["Case", "Knowledge", "Priors", "Rule", "Taxonomy", "load", "load_taxonomy", "parse_rule", "with_advisories"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Knowledge:
     taxonomy: Taxonomy
     rules: Mapping[str, Rule]
     priors: Priors
+
+    @cached_property
+    def by_detector(self) -> Mapping[str, Rule]:
+        return {rule.detector: rule for rule in self.rules.values() if rule.detector}
+
+    @cached_property
+    def by_keyword(self) -> Mapping[str, Sequence[Rule]]:
+        """Of those that look for a pattern."""
+        found: dict[str, list[Rule]] = defaultdict(list)
+        for rule in self.rules.values():
+            for keyword in set(rule.keywords) if rule.match else ():
+                found[keyword].append(rule)
+        return dict(found)
 
 
 def load(own_rules: Iterable[Path] = ()) -> Knowledge:
