@@ -14,6 +14,7 @@ from paramedic import pipeline
 from paramedic.collect.beside import RAN, read_beside
 from paramedic.commands import main
 from paramedic.errors import ParamedicError
+from paramedic.knowledge import load
 from paramedic.report.timeline import timeline
 
 HEALTHY = "".join(f"rank {rank} epoch {epoch} loss {1 / (epoch + 1):.4f}\n" for epoch in range(6) for rank in range(2))
@@ -263,3 +264,13 @@ def test_an_argument_that_the_command_tells_is_known(tmp_path: Path) -> None:
     )
     verdict = pipeline.diagnose(job(tmp_path, program), command=["torchrun", "train.py", "--fault", "hang"]).verdict
     assert verdict is not None and verdict.rule == "CODE224"
+
+
+def test_files_that_several_ranks_would_tear_are_no_verdict_on_a_job_of_one(tmp_path: Path) -> None:
+    program = next(case.text for case in load().rules["CODE145"].cases() if case.expect == "bad")
+    several = pipeline.diagnose(job(tmp_path, program)).verdict
+    assert several is not None and several.rule == "CODE145"
+    alone = "".join(f"[Rank 0] step {step} loss {1 / (step + 1):.4f}\n" for step in range(6))
+    report = pipeline.diagnose(job(tmp_path, program, alone))
+    assert report.verdict is None
+    assert any(finding.rule == "CODE145" for finding in report.findings)

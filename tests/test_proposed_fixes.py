@@ -279,7 +279,7 @@ def test_what_must_be_seen_is_looked_for_within_bounds(knowledge: Knowledge) -> 
         (rule.id, pattern)
         for rule in knowledge.rules.values()
         for fix in rule.fixes
-        for pattern in (str(fix.when.get(word, "")) for word in ("said", "unless", "job"))
+        for pattern in (str(fix.when.get(word, "")) for word in ("said", "unless", "job", "nowhere"))
         if re.search(r"(?:\[\\s\\S\]|\[\^\\n\])[*+]|(?<!\\)\.[*+](?![^\[\]]*\])", pattern)
         and not pattern.startswith(r"\A")
     ]
@@ -309,6 +309,44 @@ def test_what_the_program_shows_of_the_very_failure_is_mended_first(tmp_path: Pa
     assert (
         verdict.fixes[0].title == "Let all ranks call save_checkpoint, outside of the branch on the rank (train.py:9)"
     )
+
+
+def test_what_an_exception_says_comes_before_what_the_program_looks_like(tmp_path: Path) -> None:
+    program = next(case.text for case in load().rules["CODE310"].cases() if case.expect == "bad")
+    (tmp_path / "train.py").write_text(program, "utf-8")
+    (tmp_path / "job.log").write_text(
+        'Traceback (most recent call last):\n  File "/srv/train.py", line 7, in <module>\n'
+        "    model.load_state_dict(state['model'])\n"
+        "RuntimeError: Error(s) in loading state_dict for DataParallel:\n"
+        "\tsize mismatch for module.weight: copying a param with shape torch.Size([2, 8]) from checkpoint, the shape in "
+        "current model is torch.Size([2, 4]).\n",
+        "utf-8",
+    )
+    verdict = diagnose(tmp_path).verdict
+    assert verdict is not None and verdict.symptom == "checkpoint-resume-failure"
+    first, second, *_ = verdict.fixes
+    assert first.title.startswith("Build the model with the sizes")
+    assert "(train.py:" in second.title
+
+
+def test_a_script_beside_the_log_speaks_for_a_fix_and_against_another(tmp_path: Path) -> None:
+    end = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-05-04T10:00:00 DUE TO PREEMPTION ***\n"
+    (tmp_path / "slurm-7.out").write_text("step 1 loss 2.0\n" + end, "utf-8")
+    (tmp_path / "job.sbatch").write_text("#!/bin/bash\nsrun python train.py\n", "utf-8")
+    bare = diagnose(tmp_path).verdict
+    (tmp_path / "job.sbatch").write_text("#!/bin/bash\n#SBATCH --requeue\nsrun python train.py\n", "utf-8")
+    requeued = diagnose(tmp_path).verdict
+    assert bare is not None and requeued is not None
+    assert "--requeue" in copyable(bare.fixes[0].action)
+    assert bare.fixes[0].title != requeued.fixes[0].title
+
+
+def test_nothing_may_say_what_a_fix_bars_anywhere(shapes: Finding, knowledge: Knowledge) -> None:
+    barred = replace(made("ls", title="Halve the batch"), when={"nowhere": r"batch_size=1\b"})
+    known = with_rule(knowledge, barred, made("ls", title="Shard the model"))
+    one = Seen(Run("r"), beside=Run("beside", events=(Event("job.sh", 1, "told", "python train.py batch_size=1"),)))
+    assert chosen(shapes, known, Seen(Run("r"))) == ["Halve the batch", "Shard the model"]
+    assert chosen(shapes, known, one) == ["Shard the model"]
 
 
 def test_a_line_elsewhere_in_the_job_may_speak_for_a_fix(shapes: Finding, knowledge: Knowledge) -> None:

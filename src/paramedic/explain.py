@@ -188,16 +188,18 @@ def _by_program(run: Run, foreseen: Sequence[Finding], knowledge: Knowledge) -> 
     """Nobody failed by the logs. What the program does wrong by itself, and nothing stops it from, is the verdict."""
     if not any(source.lines for source in run.sources):
         return [], foreseen
-    sure = [one for one in foreseen if _without_a_word(one, knowledge.rules[one.rule]) and _convicts(one)]
+    alone = run.expected_ranks == {0} or run.world_size == 1
+    sure = [one for one in foreseen if _without_a_word(one, knowledge.rules[one.rule], alone) and _convicts(one)]
     if not sure:
         return [], foreseen
     first = max(sure, key=lambda one: one.confidence)
     return [replace(first, severity="error")], [one for one in foreseen if one is not first]
 
 
-def _without_a_word(one: Finding, rule: Rule) -> bool:
-    """Of what single calls look like an error would tell; what follows a whole program shows that none will."""
-    return one.symptom in SILENT or (one.symptom == _TORN and not rule.detector.startswith("code."))
+def _without_a_word(one: Finding, rule: Rule, alone: bool) -> bool:
+    """Of what single calls look like an error would tell; what follows a whole program shows that none will. Files that
+    several ranks write at once are torn where there are several, and not where one alone was heard."""
+    return one.symptom in SILENT or (one.symptom == _TORN and not rule.detector.startswith("code.") and not alone)
 
 
 def _convicts(one: Finding) -> bool:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cache, cached_property, lru_cache, partial
 from typing import Any
 
 from paramedic.causes import subject
@@ -75,7 +75,9 @@ def propose(report: Report, knowledge: Knowledge, beside: Run | None = None) -> 
     if report.verdict is None:
         return replace(report, findings=findings)
     verdict, *others = findings
-    verdict = replace(verdict, fixes=(*_from_the_program(verdict, others), *verdict.fixes)[:MOST])
+    nearest = tuple(_from_the_program(verdict, others))
+    own = 1 if nearest and _says_why(verdict) else 0
+    verdict = replace(verdict, fixes=(*verdict.fixes[:own], *nearest, *verdict.fixes[own:])[:MOST])
     return replace(report, findings=(verdict, *others), verdict=verdict)
 
 
@@ -88,6 +90,12 @@ def _from_the_program(verdict: Finding, others: Iterable[Finding]) -> Iterator[F
             place = os.path.basename(events[0].source) + (f":{events[0].line}" if events[0].line else "")
             yield replace(one.fixes[0], title=f"{one.fixes[0].title} ({place})", cause=None)
             return
+
+
+def _says_why(verdict: Finding) -> bool:
+    """An exception tells what was wrong where it was raised, but not who kept the memory, or why ranks wait."""
+    raised = bool(verdict.evidence) and verdict.evidence[0].event.kind == "traceback"
+    return raised and verdict.symptom not in _HANGS and not verdict.symptom.endswith("out-of-memory")
 
 
 _AS_FAR = 2_000
@@ -290,7 +298,7 @@ def _filled(fix: Fix, fields: Mapping[str, str]) -> Fix:
     holes |= set(_acting(str(fix.action.get("run", "")), fields))
 
     def fill(value: Any, plain: bool = False) -> Any:
-        if not isinstance(value, str):
+        if not isinstance(value, str) or "{" not in value:
             return value
         instead = partial(_instead, fields=fields, plain=plain)
         return _PARTS.sub(lambda part: part[0] if part[1] else _HOLE.sub(instead, part[0]), value)
@@ -310,12 +318,15 @@ def _instead(hole: re.Match[str], fields: Mapping[str, str], plain: bool) -> str
     return text if text and (_PLAIN.fullmatch(text) or not plain) else name
 
 
-def _holes(value: Any) -> set[str]:
+def _holes(value: Any) -> Set[str]:
     """The names in braces that are to be filled: neither a shell's `${HOME}` nor those of Python's f-strings."""
-    if not isinstance(value, str):
-        return set()
-    parts = (part[0] for part in _PARTS.finditer(value) if not part[1])
-    return {hole[1] for part in parts for hole in _HOLE.finditer(part) if hole[2] is None}
+    return _holes_in(value) if isinstance(value, str) and "{" in value else frozenset()
+
+
+@lru_cache(16_384)
+def _holes_in(text: str) -> frozenset[str]:
+    parts = (part[0] for part in _PARTS.finditer(text) if not part[1])
+    return frozenset(hole[1] for part in parts for hole in _HOLE.finditer(part) if hole[2] is None)
 
 
 def _acting(run: str, fields: Mapping[str, str]) -> Iterator[str]:

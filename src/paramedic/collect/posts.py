@@ -33,7 +33,7 @@ os python pytorch torch cuda cudnn nccl mpi gcc driver gpus? nvidia horovod fram
 deepspeed spark ray docker distributor platform bazel mobile
 """
 _ENVIRONMENT = re.compile(
-    rf"^\s*(?:[-*+]|\d{{1,2}}\.)?\s*`?(?:{'|'.join(_OF_A_MACHINE.split())}|have i|exact command"
+    rf"^\s*+(?:[-*+]|\d{{1,2}}\.)?+\s*+`?(?:{'|'.join(_OF_A_MACHINE.split())}|have i|exact command"
     r"|is \w{1,20} available|[\w /().-]{1,60}\bversions?\b)[\w /().,'`-]{0,90}[:=]",
     re.I,
 )

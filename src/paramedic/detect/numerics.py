@@ -26,8 +26,8 @@ _TOO_HIGH = 1.0
 
 def with_rate(run: Run, one: Finding) -> Finding:
     """With the highest learning rate that its log prints, which fixes may name."""
-    source = one.evidence[0].event.source
-    rates = [value for series in every(run, "lr") if series.event.source == source for value in series.said]
+    sources = {item.event.source for item in one.evidence[:1]}
+    rates = [value for series in every(run, "lr") if series.event.source in sources for value in series.said]
     highest = max((value for value in rates if math.isfinite(value)), default=0.0)
     named = [name for name, least in (("lr", 0.0), ("high", _TOO_HIGH)) if highest > 0 and highest >= least]
     return replace(one, fields={**dict.fromkeys(named, f"{highest:.4g}"), **one.fields})
