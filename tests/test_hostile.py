@@ -16,13 +16,26 @@ from typing import Any
 import pytest
 
 from paramedic import detect, differences, first, pipeline, run_folder, survived
-from paramedic.collect import archives, beside, code, flight, project, quantities, settings, sides
+from paramedic.collect import archives, beside, code, flight, posts, project, quantities, settings, sides
 from paramedic.collect.archives import Chosen
 from paramedic.collect.formats import MOST_ENTRIES, Broken, docker, plain, toml
 from paramedic.commands import main
-from paramedic.detect import calls, configs, loaders, numbering, pace, recovery, sentinels, sequels, series, where
+from paramedic.detect import (
+    calls,
+    configs,
+    loaders,
+    numbering,
+    numerics,
+    pace,
+    recovery,
+    sentinels,
+    sequels,
+    series,
+    where,
+)
 from paramedic.detect.answers import answer
 from paramedic.detect.flow import flows
+from paramedic.detect.match import on_event
 from paramedic.detect.program import Program, _trains
 from paramedic.detect.setup import Part
 from paramedic.detect.stated import stated
@@ -727,3 +740,26 @@ def test_a_job_of_nobody_is_compared_with_another_all_the_same(tmp_path: Path) -
         lines = "".join(f"step {n} loss 2.{n} throughput {rate} samples/s\n" for n in range(20))
         (tmp_path / name).write_text(f"world_size: 0\n{lines}")
     assert pipeline.diagnose([str(tmp_path)]).skipped == ()
+
+
+def test_a_node_below_the_first_worker_is_no_rank(tmp_path: Path) -> None:
+    assigned = "assign rank={} to node role=worker, ip={}, port=4000\n"
+    (tmp_path / "job.log").write_text(
+        assigned.format(9, "10.0.0.21") + assigned.format(0, "172.17.0.1") + "W[9] is connected to others\n"
+    )
+    report = pipeline.diagnose([str(tmp_path)])
+    assert [finding.ranks for finding in report.findings if finding.rule == "NET700"] == [()]
+
+
+@pytest.mark.parametrize("line", [" " + "\t" * LONG, "  - " + " " * LONG + "x"])
+def test_blanks_in_a_posts_lines_cost_no_time(line: str) -> None:
+    """The time limit of tests would be over before a cube of their number."""
+    told = "It hangs at the first step on all of my four GPUs."
+    post = posts.post_in(f"DDP training hangs\n### Describe the bug\n{told}\n{line}\n")
+    assert post is not None and told in post.said
+
+
+def test_a_finding_without_evidence_has_no_learning_rate(knowledge: Knowledge) -> None:
+    rule = rule_of(knowledge, "numerics.ended_non_finite")
+    one = replace(on_event(rule, Event("job.log", 1, "line", "loss nan"), {}), evidence=())
+    assert "lr" not in numerics.with_rate(Run("r"), one).fields

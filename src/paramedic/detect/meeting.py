@@ -72,7 +72,8 @@ def registered_inside(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterato
     lost = {int(hit["id"]) for _, hit in nodes} - met
     if not inside or not outside or not met or lost != {int(hit["id"]) for _, hit in inside}:
         return
-    workers = sorted({(int(hit["id"]) - _FIRST_WORKER) // 2 for _, hit in inside if hit["role"] == "worker"})
+    ids = {int(hit["id"]) for _, hit in inside if hit["role"] == "worker"}
+    workers = sorted((one - _FIRST_WORKER) // 2 for one in ids if one >= _FIRST_WORKER)
     fields = {"address": inside[0][1]["ip"]}
     if workers:
         fields["accused"] = ", ".join(map(str, workers))
