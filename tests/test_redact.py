@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from paramedic import diagnose
 from paramedic import redact as module
 from paramedic.redact import Anonymizer, Names, hosts_in, may_hide_something, may_hide_something_each, redact
 
@@ -308,3 +310,11 @@ def test_thousands_of_names_that_look_the_same_are_told_apart() -> None:
     shown = [names(f"token=ghp_{number:036d}.log") for number in range(20_000)]
     assert len(set(shown)) == len(shown)
     assert shown[:2] == ["token=[redacted].log", "token=[redacted].log~2"]
+
+
+def test_empty_lines_behind_a_key_do_not_take_it_apart(tmp_path: Path) -> None:
+    """They look like the newlines of processes that wrote at once, and `--` like the beginning of each of their lines."""
+    key = "sk-proj-7vAccTJxkJURcDoPWVnvLqz69fidxUkDvaAXKddAY"
+    (tmp_path / "job.log").write_text(f"--load_best_model_at_end requires OPENAI_API_KEY: {key}\n" + "\n" * 16, "utf-8")
+    report = diagnose(tmp_path / "job.log")
+    assert not any(key[-16:] in event.text for event in report.run.events)

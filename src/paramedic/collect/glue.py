@@ -13,6 +13,8 @@ from itertools import pairwise
 
 _HEAD = 16
 """So many characters of a line's beginning have to come again, with any numbers in them."""
+_SHORTEST = 6
+"""Of less comes again by itself: two hyphens in a key, of which the pieces would not be known as one."""
 _LEAST = 8
 _MOST = 64
 _LONGEST = 8_192
@@ -31,7 +33,8 @@ def apart(lines: Sequence[bytes]) -> Iterator[tuple[int, bytes]]:
 
 def _pieces(line: bytes, most: int) -> Sequence[bytes]:
     """Cut wherever it begins anew as it began; whole where that is more often than processes spoke."""
-    again = _opening(line[: min(_HEAD, len(line) // (2 * most))])
+    head = line[: min(_HEAD, len(line) // (2 * most))]
+    again = _opening(head) if len(head) >= _SHORTEST else None
     cuts = [found.start() for found in again.finditer(line, _LEAST)] if again is not None else []
     if not cuts or len(cuts) >= most:
         return (line,)
