@@ -188,6 +188,9 @@ def test_without_a_program_settings_are_told_for_advice_and_not_examined(tmp_pat
         "trainer:", "devices: 2   # a node", "#SBATCH --requeue", "export WANDB_API_KEY=[redacted]",
     ]  # fmt: skip
     assert pipeline.diagnose([str(tmp_path)]).verdict is None
+    (tmp_path / "job.sbatch").write_text("x " * 244 + "sk-proj-7vAccTJxkJURcDoPWVnvLqz69fidxUkDvaAXKddAY\n")
+    cut = read_beside([str(tmp_path)])
+    assert cut is not None and not any("7vA" in event.text for event in cut.events)
 
 
 def test_a_watched_job_that_ends_well_is_told_what_its_program_does(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from paramedic.redact import redact
 RAN = "ran"
 """The name of the fact."""
 _MOST_TOLD, _MOST_TOLD_FILES, _LARGEST_TOLD, _AS_FAR = 2_000, 20, 64 << 10, 500
-_DIRECTIVE = re.compile(r"#\s?(?:SBATCH|PBS|BSUB|\$|COBALT)\b|#\$ ")
+_DIRECTIVE = re.compile(r"#\s?(?:SBATCH|PBS|BSUB|COBALT)\b|#\$ ")
 _MOST_FILES = 2_000
 _MOST_LOOKED_AT = 20_000
 _CONFIGS = (".json", ".yaml", ".yml", ".toml", ".sh", ".slurm", ".sbatch")
@@ -63,10 +63,10 @@ def _told(paths: Iterable[str]) -> Iterator[Event]:
     left = _MOST_TOLD
     for file in islice((file for path in paths for file in _settings(path)), _MOST_TOLD_FILES):
         text = tree.text_of(file, []) if file.size <= _LARGEST_TOLD else None
-        lines = [line.strip() for line in (text or "").splitlines()]
-        meant = [line for line in lines if line and not (line.startswith("#") and not _DIRECTIVE.match(line))][:left]
+        lines = ((number, line.strip()) for number, line in enumerate((text or "").splitlines(), 1))
+        meant = [(number, line) for number, line in lines if line and (line[0] != "#" or _DIRECTIVE.match(line))][:left]
         left -= len(meant)
-        yield from (Event(redact(file.name), n, "told", redact(line[:_AS_FAR])) for n, line in enumerate(meant, 1))
+        yield from (Event(redact(file.name), n, "told", redact(line)[:_AS_FAR], n) for n, line in meant)
 
 
 def _settings(path: str) -> Iterator[tree.File]:
