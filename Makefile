@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 TORCH := src/paramedic/ward/environments/torch.txt
+# The tests start hundreds of processes: where bytecode may not be kept, each of them compiles all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test quick test-all lint bench score ward clean wheel
 

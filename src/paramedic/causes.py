@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -10,6 +9,7 @@ from paramedic.knowledge import Knowledge, Rule
 from paramedic.knowledge.clues import OUTRIGHT
 from paramedic.knowledge.priors import Setting
 from paramedic.model import Cause, Finding, Run
+from paramedic.regex import regex
 
 UNKNOWN = 0.1
 """The share of every cause distribution that is kept for causes nobody listed."""
@@ -157,7 +157,7 @@ _NONE_OF_THEM = {
     "Every rank has not ": "No rank has ",
 }
 _OF_MANY = {"was": "were", "is": "are", "has": "have", "does": "do"}
-_MANY = re.compile(r"^((?:Ranks [\d, ]+(?: and \d+(?: more)?)?|Several ranks)) (\w+)\b")
+_MANY = regex(r"^((?:Ranks [\d, ]+(?: and \d+(?: more)?)?|Several ranks)) (\w+)\b")
 
 
 def _agreeing(sentence: str) -> str:

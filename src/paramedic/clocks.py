@@ -11,29 +11,30 @@ from itertools import islice
 from typing import NamedTuple
 
 from paramedic.model import UNKNOWN_ZONE_NS, Event
+from paramedic.regex import regex
 
 _CLOCK = r"(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2}):(?P<second>[0-9]{2})"
-_ISO = re.compile(
+_ISO = regex(
     r"(?<![0-9])(?P<year>(?:19|20)[0-9]{2})[-/](?P<month>[0-9]{2})[-/](?P<day>[0-9]{2})[T _]"
     + _CLOCK
     + r"(?:[.,](?P<fraction>[0-9]{1,9}))?(?:\s?(?P<zone>Z\b|UTC\b|[+-][0-9]{2}:?[0-9]{2}\b))?"
 )
-_GLOG = re.compile(r"\b[IWEFDV](?P<month>[0-9]{1,2})(?P<day>[0-9]{2}) " + _CLOCK + r"\.(?P<fraction>[0-9]{1,9})\b")
+_GLOG = regex(r"\b[IWEFDV](?P<month>[0-9]{1,2})(?P<day>[0-9]{2}) " + _CLOCK + r"\.(?P<fraction>[0-9]{1,9})\b")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-_SYSLOG = re.compile(rf"\b(?P<name>{'|'.join(_MONTHS)})\s{{1,2}}(?P<day>[0-9]{{1,2}}) {_CLOCK}\b")
-_SYSLOG_YEAR = re.compile(
+_SYSLOG = regex(rf"\b(?P<name>{'|'.join(_MONTHS)})\s{{1,2}}(?P<day>[0-9]{{1,2}}) {_CLOCK}\b")
+_SYSLOG_YEAR = regex(
     rf"\b(?P<name>{'|'.join(_MONTHS)})\s{{1,2}}(?P<day>[0-9]{{1,2}}) {_CLOCK} (?P<year>20[0-9]{{2}})\b"
 )
-_SLASHES = re.compile(
+_SLASHES = regex(
     r"(?<![0-9/])(?P<month>[0-9]{2})/(?P<day>[0-9]{2})/(?P<year>(?:20)?[0-9]{2}) (?:\| )?"
     + _CLOCK
     + r"(?:[.,](?P<fraction>[0-9]{1,9}))?(?![0-9])"
 )
-_APACHE = re.compile(
+_APACHE = regex(
     rf"\b(?P<day>[0-9]{{2}})/(?P<name>{'|'.join(_MONTHS)})/(?P<year>20[0-9]{{2}})[: ]{_CLOCK}"
     r"(?: (?P<zone>[+-][0-9]{4}))?"
 )
-_COMPACT = re.compile(
+_COMPACT = regex(
     r"(?<![0-9])(?P<year>20[0-9]{2})(?P<month>[0-9]{2})(?P<day>[0-9]{2})[T_ -]"
     r"(?P<hour>[0-9]{2}):?(?P<minute>[0-9]{2}):?(?P<second>[0-9]{2})"
     r"(?:[.,](?P<fraction>[0-9]{1,9}))?(?P<zone>Z)?(?![0-9])"
@@ -41,12 +42,12 @@ _COMPACT = re.compile(
 _SHAPES = (_ISO, _GLOG, _SYSLOG_YEAR, _SYSLOG, _SLASHES, _APACHE, _COMPACT)
 """In the order in which they are tried."""
 _FRACTIONS = tuple(shape.groupindex.get("fraction", 0) for shape in _SHAPES)
-_EPOCH = re.compile(
+_EPOCH = regex(
     r"(?:^|^\[|^[IWEF]0000 00:00:|\"(?:ts|time|timestamp|asctime|created)\": ?\"?)"
     r"(?P<seconds>1[0-9]{9})(?:(?P<more>[0-9]{9}|[0-9]{6}|[0-9]{3})|[.,](?P<fraction>[0-9]{1,9}))?(?![0-9.])"
 )
 _BEFORE_EPOCH = ("1", "[", "I", "W", "E", "F", "{")
-_KERNEL = re.compile(r"^(?:<[0-9]{1,3}>)?\[ {0,6}[0-9]{1,8}\.[0-9]{6}\](?= )")
+_KERNEL = regex(r"^(?:<[0-9]{1,3}>)?\[ {0,6}[0-9]{1,8}\.[0-9]{6}\](?= )")
 _SEARCH = 160  # a timestamp stands near the start of its line
 _LEAP_YEAR = "2000"
 _LOOKED_AT = 200

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,9 +9,10 @@ from paramedic.collect.tracebacks import ends_all
 from paramedic.detect.interrupted import TIME_LIMIT
 from paramedic.detect.stacks import ENDED
 from paramedic.model import Event, Finding, Run
+from paramedic.regex import regex
 
 DAY_NS = 24 * 3600 * 1_000_000_000
-_CALLED_OFF = re.compile(r"\bCANCELLED (?:AT \S{1,40} (?:DUE to SIGNAL Terminated )?\*\*\*|by \d)")
+_CALLED_OFF = regex(r"\bCANCELLED (?:AT \S{1,40} (?:DUE to SIGNAL Terminated )?\*\*\*|by \d)")
 
 
 def called_off(run: Run, found: list[Finding]) -> list[Finding]:

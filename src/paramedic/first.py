@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -17,6 +16,7 @@ from paramedic.knowledge import Knowledge
 from paramedic.knowledge.clues import OUTRIGHT
 from paramedic.model import VERDICT_AT, Evidence, Finding, Run
 from paramedic.named import with_ranks
+from paramedic.regex import regex
 
 MAX_EVIDENCE = 6
 _ZONE_STEP_NS = 25 * 60 * 1_000_000_000
@@ -73,7 +73,7 @@ def without_the_lost(run: Run, first: Finding, errors: Sequence[Finding]) -> Fin
     return at_ranks(first, gone) if gone and gone < run.expected_ranks else first
 
 
-_WANT_OF_ROOM = re.compile(r"failed to activate new hosts|minimum number of slots")
+_WANT_OF_ROOM = regex(r"failed to activate new hosts|minimum number of slots")
 _WAITED, _FEWER = ("collective-hang", "collective-desync"), 20.0
 
 

@@ -16,14 +16,15 @@ from paramedic.collect.identity import platforms_in
 from paramedic.knowledge import Knowledge
 from paramedic.knowledge.cures import load_cures
 from paramedic.model import Event, Finding, Fix, Report, Run, is_own, last_exception
+from paramedic.regex import regex
 
 MOST = 3
 """Never a list of twenty."""
 _LONGEST = 200
-_HOLE = re.compile(r"(?<!\$)\{([a-z_]+)(?:\|([^{}\n]*))?\}")
-_PARTS = re.compile(r"""(\bf(?P<quote>['"]).*?(?P=quote))|.+?(?=\bf['"]|$)""", re.M)
+_HOLE = regex(r"(?<!\$)\{([a-z_]+)(?:\|([^{}\n]*))?\}")
+_PARTS = regex(r"""(\bf(?P<quote>['"]).*?(?P=quote))|.+?(?=\bf['"]|$)""", re.M)
 """f-strings of Python, whose braces are no holes, and what stands between them."""
-_PLAIN = re.compile(r"[\w./~][\w./~@:+,=-]*", re.A)
+_PLAIN = regex(r"[\w./~][\w./~@:+,=-]*", re.A)
 _PACKAGES = {
     "apex": "git+https://github.com/NVIDIA/apex",
     "bs4": "beautifulsoup4",
@@ -136,7 +137,7 @@ def _in_nemo(fix: Fix) -> Fix:
     return fix if words == options else replace(fix, action={**fix.action, "argument": told})
 
 
-_OPTION = re.compile(
+_OPTION = regex(
     r"--((?:[a-z]+-)*(?:model-parallel-size|parallel-size|batch-size|layers|heads|groups|experts|recompute-[a-z-]+"
     r"|sequence-parallel|seq-length|vocab-size-divisible-by))(?:[ =]([A-Z0-9{][\w.{}|/-]*))?"
 )
@@ -256,11 +257,11 @@ def _node_of(name: str) -> str:
     return f"\"$(kubectl get pod {name} -o jsonpath='{{.spec.nodeName}}')\""
 
 
-_POD = re.compile(
+_POD = regex(
     r"(?:^|-)(?:worker|master|launcher|chief|ps|rank|replica|head|node|trainer)s?(?:-\d+)+$|-[a-z0-9]{5,10}-[a-z0-9]{5}$"
 )
-_ALONE = re.compile(r"--standalone\b|--nnodes[= ]1(?!\d|:)")
-_TOGETHER = re.compile(r"--nnodes[= ](?:[2-9]|1[\d:])|--node[-_]rank[= ][1-9]")
+_ALONE = regex(r"--standalone\b|--nnodes[= ]1(?!\d|:)")
+_TOGETHER = regex(r"--nnodes[= ](?:[2-9]|1[\d:])|--node[-_]rank[= ][1-9]")
 _ON_THE_OTHERS = (
     "nvidia-smi -L   # the only host: go on with its other GPUs\n"
     "export CUDA_VISIBLE_DEVICES=0,1,…   # all but THAT; and one process less"
@@ -276,7 +277,7 @@ _LAUNCH_WITHOUT = {
     "deepspeed": "deepspeed --exclude=NODE …",
     "ray": "ray stop  # on NODE: Ray starts the workers elsewhere",
 }
-_ADVICE = re.compile(
+_ADVICE = regex(
     r"(?:(?<=[.;:!?] )|(?<=\n)|^)(?:Please(?! (?:check|look|see|refer|report|contact|ensure|make sure)\b)|Try|Consider"
     r"|Did you mean|You (?:can|should|may|need)(?![\w']|not\b)"
     r"|To (?:fix|resolve|avoid|solve|use|load|run|enable|disable)|Set|Use|Upgrade|Install|Pass)\b"
@@ -340,9 +341,9 @@ def _acting(run: str, fields: Mapping[str, str]) -> Iterator[str]:
                 yield name
 
 
-_COMMENT = re.compile(r"(?:^|\s)#\s")
-_ENDS = re.compile(r"[\r\n]")
-_ACTS = re.compile(r"[;&|<>`$\"'\\\r\n]|^-")
+_COMMENT = regex(r"(?:^|\s)#\s")
+_ENDS = regex(r"[\r\n]")
+_ACTS = regex(r"[;&|<>`$\"'\\\r\n]|^-")
 
 
 def _without(action: Mapping[str, Any], holes: Set[str]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence, Set
 from dataclasses import replace
 
@@ -13,6 +12,7 @@ from paramedic.detect.series import of_all_attempts
 from paramedic.detect.where import on_the_lost_node, places
 from paramedic.knowledge import Knowledge
 from paramedic.model import Event, Finding, Run
+from paramedic.regex import regex
 
 _BY_SIGNAL = 128
 _ALIKE = frozenset(
@@ -73,7 +73,7 @@ def with_ranks(run: Run, first: Finding, errors: Sequence[Finding], knowledge: K
     return first
 
 
-_QUOTA = re.compile(r"Disk quota exceeded|\[Errno 122\]")
+_QUOTA = regex(r"Disk quota exceeded|\[Errno 122\]")
 """Of a project on shared storage: whoever writes next meets it."""
 
 

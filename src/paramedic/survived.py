@@ -19,6 +19,7 @@ from paramedic.detect.sequels import place_of, sequels
 from paramedic.detect.where import places
 from paramedic.knowledge import Knowledge
 from paramedic.model import Event, Finding, Run, Suppressed
+from paramedic.regex import regex
 from paramedic.unharmed import (
     NO_FAILURE,
     bad_ends,
@@ -50,15 +51,15 @@ _BY_THE_DRIVER = ("smi gpu", "smi process")
 """What is seen from outside while training goes on."""
 _SEEN_FROM_OUTSIDE = frozenset(["HOST031", "JOB073"])
 """By the shell or the kernel, of some process."""
-_PREVIOUS = re.compile(r"[._-]prev(?:ious)?(?=\.(?:log|txt|out)\b|$)")
-_ERRORS = re.compile(r"\bstderr\b|\berr$")
+_PREVIOUS = regex(r"[._-]prev(?:ious)?(?=\.(?:log|txt|out)\b|$)")
+_ERRORS = regex(r"\bstderr\b|\berr$")
 _OUTPUT = {"stderr": "stdout", "err": "out"}
 _STARTED = "Started container"
-_NOT_STARTED = re.compile(
+_NOT_STARTED = regex(
     r"\b(?:FailedMount|FailedAttachVolume|FailedScheduling|FailedCreatePodSandBox|ErrImagePull|ImagePullBackOff)\b"
     r"|MountVolume|Failed to pull image|nodes are available"
 )
-_POD = re.compile(r"\bpod/([\w.-]{1,253})")
+_POD = regex(r"\bpod/([\w.-]{1,253})")
 _OF_THE_END = frozenset(["communication-runtime-error", "native-crash", "worker-or-node-loss"])
 _OF_AN_INTERRUPT = (*NO_FAILURE, 1, -2, 130)
 _HOUR_NS = 3_600_000_000_000
@@ -270,9 +271,9 @@ def _of_another_job(one: Finding, pods: Mapping[str, int], job: str) -> str:
     return f"pod {pod} is not one of {job}" if other else ""
 
 
-_NUMBERED = re.compile(r"\*\*\* (?:STEP|JOB) (\d{1,10})\b|\b(?:StepId|JobId)=(\d{1,10})\b")
-_NUMBER = re.compile(r"\d{1,10}")
-_IN_NAME = re.compile(r"(?<!\d)\d{4,10}(?!\d)")
+_NUMBERED = regex(r"\*\*\* (?:STEP|JOB) (\d{1,10})\b|\b(?:StepId|JobId)=(\d{1,10})\b")
+_NUMBER = regex(r"\d{1,10}")
+_IN_NAME = regex(r"(?<!\d)\d{4,10}(?!\d)")
 
 
 def _own_jobs(run: Run) -> set[str]:
@@ -356,8 +357,8 @@ class _StartedAgain:
 
 
 _AGE = r"(?:\d{1,4}[dhms]){1,3}"
-_PREEMPTED = re.compile(rf"(?:^|\s)(?P<age>{_AGE})\s{{1,20}}(?:Normal|Warning)\s{{1,20}}Preempted\s")
-_STILL = re.compile(rf"FailedScheduling\s{{1,20}}(?P<age>{_AGE}) \(x\d{{1,6}} over (?P<since>{_AGE})\)")
+_PREEMPTED = regex(rf"(?:^|\s)(?P<age>{_AGE})\s{{1,20}}(?:Normal|Warning)\s{{1,20}}Preempted\s")
+_STILL = regex(rf"FailedScheduling\s{{1,20}}(?P<age>{_AGE}) \(x\d{{1,6}} over (?P<since>{_AGE})\)")
 _UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 
 
@@ -489,7 +490,7 @@ class _Elsewhere:
         return f"training went on in {self.last.source} long after it"
 
 
-_COMPLETED = re.compile(r"\b[A-Za-z]{2,20}Job (?:[\w.-]{1,120}/)?([\w.-]{1,253}) (?:is )?successfully completed\b")
+_COMPLETED = regex(r"\b[A-Za-z]{2,20}Job (?:[\w.-]{1,120}/)?([\w.-]{1,253}) (?:is )?successfully completed\b")
 
 
 def _succeeded(run: Run, training: Set[str]) -> str:
@@ -566,7 +567,7 @@ def _together(one: Event, other: Event) -> Event:
     return replace(newer, fields={**newer.fields, "at": lines})
 
 
-_BARE = re.compile(r"\W{0,8}(?:all )?(?:finished|done|completed?)\W{0,8}", re.I)
+_BARE = regex(r"\W{0,8}(?:all )?(?:finished|done|completed?)\W{0,8}", re.I)
 
 
 def _by_script(event: Event, later: Event, at: Sequence[int]) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
-import re
 import warnings
+
+from paramedic.regex import regex
 
 _MOST = 1_000_000
 """Characters whose trees are kept: about a hundred bytes each."""
-_ENDLESS = re.compile(r"(?<![\w.])(?:0[xXoObB][\w]{33}|[\d_]{40})")
+_ENDLESS = regex(r"(?<![\w.])(?:0[xXoObB][\w]{33}|[\d_]{40})")
 MOST_BITS = 128
 """No whole number that a program trains by is larger; one of thousands of digits cannot even be printed, and squares
 of squares have no end."""

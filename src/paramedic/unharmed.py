@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from typing import NamedTuple
 
 from paramedic.detect.once import once
 from paramedic.model import Event, Finding, Run
+from paramedic.regex import regex
 
 _ELSEWHERE = ": going to /tmp instead"
 """What Slurm says where the folder of a job is not there."""
@@ -63,7 +63,7 @@ _SET_UP = frozenset(
     ]
 )
 _OF_PACKAGES = frozenset(["build-or-install-failure", "import-or-missing-symbol"])
-_ONLY_WARNS = re.compile(r"\.py:\d{1,6}: \w{0,40}Warning: ")
+_ONLY_WARNS = regex(r"\.py:\d{1,6}: \w{0,40}Warning: ")
 """How Python prints a warning: the program goes on without that package."""
 _BEGUN, _RIGHT_BEFORE = 8, 64
 _FALLS_BACK = "Cannot initialize CollNet, using point-to-point network instead"
@@ -104,7 +104,7 @@ def _set_up_and_over(run: Run, one: Finding) -> bool:
 
 
 _BEGINNING = frozenset(["device-placement-error", "rendezvous-setup-failure", "rendezvous-setup-hang"])
-_BEGINS = re.compile(r"torch/cuda/__init__\.py:\d{1,5} in (?:set_device|_lazy_init)$| in init_process_group$")
+_BEGINS = regex(r"torch/cuda/__init__\.py:\d{1,5} in (?:set_device|_lazy_init)$| in init_process_group$")
 
 
 def _of_nobody(run: Run, one: Finding) -> bool:
@@ -192,7 +192,7 @@ def _alike(run: Run) -> dict[_Kind, list[int]]:
     return found
 
 
-_WHOLE = re.compile(r" in <module>$|/runpy\.py:|<frozen runpy>|/multiprocessing/|/threading\.py:|/concurrent/futures/")
+_WHOLE = regex(r" in <module>$|/runpy\.py:|<frozen runpy>|/multiprocessing/|/threading\.py:|/concurrent/futures/")
 
 
 def _kind_of(event: Event) -> _Kind:

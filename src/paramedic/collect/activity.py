@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 from paramedic.collect.guarded import Guarded, Words
+from paramedic.regex import regex
 
 _BUILD = (
     r" (?-i:RUN|FROM|COPY|ADD|WORKDIR|Building \w{1,8} object|Linking|Re-running)\b"
@@ -17,7 +18,7 @@ _SET = "".join(f"(?<!{word}_)" for word in ("accumulation", "eval", "logging", "
 _STEPS = (
     Guarded(
         ("step", "iter", "epoch", "batch"),
-        re.compile(
+        regex(
             rf"(?<![^\W_])(?<!--){_SET}(?:step|iter|iteration|epoch|batch)(?:s|_(?:num|number|idx|index|id))?\b"
             r"[^\w\n]{0,12}\d",
             re.I,
@@ -25,11 +26,11 @@ _STEPS = (
     ),
     Guarded(
         ("loss", "nll", "ppl", "ce="),
-        re.compile(r"(?<![^\W_])(?:loss|nll|ppl|ce(?==))\b[^\w\n]{0,6}(?:-?\d|nan\b|inf\b)", re.I),
+        regex(r"(?<![^\W_])(?:loss|nll|ppl|ce(?==))\b[^\w\n]{0,6}(?:-?\d|nan\b|inf\b)", re.I),
     ),
     Guarded(
         ("/",),
-        re.compile(
+        regex(
             r"(?:^|[\])>] |\d\d:\d\d )\d{1,9}/\d{2,9}[ ,:|]{1,3}[a-z_]\w{0,30}[ =:]{1,3}-?\d{1,9}\.\d"
             rf"|(?<!\d\] )\[ {{0,6}}\d+/\d+\](?!{_BUILD})"  # not the number that torch's compiler gives to a frame
             r"|\b(?:images?|imgs?|samples?|seqs?|sequences|tok(?:en)?s?|frames|examples|sents?|words)/s(?:ec)?\b[^\w\n]{0,6}\d"
@@ -40,7 +41,7 @@ _STEPS = (
 )
 _EVALUATES = Guarded(
     ("eval", "infer", "predict", "test"),
-    re.compile(
+    regex(
         r"(?:\b|_)(?:eval(?:uat\w{1,5})?|infer(?:ence|ring)?|predict(?:ing|ions?)?|test(?:ing|_\w{1,20})?)(?:\b|_)",
         re.I,
     ),
@@ -52,7 +53,7 @@ _TRAINED = (
 """That training is over, in Chinese, and not that of a round or a stage of it."""
 _FINISHED = Guarded(
     ("finished", "complete", "training ", "stopped", "succe", "训练"),
-    re.compile(
+    regex(
         r"\b(?:finished|completed(?! (?:\w+ ){1,2}(?:are|is|will|were)\b)|training (?:is )?(?:complete|done))\b"
         r"(?!:| writing Flight Recorder| tearing down)"
         r"|^`Trainer\.fit` stopped: \S{1,60} reached"
@@ -61,11 +62,11 @@ _FINISHED = Guarded(
         re.I,
     ),
 )
-_WARNS = re.compile(r"\[?[WE]\d{3,4} \d\d:")
+_WARNS = regex(r"\[?[WE]\d{3,4} \d\d:")
 """A warning or error of torch's own, as `[W402 09:33:12.211457341 ProcessGroupNCCL.cpp:1250]`."""
 _ENDED = Guarded(
     ("training ", "train_runtime", "stopped", "completed ", "reached", "succe", "训练"),
-    re.compile(
+    regex(
         r"\btraining (?:is |has |was )?(?:completed?|done|finished)\b(?! (?:epoch|step|iter))|'train_runtime': \d"
         r"|^`Trainer\.fit` stopped: \S{1,60} reached|\bjob completed successfully\b"
         r"|\bmax_(?:steps|epochs|iters)(?:[= ]\d{1,12})? reached\b|\bworker group SUCCEEDED\b|\bis a success\b"
@@ -75,21 +76,21 @@ _ENDED = Guarded(
         re.I,
     ),
 )
-_TESTED = re.compile(
+_TESTED = regex(
     r"^=+ (?!.{0,200}\b\d+ (?:failed|errors?)\b).{0,200}?\b\d+ passed\b.{0,200} in \d|^OK \([a-z ]{4,20}=\d"
 )
 """pytest's and unittest's last line, when nothing failed but what was to."""
 _EXIT_ZERO = r"\b(?:exit(?:ed)?(?: with)?(?: code| status)?|rc|return code)[ :=]{1,3}0(?::0)?\s*$|\bclean exit$"
-_LEFT_WELL = re.compile(_EXIT_ZERO, re.I)
-_CLOSING = re.compile(rf"(?:^|[;:,.\]] )(?:all )?(?:done|ok)(?:[.! ]|$)|\bdone \d+/\d|{_EXIT_ZERO}", re.I)
-_PAIR = re.compile(r"[A-Za-z_][\w/@.-]{0,60}(?P<sign>[=:] {0,2}| {1,3})(?:[-+]?\d[\w.%/+-]{0,30}|nan\b|inf\b)")
+_LEFT_WELL = regex(_EXIT_ZERO, re.I)
+_CLOSING = regex(rf"(?:^|[;:,.\]] )(?:all )?(?:done|ok)(?:[.! ]|$)|\bdone \d+/\d|{_EXIT_ZERO}", re.I)
+_PAIR = regex(r"[A-Za-z_][\w/@.-]{0,60}(?P<sign>[=:] {0,2}| {1,3})(?:[-+]?\d[\w.%/+-]{0,30}|nan\b|inf\b)")
 _FEW, _MANY = 3, 6
 _NOT = Guarded(
     (
         "error", "fail", "exception", "abort", "killed", "traceback", "time", "fatal", "%|", "it [", "wandb:",
         "exit code", "namespace(",
     ),
-    re.compile(
+    regex(
         r"error|fail|exception|abort|killed|traceback|timed? ?out|fatal|\d%\||\dit \[\d|\bwandb:|exit code (?!0\b)"
         r"|\bnamespace\(",  # the arguments of a program, printed
         re.I,
@@ -101,29 +102,29 @@ _COMPLAINT = Guarded(
         "time", "not found", "not available", "not enough", "abort", "killed", "cancel", "rejected", "exceed",
         "insufficient", "evicted", "preempted", "unreachable", "mismatch",
     ),
-    re.compile(
+    regex(
         r"\b(?:error|fatal|failed|failure|cannot|can't|could not|unable|refused|denied|invalid|no such|timed? ?out"
         r"|timeout|not (?:found|available|enough)|abort(?:ed|ing)?|killed|cancel+ed|rejected|exceeds?|insufficient"
         r"|evicted|preempted|unreachable|mismatch)\b",
         re.I,
     ),
 )  # fmt: skip
-_MILD = re.compile(
+_MILD = regex(
     r"\b(?:warn(?:ing)?|[A-Z]\w{1,40}Warning|info|debug|deprecat\w*|note|notice|retry(?:ing)?|falling back)\b"
     r"|^[WI]\d{4} |cuInit|Unable to register cu|computation_placer",  # TensorFlow on a machine without a GPU
     re.I,
 )
-_EXCEPTION = re.compile(
+_EXCEPTION = regex(
     r"^(?:[a-z_][\w.]{0,200}\.)?[A-Z]\w{0,100}(?:Error|Exception)(?:\([\w., ]{1,100}\))?: \S|^Exception: \S"
 )
 
 _WORDS = Words((*_COMPLAINT.words, "exception"))
-_SETTING = re.compile(
+_SETTING = regex(
     r"[^\w\n]{0,40}(?:steps|iters|iterations|epochs|batches)\b['\"]?[ \t]{0,9}[:=][ \t]{0,9}(?P<count>\d{1,9}),?\s*$",
     re.I,
 )
 """How many there are, or how many there were so far: who counts says it again, with another number."""
-_BAR = re.compile(r"^.{0,200}\d%\|.{0,200}\| {0,9}\d{1,12}/\d{1,12} \[\d")
+_BAR = regex(r"^.{0,200}\d%\|.{0,200}\| {0,9}\d{1,12}/\d{1,12} \[\d")
 
 
 def bar(text: str) -> str:
@@ -202,7 +203,7 @@ def _without_numbers(text: str) -> str:
 
 _NO_MORE = Guarded(
     ("end of", "no more", "exhausted", "ran out", "depleted", "drained", "out of"),
-    re.compile(
+    regex(
         r"\bend of (?:the |my |its )?(?:data ?)?(?:loader|set|iterator|shards?|stream|split)\b"
         r"|\bno more (?:batches|data|samples|shards)\b"
         r"|\b(?:loader|iterator|sampler|shards?|stream|dataset)\b[^\n]{0,40}\b(?:exhausted|ran out|depleted|drained)\b"

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 from paramedic.collect import exports, notebooks, smi
 from paramedic.collect.streams import BROKEN, Budget, SafeStream, is_tar, is_zip, open_tar, reason, unpacker
 from paramedic.model import Skipped
+from paramedic.regex import regex
 
 MAX_FILES = 100_000
 MAX_SKIPPED = 200
@@ -45,16 +46,14 @@ _NOT_REDIRECTED = f"{_NO_FILES}; torchrun writes to --log-dir only with -r 3 or 
 _NOT_LOGS = frozenset(f".{suffix}" for suffix in f"{_CODE} {_DATA} {_OTHER}".split())
 NOTES = (".md", ".ipynb")
 _MOST_NOTES = 16
-_METRICS = re.compile(r"(?:metrics|history|progress|results|train\w*[_-](?:log|loss|metrics|history)\w*)\.[ct]sv", re.I)
+_METRICS = regex(r"(?:metrics|history|progress|results|train\w*[_-](?:log|loss|metrics|history)\w*)\.[ct]sv", re.I)
 """The tables that loggers of Lightning, Keras, RLlib, Ultralytics and DeepSpeed write beside or instead of lines."""
 
-_JSON = re.compile(
-    r"error\.json|.+\.(?:process|watch|net)\.json|(?:.*[._-])?(?:py-?spy|stacks?)(?:[._-].*)?\.json", re.I
-)
+_JSON = regex(r"error\.json|.+\.(?:process|watch|net)\.json|(?:.*[._-])?(?:py-?spy|stacks?)(?:[._-].*)?\.json", re.I)
 """What torchrun, `paramedic attach`, `paramedic run`, `paramedic net` and py-spy write."""
 
 
-_HEADING = re.compile(rb"^==> (.{1,200}) <==\r?$", re.M)
+_HEADING = regex(rb"^==> (.{1,200}) <==\r?$", re.M)
 _NEAR_THE_TOP = 1_000
 _MOST_JOINED = 16 << 20
 _MOST_PARTS = 4_096
@@ -103,11 +102,9 @@ def _is_table(head: bytes) -> bool:
 
 
 _MAY_BE_OBJECT = (".yaml", ".yml", ".json")
-_DESCRIBED = re.compile(rb"Name: {2,40}\S{1,253}\r?\n(?:Namespace|Priority|Labels|Roles|Annotations): {2,40}\S")
-_OBJECT = re.compile(rb'^ {0,4}"?apiVersion"?: ', re.M)
-_ALIVE = re.compile(
-    rb'^ {0,12}(?:- )?"?(?:items|creationTimestamp|resourceVersion|managedFields|ownerReferences)"?:', re.M
-)
+_DESCRIBED = regex(rb"Name: {2,40}\S{1,253}\r?\n(?:Namespace|Priority|Labels|Roles|Annotations): {2,40}\S")
+_OBJECT = regex(rb'^ {0,4}"?apiVersion"?: ', re.M)
+_ALIVE = regex(rb'^ {0,12}(?:- )?"?(?:items|creationTimestamp|resourceVersion|managedFields|ownerReferences)"?:', re.M)
 
 
 def _is_object(head: bytes) -> bool:

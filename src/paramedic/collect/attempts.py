@@ -12,13 +12,14 @@ from itertools import pairwise
 from paramedic.collect.logs import LogRead
 from paramedic.collect.pods import in_their_attempts
 from paramedic.model import Event, Fact
+from paramedic.regex import regex
 
-_WHOLE_OUTPUT = re.compile(r"(?:^|/)slurm-\d{2,12}(?:\.batch)?\.(?:out|err|log)$")
-_NUMBER = re.compile(r"\d{1,20}")
-_ATTEMPT = re.compile(r"(?<![A-Za-z])(?:attempt|try|retry|restart|relaunch|resubmit)[-_.]?\d{1,5}", re.I)
-_TIME = re.compile(r"(?<!\d)(?:(?:19|20)\d\d[-_.]?[01]\d[-_.]?[0-3]\d|1\d{9})(?!\d{2})")
+_WHOLE_OUTPUT = regex(r"(?:^|/)slurm-\d{2,12}(?:\.batch)?\.(?:out|err|log)$")
+_NUMBER = regex(r"\d{1,20}")
+_ATTEMPT = regex(r"(?<![A-Za-z])(?:attempt|try|retry|restart|relaunch|resubmit)[-_.]?\d{1,5}", re.I)
+_TIME = regex(r"(?<!\d)(?:(?:19|20)\d\d[-_.]?[01]\d[-_.]?[0-3]\d|1\d{9})(?!\d{2})")
 """A day, or the seconds since 1970 as platforms number their streams."""
-_OF_A_PLACE = re.compile(
+_OF_A_PLACE = regex(
     r"(?:rank|node|host|worker|task|proc|process|gpu|pod|log|device|master|chief|actor|stage|group|shard|trial|fold"
     r"|seed|slice|launcher|server|rdzv|local|global|dmesg|kern|stdout|stderr|ip|cn|nid)[-_.]?\d",
     re.I,
@@ -29,18 +30,18 @@ _KERNEL = (" kernel: ", "NVRM: ")
 _OF_THE_JOB = ("progress", "exit", "traceback", "stack")
 
 
-_SAID = re.compile(
+_SAID = regex(
     r"(?:^|[/._-])(?:attempt|(?:re[-_]?)?(?:try|start)|re[-_]?(?:launch|submit|queue)|cycle)[-_.=]?(\d{1,5})(?=$|[/._-])",
     re.I,
 )
 """What launchers, platforms and people call the next start: `attempt_1/`, `node3.restart-2.log`, `app_cycle1.log`."""
-_PREVIOUS = re.compile(r"[._-]prev(?:ious)?(?=\.(?:log|txt|out)\b|$)|(?<=/)(?:--)?prev(?:ious)?[-_/]", re.I)
+_PREVIOUS = regex(r"[._-]prev(?:ious)?(?=\.(?:log|txt|out)\b|$)|(?<=/)(?:--)?prev(?:ious)?[-_/]", re.I)
 """What `kubectl logs --previous` gives: of the container before its last start."""
-_LETTERS = re.compile(r"-(?=[a-z]{0,4}\d|[b-df-hj-np-tv-xz]{5})(?=\d{0,4}[a-z])[a-z0-9]{5}(?=\.(?:log|txt|out)\b|$)")
+_LETTERS = regex(r"-(?=[a-z]{0,4}\d|[b-df-hj-np-tv-xz]{5})(?=\d{0,4}[a-z])[a-z0-9]{5}(?=\.(?:log|txt|out)\b|$)")
 """As Kubernetes draws them, without vowels, or with a digit."""
 _BESIDE_S = 60
 """So much later others of the same attempt begin."""
-_CURRENT = re.compile(r"(?<=/)(?:current|latest|now)/", re.I)
+_CURRENT = regex(r"(?<=/)(?:current|latest|now)/", re.I)
 """And where those of its last start are put beside them."""
 
 

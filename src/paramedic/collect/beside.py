@@ -15,17 +15,16 @@ from itertools import islice
 from paramedic.collect import tree
 from paramedic.model import Event, Fact, Run, Skipped
 from paramedic.redact import redact
+from paramedic.regex import regex
 
 RAN = "ran"
 """The name of the fact."""
 _MOST_TOLD, _MOST_TOLD_FILES, _LARGEST_TOLD, _AS_FAR = 2_000, 20, 64 << 10, 500
-_DIRECTIVE = re.compile(r"#\s?(?:SBATCH|PBS|BSUB|COBALT)\b|#\$ ")
+_DIRECTIVE = regex(r"#\s?(?:SBATCH|PBS|BSUB|COBALT)\b|#\$ ")
 _MOST_FILES = 2_000
 _MOST_LOOKED_AT = 20_000
 _CONFIGS = (".json", ".yaml", ".yml", ".toml", ".sh", ".slurm", ".sbatch")
-_IMPORT = re.compile(
-    r"^[ \t]*+(?:from[ \t]++([\w.]++)[ \t]++import[ \t]++\(?([\w, \t]*+)|import[ \t]++([\w., \t]++))", re.M
-)
+_IMPORT = regex(r"^[ \t]*+(?:from[ \t]++([\w.]++)[ \t]++import[ \t]++\(?([\w, \t]*+)|import[ \t]++([\w., \t]++))", re.M)
 
 
 def is_program(path: str) -> bool:

@@ -10,66 +10,67 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from paramedic.collect.quantities import BYTES, Value
+from paramedic.regex import regex
 
-_MEASURED = re.compile(
+_MEASURED = regex(
     r"\b(?:loss|nll|mse|mae|norm|grad\w{0,7}|updates?|score|acc\w{0,6}|auc|recall|precision|perplexity|ppl|outputs?"
     r"|logits?|error|mean|reduced|averaged|distributed|validation|valid|val|eval\w{0,6}|test|entropy|checksum|sum|metric|reward|bleu|f|delta|weights?)\b"
 )
-_NOT_MEASURED = re.compile(
+_NOT_MEASURED = regex(
     r"\b(?:time|took|eta|sec\w{0,4}|speed|rate|lr|throughput|steps?|epochs?|memory|mem|size|best|previous|last|initial"
     r"|target|goal|limit|threshold|min|max|tolerance)\b"
 )
-_REFERENCE = re.compile(
+_REFERENCE = regex(
     r"\b(?:(?:in|by|on|with|from) (?:a |one |the )?(?:single|one) (?:process|device|gpu|rank|worker|card|node)"
     r"|single (?:process|device|gpu|rank|worker|card|node)|reference|golden|by hand|recomputed|computed anew"
     r"|(?:of|on|over|for) the (?:same|very same|whole|full|gathered|concatenated) "
     r"(?:samples|batch|rows|data|set|examples|inputs?|tokens)"
     r"|full batch|whole batch|unsharded|without (?:sharding|parallelism|splitting|ddp)|serial(?:ly)?)\b"
 )
-_OF_ANOTHER = re.compile(
+_OF_ANOTHER = regex(
     r"\b(?:parent|teacher|student|baseline|base|pretrained|pre trained|dense|original|previous|ancestor|old|published"
     r"|paper|leaderboard)\b"
 )
 """What another model reaches on the same data."""
-_EXPECTED = re.compile(r"\b(?:expected|should be|ought to be|theory|theoretical|predicted by hand)\b")
-_AGAIN = re.compile(
+_EXPECTED = regex(r"\b(?:expected|should be|ought to be|theory|theoretical|predicted by hand)\b")
+_AGAIN = regex(
     r"(?:^|\b(?:same [a-z]{1,12} |evaluated |measured |computed |run |and |repeated )?)"
     r"(?:once more|again|second (?:time|pass|run|look)|repeated|a second time|rerun|twice)$"
 )
-_RATIO = re.compile(r"^(?:(?:the|a|their) )?(?:ratio|factor|quotient)(?: is| of)?$")
-_AFTER_CLIPPING = re.compile(
+_RATIO = regex(r"^(?:(?:the|a|their) )?(?:ratio|factor|quotient)(?: is| of)?$")
+_AFTER_CLIPPING = regex(
     r"(\d{1,9}(?:\.\d{1,9})?) after (?:being )?clip(?:ped|ping)(?: (?:to|at|by|with)(?: max(?:imum)?(?: norm)?)?)?"
     r"[ =:]{1,3}(\d{1,6}(?:\.\d{1,6})?)"
     r"|\bclip(?:ped)?[ _](?:grad(?:ient)?[ _])?norm['\"]?[ :=]{1,3}(\d{1,9}\.\d{1,9})[ ,;(]{1,3}"
     r"(?:limit|max(?:[ _]norm)?|of|to)[ :=]{1,3}(\d{1,6}(?:\.\d{1,6})?)",
     re.I,
 )
-_AFTER = re.compile(
+_AFTER = regex(
     r"\bbefore[ :=]{1,2}\d{1,9}(?:\.\d{1,9})?[ ,;|/]{1,3}after[ :=]{1,2}(\d{1,9}(?:\.\d{1,9})?)"
     r"|\bgrad(?:ient)?[ _]norm (?:used in (?:the )?update|applied|after clip\w*)[ :=]{1,2}(\d{1,9}(?:\.\d{1,9})?)",
     re.I,
 )
-_LIMIT = re.compile(
+_LIMIT = regex(
     r"\b(?:max_grad_norm|clip_grad_norm|grad(?:ient)?_clip(?:_val|ping)?|clip(?:_norm)?|clipping)"
     r"[ =:]{1,2}(\d{1,4}(?:\.\d{1,4})?)\b",
     re.I,
 )
-_PARAMETERS = re.compile(
+_PARAMETERS = regex(
     r"(?<![\w.])(?P<before>\d[\d,]{0,14}(?:\.\d{1,9})?) ?(?P<unit>k|m|b|million|billion)? "
     r"(?:total |trainable |model )?param(?:eter)?s\b"
     r"|\bparam(?:eter)?s['\"]?[:= ]{1,3}(?P<after>\d[\d,]{0,14}(?:\.\d{1,9})?) ?(?P<unit_>k|m|b|million|billion)?\b",
     re.I,
 )
-_NOT_ALL_OF_THEM = re.compile(r"\b(?:on|per|local|shard\w*|rank|frozen|non-?trainable|held|lora|adapter)\b", re.I)
+_NOT_ALL_OF_THEM = regex(r"\b(?:on|per|local|shard\w*|rank|frozen|non-?trainable|held|lora|adapter)\b", re.I)
 _TIMES = {"": 1.0, "k": 1e3, "m": 1e6, "million": 1e6, "b": 1e9, "billion": 1e9}
-_SAVED = re.compile(
+_SAVED = regex(
     r"\b(?:saved|wrote|written|saving)\b[^\n]{0,160}?"
     r"(?P<file>[\w./-]{1,160}\.(?:pt|pth|bin|safetensors|ckpt|npz))\b[^\n]{0,80}?"
     r"(?<![\w.])(?P<size>\d{1,6}(?:\.\d{1,4})?) ?(?P<unit>[gm]i?b)\b",
     re.I,
 )
-_A_PART = re.compile(r"rank|shard|part|-of-|optim|distcp|lora|adapter|head|ema|mp_", re.I)
-_PORTION = re.compile(
+_A_PART = regex(r"rank|shard|part|-of-|optim|distcp|lora|adapter|head|ema|mp_", re.I)
+_PORTION = regex(
     r"\b(?:(?P<what>gathered|held|holds|holding|kept|keeps|resident|materiali[sz]ed|unsharded|local)"
     r"(?: (?:weights|param\w*|state|shards?|memory))?)\W{1,3}"
     r"(?P<part>\d{1,12}(?:\.\d{1,6})?) ?(?P<unit>[kmgt]i?b|bytes)?"
@@ -77,17 +78,17 @@ _PORTION = re.compile(
     re.I,
 )
 _HOLDING = ("gathered", "held", "hold", "kept", "keeps", "resident", "materiali", "unsharded", "local")
-_STATE_OR_WEIGHTS = re.compile(r"\b(?:weight|param|optim|state|shard|gather|unshard|model|master|moment)", re.I)
-_SHARDS = re.compile(
+_STATE_OR_WEIGHTS = regex(r"\b(?:weight|param|optim|state|shard|gather|unshard|model|master|moment)", re.I)
+_SHARDS = regex(
     r"\b(?:shard(?:ed|s)?|partition(?:ed|s)?|split|divided|spread)(?: \w{1,12}){0,3}? "
     r"(?:over|across|between|among|on|into) (?:all )?(\d{1,5}) "
     r"(?:ranks|processes|workers|gpus|devices|shards|parts|partitions)\b",
     re.I,
 )
 _SPLIT = ("shard", "partition", "split", "divided", "spread")
-_COORDINATE = re.compile(r"(?<![a-z])(dp|tp|pp|mp|cp)(?:[ _]?rank)?[ _=:]{0,2}(\d{1,5})\b", re.I)
+_COORDINATE = regex(r"(?<![a-z])(dp|tp|pp|mp|cp)(?:[ _]?rank)?[ _=:]{0,2}(\d{1,5})\b", re.I)
 _MOST = 32
-_COPIES = re.compile(
+_COPIES = regex(
     r"\b(?:param\w*|weights?|replicas?|models?|states?|validation|eval\w{0,7}|ranks?|checksum|norm)\b"
     r"(?: \w{1,12}){0,2} (?:spread|divergence|disagreement|mismatch|discrepancy)$"
     r"|\b(?:spread|divergence|disagreement|discrepancy|mismatch) (?:of|between|across|over|among)"
@@ -95,23 +96,23 @@ _COPIES = re.compile(
 )
 _THINGS = r"(?:samples?|rows?|examples?|ids?|indices|documents?|docs|images?|records?|batches|keys)"
 _AMISS = r"(?:missing|missed|lost|duplicates?|duplicated|repeated|unseen|twice|never seen|never read|left out)"
-_ROWS = re.compile(rf"\b(?:{_AMISS} {_THINGS}|{_THINGS} (?:were |was )?{_AMISS})$")
-_BALANCE = re.compile(
+_ROWS = regex(rf"\b(?:{_AMISS} {_THINGS}|{_THINGS} (?:were |was )?{_AMISS})$")
+_BALANCE = regex(
     r"\b(?:time|step time|work|words?|tokens?|load|compute|duration) (?:ratio|imbalance)$|^imbalance(?: factor)?$"
 )
-_BETWEEN_KINDS = re.compile(
+_BETWEEN_KINDS = regex(
     r"\bto (?!(?:fastest|slowest|min\w*|max\w*|mean|median|avg|average|ideal|best|worst)\b)(?:\w{1,20} )?"
     r"(?:work|load|compute|words?|tokens?|time|duration) ratio$"
 )
 """`memory to communication work ratio`: of one kind of work to another, and not of one rank to its peers."""
-_GROWN = re.compile(r"(?:^| )(?:growth|grown|leaked)(?: (?:by|is))?$")
+_GROWN = regex(r"(?:^| )(?:growth|grown|leaked)(?: (?:by|is))?$")
 _CHECKS = (
     (_COPIES, "apart"),
     (_ROWS, "amiss"),
     (_BALANCE, "imbalance"),
     (_GROWN, "grown"),
-    (re.compile(r"\b(?:first|resumed) loss$"), "now"),
-    (re.compile(r"\b(?:left off at|loss before|saved loss|loss at save)$"), "left off"),
+    (regex(r"\b(?:first|resumed) loss$"), "now"),
+    (regex(r"\b(?:left off at|loss before|saved loss|loss at save)$"), "left off"),
 )
 _PARTS = (
     (_RATIO, "ratio"),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import BinaryIO
 
 from paramedic.collect.layouts import plain
+from paramedic.regex import regex
 
 MAX_RAW = 16_000
 _BINARY_SHARE = 0.05
@@ -52,7 +52,7 @@ _LONGEST_HOLE = 2 << 30
 """So much of nothing but noughts is read for what may stand behind it."""
 _HOLES_END = bytes(16)
 _NOUGHTS = bytes(64)
-_HOLE = re.compile(rb"\0{16,}")
+_HOLE = regex(rb"\0{16,}")
 
 
 def head_lines(head: bytes, is_part: bool) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from paramedic.clocks import as_written
 from paramedic.collect.starts import End, Fall, Start, begun_again, begun_alone, clock_of
+from paramedic.regex import regex
 
 _GROUP_FAILED = "will restart worker group"
 _GROUP_STARTS = "Attempting to start training worker group"
@@ -22,13 +23,11 @@ _GROUP_AGAIN = "Restarting all workers and"
 _REQUEUED = "Requeued SLURM job"
 _GIVEN_UP = "multiprocessing.errors.ChildFailedError"
 _SAGEMAKER_ENDS = "Reporting training FAILURE"
-_TIMES = re.compile(r"\b(?:SLURM|TORCHELASTIC)_RESTART_COUNT=(\d{1,4})\b")
+_TIMES = regex(r"\b(?:SLURM|TORCHELASTIC)_RESTART_COUNT=(\d{1,4})\b")
 """Slurm's environment, as scripts print it: it grows by one whenever the job is begun again."""
-_NUMBERED = re.compile(
-    r"^[^\w\n]{0,12}(?:(?:start|launch|begin)(?:s|ing)? )?attempt[ :#=]{1,3}(\d{1,4})\b(?! to\b)", re.I
-)
+_NUMBERED = regex(r"^[^\w\n]{0,12}(?:(?:start|launch|begin)(?:s|ing)? )?attempt[ :#=]{1,3}(\d{1,4})\b(?! to\b)", re.I)
 """What people's own scripts say before each start."""
-_EXITED = re.compile(r"srun: error: [^\n]{1,2000}: Exited with exit code \d")
+_EXITED = regex(r"srun: error: [^\n]{1,2000}: Exited with exit code \d")
 _MET_AGAIN, _LEFT = " workers recorded", " exit with status code "
 """Horovod's elastic driver, when all its workers have met, and of each that is gone."""
 _HOST_LEFT = "blacklist failing host: "
@@ -94,31 +93,31 @@ _MAX_TRACEBACK = 400  # lines of a row's traceback, the last ones
 _MAX_TRACEBACK_TEXT = 64_000
 
 _ROOT = "Root Cause (first observed failure)"
-_ENTRY = re.compile(r"^\s*\[\d{1,9}\]:\s*$")
-_FIELD = re.compile(r"^\s*(time|host|rank|exitcode|error_file|traceback)\s*: ?(.*)$")
-_RANK = re.compile(r"^(\d{1,6}) \(local_rank: (\d{1,6})\)")
-_EXIT = re.compile(r"^(-?\d{1,9})\s+\(pid: (\d{1,9})\)")
-_AGENT = re.compile(r"failed \(exitcode: (-?\d{1,9})\) local_rank: (\d{1,6})(?: \(pid: (\d{1,9})\)|\s*$)")
-_DEEPSPEED = re.compile(r"--local_rank=(\d{1,6})'.{0,8000}\] exits with return code = (-?\d{1,9})")
-_LAUNCH = re.compile(
+_ENTRY = regex(r"^\s*\[\d{1,9}\]:\s*$")
+_FIELD = regex(r"^\s*(time|host|rank|exitcode|error_file|traceback)\s*: ?(.*)$")
+_RANK = regex(r"^(\d{1,6}) \(local_rank: (\d{1,6})\)")
+_EXIT = regex(r"^(-?\d{1,9})\s+\(pid: (\d{1,9})\)")
+_AGENT = regex(r"failed \(exitcode: (-?\d{1,9})\) local_rank: (\d{1,6})(?: \(pid: (\d{1,9})\)|\s*$)")
+_DEEPSPEED = regex(r"--local_rank=(\d{1,6})'.{0,8000}\] exits with return code = (-?\d{1,9})")
+_LAUNCH = regex(
     r"Command '\[.{0,4000}?'--local[_-]rank=(\d{1,6})'.{0,8000}?\]' "
     r"(?:returned non-zero exit status (\d{1,3})|died with <Signals\.\w{1,20}: (\d{1,3})>)"
 )
 _BY_RANK = (
-    re.compile(r"^Process (?P<rank>\d{1,6}) exit with status code (?P<code>\d{1,3})\."),  # Horovod
-    re.compile(r"\bRank (?P<rank>\d{1,6}) crashed with exit code (?P<code>-?\d{1,3})\b"),  # Composer
-    re.compile(r"\bGlobal rank (?P<rank>\d{1,6}) \(PID (?P<pid>\d{1,10})\) exited with code (?P<code>-?\d{1,3})\b"),
+    regex(r"^Process (?P<rank>\d{1,6}) exit with status code (?P<code>\d{1,3})\."),  # Horovod
+    regex(r"\bRank (?P<rank>\d{1,6}) crashed with exit code (?P<code>-?\d{1,3})\b"),  # Composer
+    regex(r"\bGlobal rank (?P<rank>\d{1,6}) \(PID (?P<pid>\d{1,10})\) exited with code (?P<code>-?\d{1,3})\b"),
 )
-_SECTION = re.compile(r"-{3,20}(Begin|End) global rank (\d{1,6}) STD(?:OUT|ERR)-{3,20}")
-_MPIRUN = re.compile(r"process rank (\d{1,6}) with PID (\d{1,10}) on node ([\w.-]{1,100}) exited on signal (\d{1,3})\b")
-_SRUN = re.compile(
+_SECTION = regex(r"-{3,20}(Begin|End) global rank (\d{1,6}) STD(?:OUT|ERR)-{3,20}")
+_MPIRUN = regex(r"process rank (\d{1,6}) with PID (\d{1,10}) on node ([\w.-]{1,100}) exited on signal (\d{1,3})\b")
+_SRUN = regex(
     r"srun: error: ([\w.-]{1,100}): tasks? ([\d,-]{1,2000}): (Killed|Aborted|Segmentation fault|Bus error|Terminated)"
 )
 _SIGNALS = {"Killed": -9, "Aborted": -6, "Segmentation fault": -11, "Bus error": -7, "Terminated": -15}
-_ALL_MET = re.compile(r"\ball \d{1,6} workers recorded$")
-_AGENT_PID = re.compile(r"[IWEF]\d{4} [\d:.]{8,20}\s{1,9}(\d{1,10}) |\[\w{0,20}launcher(\d{1,10}@[\w.-]{1,120})\]")
+_ALL_MET = regex(r"\ball \d{1,6} workers recorded$")
+_AGENT_PID = regex(r"[IWEF]\d{4} [\d:.]{8,20}\s{1,9}(\d{1,10}) |\[\w{0,20}launcher(\d{1,10}@[\w.-]{1,120})\]")
 """torchrun's and ft_launcher's agents: each says for itself that it starts its workers again."""
-_BORN = re.compile(r"\bpid=(\d{1,10})\) world_rank=")
+_BORN = regex(r"\bpid=(\d{1,10})\) world_rank=")
 _LAST_SECOND = 9_000_000_000  # what nanoseconds in 64 bits can hold: the year 2255
 
 
@@ -264,7 +263,7 @@ def spawned_end(text: str, number: int) -> list[Failure]:
     return [Failure(None, int(found[1]), code, -1 - int(found[1]), line=number)]
 
 
-_SPAWNED = re.compile(
+_SPAWNED = regex(
     r"ProcessExitedException: process (\d{1,6}) terminated with (?:signal (SIG[A-Z0-9]{2,10})|exit code (\d{1,4}))"
 )
 _SIGNAL_NAMES = frozenset(one.name for one in signal.Signals)
@@ -289,9 +288,7 @@ def _tasks(text: str) -> list[int]:
     return tasks[:MAX_ROWS]
 
 
-_JOB_ENDS = re.compile(
-    r"\*\*\* (?:JOB|STEP) \S{1,40} ON .{1,200} CANCELLED AT .{1,60} DUE TO (?:PREEMPTION|NODE FAILURE)"
-)
+_JOB_ENDS = regex(r"\*\*\* (?:JOB|STEP) \S{1,40} ON .{1,200} CANCELLED AT .{1,60} DUE TO (?:PREEMPTION|NODE FAILURE)")
 _LONG_GONE_S, _OTHER_ZONE_S = 120, 1_800
 
 

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from paramedic.redact import redact
+from paramedic.regex import regex
 
 MOST = 32 << 20
 """Bytes; as text they take up to four times as much."""
@@ -31,23 +32,23 @@ _LONGEST_STAMP = 16
 """Digits: milliseconds since 1970 have thirteen, nanoseconds would have nineteen."""
 _LONGEST_NAME = 512
 """No cloud has longer names of streams."""
-_JSON = re.compile(
+_JSON = regex(
     rb'\s{0,200}[\[{](?s:.){0,400}?"(?:logStreamName|ingestionTime|textPayload|insertId|jsonPayload)"\s{0,20}:'
 )
-_ROWS = re.compile(rb"\d{13}\t[^\t\n]{1,400}\t")
-_STREAMED = re.compile(rb"[A-Z]{4,9}\t20\d\d-\d\d-\d\d [\d:]{8} [+-]\d{4}\t[\w.-]{1,80}\t")
+_ROWS = regex(rb"\d{13}\t[^\t\n]{1,400}\t")
+_STREAMED = regex(rb"[A-Z]{4,9}\t20\d\d-\d\d-\d\d [\d:]{8} [+-]\d{4}\t[\w.-]{1,80}\t")
 """`gcloud ai custom-jobs stream-logs`: severity, time, task and message."""
-_TITLES = re.compile(rb'"?@?timestamp"?,"?@?(?:message|logStream)"?[,\r\n]', re.I)
-_STARTED = re.compile(r"-\d{10,13}$")
+_TITLES = regex(rb'"?@?timestamp"?,"?@?(?:message|logStream)"?[,\r\n]', re.I)
+_STARTED = regex(r"-\d{10,13}$")
 """SageMaker puts behind the name of a host when it was started."""
-_ODD = re.compile(r"[^\w.-]+")
-_EVENTS = re.compile(r'(?<!\\)"events"\s{0,20}:\s{0,20}\[')
-_BETWEEN = re.compile(r"[\s,]*+")
+_ODD = regex(r"[^\w.-]+")
+_EVENTS = regex(r'(?<!\\)"events"\s{0,20}:\s{0,20}\[')
+_BETWEEN = regex(r"[\s,]*+")
 _BREAKS = r"\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029"
-_LINE = re.compile(rf"([^{_BREAKS}]++)(?:\r\n|[{_BREAKS}])?|\r\n|[{_BREAKS}]")
+_LINE = regex(rf"([^{_BREAKS}]++)(?:\r\n|[{_BREAKS}])?|\r\n|[{_BREAKS}]")
 """As `splitlines`, one at a time."""
-_WHOLE = re.compile(r"[^\n]*+\n|[^\n]++")
-_FILLED = re.compile(r"[^\n]+")
+_WHOLE = regex(r"[^\n]*+\n|[^\n]++")
+_FILLED = regex(r"[^\n]+")
 _LABELS = ("task_name", "pod_name", "pod", "instance", "instance_id", "container_name", "node_name")
 
 

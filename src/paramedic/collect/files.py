@@ -34,6 +34,7 @@ from paramedic.collect.watched import MAX_WATCHED, NO_CALLS, is_watched, read_wa
 from paramedic.model import Event, Fact, Run, Skipped, Source, names_processes
 from paramedic.prefilter import Prefilter
 from paramedic.redact import Names, clipped, redact
+from paramedic.regex import regex
 
 Progress = Callable[[str, int], None]
 """Called with each source's name and its size in bytes once it has been read."""
@@ -231,7 +232,7 @@ def _with_named_ranks(reads: Sequence[Read]) -> list[Read]:
     return [_as_named(read, rank, each) for read, rank in zip(reads, named, strict=True)]
 
 
-_NUMBER_OF_JOB = re.compile(r"(?<!\d)(\d{2,12})[-_.](?:task[-_.]?)?$")
+_NUMBER_OF_JOB = regex(r"(?<!\d)(\d{2,12})[-_.](?:task[-_.]?)?$")
 
 
 def _of_arrays(reads: Sequence[Read]) -> set[str]:
@@ -293,7 +294,7 @@ def _by_agents(reads: Sequence[Read], named: Sequence[int | None]) -> int:
     return count if count <= _MOST_IN_A_POD else 1
 
 
-_CLOSED = re.compile(r"\bSending process (\d{1,10}) closing signal SIGTERM\b")
+_CLOSED = regex(r"\bSending process (\d{1,10}) closing signal SIGTERM\b")
 _MOST_IN_A_POD = 16
 
 

@@ -21,6 +21,7 @@ from paramedic.collect.streams import SafeStream
 from paramedic.garbage import no_collections
 from paramedic.model import Event, Fact, Skipped, Source, is_own
 from paramedic.redact import clipped
+from paramedic.regex import regex
 
 MOST_BYTES = 256 << 20
 HEAD = 2048
@@ -32,9 +33,9 @@ _MAX_TEXT = 200
 _MAX_SITE = 500
 _OWN_FRAMES = 2
 _WORDS = (b"pg_config", b"pg_status", b"nccl_version", b"comm_lib_version", b"profiling_name", b"record_id")
-_NAMED = re.compile(r"(?:trace|dump|flight|recorder)\w{0,40}$|(?:^|[._-])fr_", re.I)
-_NUMBER = re.compile(r"(?:^|[._-])[A-Za-z]{0,20}(?P<rank>\d{1,6})(?:\.(?:pkl|pickle|json|bin|trace|dump))?$")
-_NUMBERS = re.compile(r"\d{1,7}")
+_NAMED = regex(r"(?:trace|dump|flight|recorder)\w{0,40}$|(?:^|[._-])fr_", re.I)
+_NUMBER = regex(r"(?:^|[._-])[A-Za-z]{0,20}(?P<rank>\d{1,6})(?:\.(?:pkl|pickle|json|bin|trace|dump))?$")
+_NUMBERS = regex(r"\d{1,7}")
 _RESERVED = str.maketrans("|\n\r\t", "    ")
 
 

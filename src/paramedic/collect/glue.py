@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
 
+from paramedic.regex import regex
+
 _HEAD = 16
 """So many characters of a line's beginning have to come again, with any numbers in them."""
 _SHORTEST = 6
@@ -18,7 +20,7 @@ _SHORTEST = 6
 _LEAST = 8
 _MOST = 64
 _LONGEST = 8_192
-_PART = re.compile(rb"\d+|\s+|[^\d\s]")
+_PART = regex(rb"\d+|\s+|[^\d\s]")
 
 
 def apart(lines: Sequence[bytes]) -> Iterator[tuple[int, bytes]]:

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from paramedic.collect.guarded import Guarded, Words
 from paramedic.model import Event, Fact, Run, Source
+from paramedic.regex import regex
 
 _FRAMEWORKS = {
     "deepspeed": ("deepspeed", "DeepSpeed"),
@@ -39,7 +40,7 @@ _WORLD = Guarded(
         "worker group of size ",
         "tasks to connect",
     ),
-    re.compile(
+    regex(
         r"\b(?:dist_)?world[_ -]?size['\"]?\W{1,4}([0-9]{1,7})\b(?! ?(?:!=|\*))|\bnranks ([0-9]{1,7})\b"
         r"|\bMEMBER: [0-9]{1,7}/([0-9]{1,7})\b|\bStarting with ([0-9]{1,7}) processes\b|^Num processes: ([0-9]{1,7})$"
         r"|\btask_id = [0-9]{1,6}, num_workers = ([0-9]{1,7})\b|\bworker group of size ([0-9]{1,7})\b"
@@ -47,21 +48,21 @@ _WORLD = Guarded(
         re.I,
     ),
 )
-_PART = re.compile(r"[0-9](?: of |/)[1-9]")
-_PART_OF_WORLD = re.compile(
+_PART = regex(r"[0-9](?: of |/)[1-9]")
+_PART_OF_WORLD = regex(
     r"(?<!local )(?<!node )(?<!lora )\b(?:rank|process|worker) [0-9]{1,6}(?: of |/)([1-9][0-9]{0,6})\b(?![.%/])", re.I
 )
 _MESH = Guarded(
     ("device mesh with ",),
-    re.compile(
+    regex(
         r"\bBuilding [0-9]{1,2}-D device mesh with \[[^\]\n]{1,200}\], \[([0-9]{1,6}(?:, [0-9]{1,6}){0,9})\]"
         r"|\bBuilding device mesh with parallelism: "
         r"(pp=[0-9]{1,6}, dp_replicate=[0-9]{1,6}, dp_shard=[0-9]{1,6}, cp=[0-9]{1,6}, tp=[0-9]{1,6})\b"
     ),
 )
 """As torchtitan says it; experts share the ranks of the other dimensions."""
-_NUMBER = re.compile(r"[0-9]{1,6}")
-_CHIEF = re.compile(r"['\"](?:chief|master)['\"]: ?\[")
+_NUMBER = regex(r"[0-9]{1,6}")
+_CHIEF = regex(r"['\"](?:chief|master)['\"]: ?\[")
 _RANK_STATED = Guarded(
     (
         "global_rank: ",
@@ -73,7 +74,7 @@ _RANK_STATED = Guarded(
         "init (rank ",
         "tf_config",
     ),
-    re.compile(
+    regex(
         r"\bGLOBAL_RANK: ([0-9]{1,6}), MEMBER:|^Process index: ([0-9]{1,6})$|\bProcess rank: ([0-9]{1,6}), device:"
         r"|\btask_type = '(?:chief|master)', task_id = ([0-9]{1,6})\b|\btask_type = 'worker', task_id = ([0-9]{1,6})\b"
         r"|\bto store for rank: ([0-9]{1,6})\b|\bprocess_index[=:] ?([0-9]{1,6})\b"
@@ -88,7 +89,7 @@ _VERSIONED = (
 )  # fmt: skip
 _VERSION = Guarded(
     _VERSIONED,
-    re.compile(
+    regex(
         rf"\b(?P<name>{'|'.join(_VERSIONED)})"
         r"(?:[ _-]?version)?(?: ?[=:] ?|==| )v?"
         r"(?P<value>[0-9]{1,4}\.[0-9]{1,4}(?:\.[0-9]{1,4})?(?:[+.\w-]{0,24}))",
@@ -136,7 +137,7 @@ def ranks_stated(lines: Sequence[str]) -> set[int]:
 
 
 _Sourced = TypeVar("_Sourced", Event, Fact)
-_INSTALLED = re.compile(r"(?:requirements|constraints|freeze|pip[_-]?list|conda[_-]?list)[\w.-]{0,60}$", re.I)
+_INSTALLED = regex(r"(?:requirements|constraints|freeze|pip[_-]?list|conda[_-]?list)[\w.-]{0,60}$", re.I)
 
 
 def _run_by(sourced: Sequence[_Sourced]) -> Sequence[_Sourced]:
@@ -157,26 +158,26 @@ def frameworks_in(events: Sequence[Event], facts: Sequence[Fact]) -> tuple[str, 
 
 
 _PLATFORMS = {
-    "slurm": re.compile(r"\bsrun: |\bslurmstepd\b|\bSLURM_|\bsbatch\b|\bscontrol\b"),
-    "kubernetes": re.compile(
+    "slurm": regex(r"\bsrun: |\bslurmstepd\b|\bSLURM_|\bsbatch\b|\bscontrol\b"),
+    "kubernetes": regex(
         r"\bkubelet\b|\bkubectl\b|\bOOMKilled\b|\bPyTorchJob\b|\bpods?/|\bBackOff\b|\bkubernetes\.io/|\bkubeflow\.org\b"
         r"|\.svc(?:\.cluster\.local)?\b|[a-z0-9]-(?:worker|master|launcher)-\d{1,4}:\d{1,7}:\d{1,7} \[\d\] NCCL"
     ),
-    "mpi": re.compile(
+    "mpi": regex(
         r"\b(?:mpirun|mpiexec|prterun|orterun|orted|MPI_ABORT|MPI_Init|PRTE|hydra_pmi_proxy)\b|\[\d+,\d+\]<std"
     ),
-    "torchrun": re.compile(
+    "torchrun": regex(
         r"\btorchrun\b|torch\.distributed\.(?:run|launch)\b|torch/distributed/(?:run|launch|launcher)|torchelastic|\belastic/(?:agent|multiprocessing)"
     ),
-    "horovodrun": re.compile(r"\bhorovodrun\b|horovod/runner"),
-    "colossalrun": re.compile(r"\bcolossalai run\b|colossalai/cli"),
-    "rocm": re.compile(r"\bHIP error|\bhipError|\brocm[\d./-]|\bROCm\b|\bgfx9\d\w\b|\bMI[23]\d\dX?\b"),
-    "nemo": re.compile(r"\[NeMo [IWE] |\bnemo_logging\b|\bnemo/(?:collections|core|lightning|utils)/"),
+    "horovodrun": regex(r"\bhorovodrun\b|horovod/runner"),
+    "colossalrun": regex(r"\bcolossalai run\b|colossalai/cli"),
+    "rocm": regex(r"\bHIP error|\bhipError|\brocm[\d./-]|\bROCm\b|\bgfx9\d\w\b|\bMI[23]\d\dX?\b"),
+    "nemo": regex(r"\[NeMo [IWE] |\bnemo_logging\b|\bnemo/(?:collections|core|lightning|utils)/"),
 }
 """Who starts processes, or whose settings they take, by what it says of itself."""
 _PLATFORM_FILES = {
-    "slurm": re.compile(r"(?:^|/)slurm[-_]\d"),
-    "kubernetes": re.compile(r"(?:^|/)(?:(?:pods?|kubectl|k8s)\b|describe[_-])"),
+    "slurm": regex(r"(?:^|/)slurm[-_]\d"),
+    "kubernetes": regex(r"(?:^|/)(?:(?:pods?|kubectl|k8s)\b|describe[_-])"),
 }
 
 

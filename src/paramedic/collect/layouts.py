@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from paramedic.collect.identity import MAX_WORLD_SIZE
+from paramedic.regex import regex
 
 LITERALS = ("world_rank=", " nranks ", "Error Snippet]:", "[FailurePolicy]", "WorkerDict_", "n_gpus_per_node")
 """Lines that say which process is which rank, wherever they stand."""
@@ -35,24 +36,24 @@ class Place:
 _PACKED = r"(?:\.(?:gz|zst|bz2|xz))?$"
 _LOG = r"\.(?:log|out|err|txt|stdout|stderr)" + _PACKED
 _PATHS = (
-    re.compile(
+    regex(
         r"^(?P<run>(?:.*/)?)attempt_(?P<attempt>\d{1,5})/(?P<rank>\d{1,6})/(?:\w{1,40}\.log|error\.json)"
         + _PACKED
     ),
-    re.compile(r"(?:^|[/._-])(?:global[._-]?|world[._-]?)?rank[._-]?(?P<rank>\d{1,6})(?:$|[^/\d][^/]*$)", re.I),
-    re.compile(r"(?:^|/)rank[._-]?(?P<rank>\d{1,6})/[^/]+$", re.I),
-    re.compile(r"\.prterun-[\w.-]{1,80}@\d{1,5}\.(?P<rank>\d{1,6})\.(?:out|err)" + _PACKED),
+    regex(r"(?:^|[/._-])(?:global[._-]?|world[._-]?)?rank[._-]?(?P<rank>\d{1,6})(?:$|[^/\d][^/]*$)", re.I),
+    regex(r"(?:^|/)rank[._-]?(?P<rank>\d{1,6})/[^/]+$", re.I),
+    regex(r"\.prterun-[\w.-]{1,80}@\d{1,5}\.(?P<rank>\d{1,6})\.(?:out|err)" + _PACKED),
     # A set of jobs numbers these, too: beside its only one stands the number of the pod.
-    re.compile(
+    regex(
         r"(?:^|[/._-])(?P<pod>master|chief|worker)-(?:0-(?=\d{1,4}(?!\d)))?(?P<rank>\d{1,5})(?:-[a-z0-9]{5})?" + _LOG
     ),
-    re.compile(r"(?:^|/)workerlog\.(?P<rank>\d{1,3})" + _PACKED),  # Paddle
-    re.compile(r"(?:^|/)workerpool(?P<pool>[01])-(?P<rank>\d{1,4})(?:\.\w{1,6})?$"),  # Vertex AI
-    re.compile(r"(?:^|/)(?:task|proc|(?:std_log_)?process|worker|log)[._-](?P<rank>0\d{1,4}|\d{1,3})" + _LOG),
+    regex(r"(?:^|/)workerlog\.(?P<rank>\d{1,3})" + _PACKED),  # Paddle
+    regex(r"(?:^|/)workerpool(?P<pool>[01])-(?P<rank>\d{1,4})(?:\.\w{1,6})?$"),  # Vertex AI
+    regex(r"(?:^|/)(?:task|proc|(?:std_log_)?process|worker|log)[._-](?P<rank>0\d{1,4}|\d{1,3})" + _LOG),
     # A bare number may be a rank if others count with it; from four digits on it is rather a job's (sbatch's %j.out).
-    re.compile(r"(?P<group>^|^.*/)(?P<rank>0\d{1,4}|\d{1,3})" + _LOG),
-    re.compile(r"(?P<group>(?:^|/)[A-Za-z][\w.]{0,60}?[-_.]\d{2,12}[-_.](?:task[-_.]?)?)(?P<rank>\d{1,4})" + _LOG),
-    re.compile(
+    regex(r"(?P<group>^|^.*/)(?P<rank>0\d{1,4}|\d{1,3})" + _LOG),
+    regex(r"(?P<group>(?:^|/)[A-Za-z][\w.]{0,60}?[-_.]\d{2,12}[-_.](?:task[-_.]?)?)(?P<rank>\d{1,4})" + _LOG),
+    regex(
         r"(?:^|/)(?:[\w.]{1,60}[-_.]\d{2,12}[-_.])?(?P<host>(?:node|host|gpu|nid|cn|compute|ip)-?\d[\w-]{0,40})" + _LOG
     ),
 )  # fmt: skip
@@ -77,7 +78,7 @@ def place_of(path: str) -> Place:
     return Place()
 
 
-_FAMILY = re.compile(r"^(.*[A-Za-z\d][-_.]?)(?<!\d)(\d{1,4})((?:/\w{1,20})?(?:\.[a-z]{2,6}){0,2})$")
+_FAMILY = regex(r"^(.*[A-Za-z\d][-_.]?)(?<!\d)(\d{1,4})((?:/\w{1,20})?(?:\.[a-z]{2,6}){0,2})$")
 
 
 def numbered(path: str) -> tuple[str, int] | None:
@@ -86,7 +87,7 @@ def numbered(path: str) -> tuple[str, int] | None:
     return (f"{found[1]}#{found[3]}", int(found[2])) if found else None
 
 
-_RAY_FILE = re.compile(r"(?:^|/)worker-[0-9a-f]{4,64}-[0-9a-f]{8}-(\d{1,10})\.(?:out|err)$")
+_RAY_FILE = regex(r"(?:^|/)worker-[0-9a-f]{4,64}-[0-9a-f]{8}-(\d{1,10})\.(?:out|err)$")
 
 
 def process_of(path: str) -> int:
@@ -139,93 +140,85 @@ class Peeled(NamedTuple):
         return self.by, self.rank, self.stream
 
 
-_TORCH = re.compile(r"\[rank(\d{1,6})\]:[ \t]?")
+_TORCH = regex(r"\[rank(\d{1,6})\]:[ \t]?")
 _BURIED = 160  # so far behind other prefixes `[rankN]:` may stand
-_TEE = re.compile(r"\[(?:default|trainer|worker)(\d{1,5})\]:")
-_TEE_BY_ROLE = re.compile(r"\[rank(\d{1,5})\]:")
-_ROLE_IS_RANK = re.compile(r"--role[ =]rank\b.{0,200}--tee\b|--tee\b.{0,200}--role[ =]rank\b")
+_TEE = regex(r"\[(?:default|trainer|worker)(\d{1,5})\]:")
+_TEE_BY_ROLE = regex(r"\[rank(\d{1,5})\]:")
+_ROLE_IS_RANK = regex(r"--role[ =]rank\b.{0,200}--tee\b|--tee\b.{0,200}--role[ =]rank\b")
 """torchtitan's launcher names the role so: what torchrun then tees looks like torch's own prefix, with local ranks."""
-_TORCHX = re.compile(r"([\w.]{1,60})/(\d{1,5}) (?=\[(?:default|trainer|worker)\d)")
+_TORCHX = regex(r"([\w.]{1,60})/(\d{1,5}) (?=\[(?:default|trainer|worker)\d)")
 """Role and node, as torchx writes them before what torchrun tees."""
-_MPIRUN = re.compile(
+_MPIRUN = regex(
     r"(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d [\d:]{8} \d{4} ?)?"
     r"\[(?:[\w.-]{1,100}@)?(?:\d{1,9},)?(?:rank |mpirank:)?(\d{1,6})(?:,[\w-]{1,40})?\](?:\[([\w.-]{1,80}):\d{1,9}\])?"
     r"<std(?:out|err|diag)>: ?"
 )
-_STAMP = re.compile(
+_STAMP = regex(
     r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)(?: (?:stdout|stderr) [FP])?(?: |$)"
 )
-_SKYPILOT = re.compile(r"\(((?:head|worker\d{1,5})), rank=\d{1,6}, pid=\d{1,10}(?:, ip=[\d.]{7,15})?\) ?")
+_SKYPILOT = regex(r"\(((?:head|worker\d{1,5})), rank=\d{1,6}, pid=\d{1,10}(?:, ip=[\d.]{7,15})?\) ?")
 """SkyPilot's label of a node; its rank is the node's."""
-_DETERMINED = re.compile(
-    r"(?:\[[\dT:.Z -]{10,40}\] )?([0-9a-f]{8,64}) (?:\[[A-Z]{3,20}\] )?\|\| ?(?:\[rank=(\d{1,6})\] ?)?"
-)
+_DETERMINED = regex(r"(?:\[[\dT:.Z -]{10,40}\] )?([0-9a-f]{8,64}) (?:\[[A-Z]{3,20}\] )?\|\| ?(?:\[rank=(\d{1,6})\] ?)?")
 """Time, container and state, and the rank where its own wrapper knows it."""
-_POD = re.compile(r"\[pod/([^/\]]{1,253})/[^\]]{1,253}\] ?")
-_RAY = re.compile(
+_POD = regex(r"\[pod/([^/\]]{1,253})/[^\]]{1,253}\] ?")
+_RAY = regex(
     r"\((?:([^\n]{1,200}?) )??(?:pid=(\d{1,10})|raylet|autoscaler[^\n)]{0,20})(?:, ip=([\w.:-]{1,64}))?\)[ \t]?"
 )
 _ASIDE = ("PlacementGroupCleaner", "PreemptionWatcher", "StateManagerActor")  # they log what they then survive
-_REPEATED = re.compile(r" \[repeated \d{1,9}x across cluster\]")
-_RAY_RANK = re.compile(r"\(.{0,120}?\bip=([\w.:-]{1,64}), pid=(\d{1,10})\) world_rank=(\d{1,6})\b")
-_RAY_GROUP = re.compile(r"WorkerDict_(\d{1,4}):(\d{1,4})\b[^\s,]{0,80}, pid=(\d{1,10})\b")
+_REPEATED = regex(r" \[repeated \d{1,9}x across cluster\]")
+_RAY_RANK = regex(r"\(.{0,120}?\bip=([\w.:-]{1,64}), pid=(\d{1,10})\) world_rank=(\d{1,6})\b")
+_RAY_GROUP = regex(r"WorkerDict_(\d{1,4}):(\d{1,4})\b[^\s,]{0,80}, pid=(\d{1,10})\b")
 """How verl names the workers of a node: the node's number, and theirs on it."""
-_PER_NODE = re.compile(r"n_gpus_per_node\W{1,4}(\d{1,3})\b")
-_RAY_SELF = re.compile(r"Setting up process group for: \S{1,200} \[rank=(\d{1,6}), world_size=")
-_SNIPPET = re.compile(r"\[Rank ([\d, ]{1,2000}) Error Snippet\]:")
-_MET = re.compile(r"\bglobal_ranks=\[(\d{1,6}(?:, ?\d{1,6}){0,1023})\]")
-_NCCL = re.compile(
+_PER_NODE = regex(r"n_gpus_per_node\W{1,4}(\d{1,3})\b")
+_RAY_SELF = regex(r"Setting up process group for: \S{1,200} \[rank=(\d{1,6}), world_size=")
+_SNIPPET = regex(r"\[Rank ([\d, ]{1,2000}) Error Snippet\]:")
+_MET = regex(r"\bglobal_ranks=\[(\d{1,6}(?:, ?\d{1,6}){0,1023})\]")
+_NCCL = regex(
     r"(?:\[[^\]\n]{1,60}\] ?|\d{4}-\d\d-\d\d[ T][\d:.,]{8,15}Z? )?([\w.-]{1,100}):(\d{1,10}):\d{1,10} \[(-?\d{1,3})\] "
 )
-_NCCL_SENDS = re.compile(
-    r"Channel \d{1,3}(?:/\d{1,3})? : (\d{1,6})\[\w{1,12}\] -> \d{1,6}\[\w{1,12}\](?: \[send\])? via "
-)
-_NCCL_RANK = re.compile(r"\brank (\d{1,6}) nranks (\d{1,6})\b")
-_SAID = re.compile(
+_NCCL_SENDS = regex(r"Channel \d{1,3}(?:/\d{1,3})? : (\d{1,6})\[\w{1,12}\] -> \d{1,6}\[\w{1,12}\](?: \[send\])? via ")
+_NCCL_RANK = regex(r"\brank (\d{1,6}) nranks (\d{1,6})\b")
+_SAID = regex(
     r"^[\d:.,TZ+/ -]{0,40}(?:\[[^\]\n]{1,80}\][ :]{0,2}|[A-Z]{4,8}[ :]{1,2}){0,4}"
     r"\[(?:[Rr]ank|RANK|process|proc|R|r)[ :=#-]{0,2}(\d{1,6})(?:/\d{1,6})?\]"
 )
 _TAGS = ("[r", "[R", "[proc")
-_IN_GROUP = re.compile(
-    r"\[Rank (\d{1,6})\] (?=(?:NCCL )?[Ww]atchdog )(?:.{0,120}?WorkNCCL\((.{0,40}?)(?:, Num|[,)] ?Tim))?"
-)
+_IN_GROUP = regex(r"\[Rank (\d{1,6})\] (?=(?:NCCL )?[Ww]atchdog )(?:.{0,120}?WorkNCCL\((.{0,40}?)(?:, Num|[,)] ?Tim))?")
 """Torch before 2.2 wrote no `[rank3]:`; its watchdog names the rank in its process group, as all such jobs with one."""
-_MANY_GROUPS = re.compile(r"megatron|(?:model|tensor|pipeline|sequence|expert)[-_ ]?(?:model[-_ ])?parallel", re.I)
-_SEVERAL_NODES = re.compile(
+_MANY_GROUPS = regex(r"megatron|(?:model|tensor|pipeline|sequence|expert)[-_ ]?(?:model[-_ ])?parallel", re.I)
+_SEVERAL_NODES = regex(
     r"nnodes[ =:]+(?!1\b)|node[-_]rank[ =:]+(?!0\b)|(?:num_machines|num_nodes)[ =:]+(?!1\b)|machine_rank[ =:]+(?!0\b)"
     r"|\b(?:pdsh|srun|slurmstepd|hostfile|mpirun|rdzv[-_]endpoint)\b|\bnode[ _-]?[1-9]\d?\b",
     re.I,
 )
-_SRUN = re.compile(r"[ \t]{0,6}(\d{1,6}):(?: |$)")
+_SRUN = regex(r"[ \t]{0,6}(\d{1,6}):(?: |$)")
 _OUTER = {
     "srun": _SRUN,
-    "hydra": re.compile(r"\[(\d{1,6})\](?!<std) ?"),
-    "host": re.compile(r"([A-Za-z0-9][\w.-]{0,100}):(?: |$)"),
-    "compose": re.compile(r"([A-Za-z0-9][\w.-]{0,100}) {1,40}\| ?"),
-    "bracket": re.compile(
+    "hydra": regex(r"\[(\d{1,6})\](?!<std) ?"),
+    "host": regex(r"([A-Za-z0-9][\w.-]{0,100}):(?: |$)"),
+    "compose": regex(r"([A-Za-z0-9][\w.-]{0,100}) {1,40}\| ?"),
+    "bracket": regex(
         r"\[(?!(?:rank|r|proc\w{0,4}|worker|trainer|default|gpu|cuda|device|stage|step|it\w{0,7}|epoch|local|[dtpce]p|p)[-_:#]?\d)"
         r"([A-Za-z][\w.-]{0,100})\](?: |$)",
         re.I,
     ),
-    "stern": re.compile(r"([a-z0-9][a-z0-9.-]{0,252}) [a-z0-9][a-z0-9-]{0,62}(?: |$)"),
+    "stern": regex(r"([a-z0-9][a-z0-9.-]{0,252}) [a-z0-9][a-z0-9-]{0,62}(?: |$)"),
 }
 _NUMBERED = ("srun", "hydra")
-_FRAME = re.compile(r"#\d{1,3} \S{1,200} from /|frame #\d{1,3}: ")
+_FRAME = regex(r"#\d{1,3} \S{1,200} from /|frame #\d{1,3}: ")
 """As torch writes the stack of a collective that failed, or of its own exception."""
-_HAS_NUMBER = re.compile(r"\d")
-_POD_NAME = re.compile(
-    r"(?:^|-)(?:(master|chief|launcher|ps|evaluator|head)s?-)?(?:\d{1,3}-)?(\d{1,5})(?:-[a-z0-9]{5})?$"
-)
+_HAS_NUMBER = regex(r"\d")
+_POD_NAME = regex(r"(?:^|-)(?:(master|chief|launcher|ps|evaluator|head)s?-)?(?:\d{1,3}-)?(\d{1,5})(?:-[a-z0-9]{5})?$")
 _NO_WORKER = ("launcher", "ps", "evaluator", "head")
 _LAUNCHERS_OWN = ("srun: ", "slurmstepd: ", "pdsh@", "[20", "mpirun", "mpiexec", "prterun")
-_SPAWNED = re.compile(r"\bprocess (\d{1,10}) spawned with command: .{0,400}?--local_rank[= ](\d{1,5})\b")
-_DEEPSPEED = re.compile(r"\bnnodes=\d{1,6}, num_local_procs=(\d{1,5}), node_rank=(\d{1,6})\b")
-_IN_TABLE = re.compile(r" {1,8}rank {1,12}: (\d{1,6}) \(local_rank: \d{1,5}\)$")
+_SPAWNED = regex(r"\bprocess (\d{1,10}) spawned with command: .{0,400}?--local_rank[= ](\d{1,5})\b")
+_DEEPSPEED = regex(r"\bnnodes=\d{1,6}, num_local_procs=(\d{1,5}), node_rank=(\d{1,6})\b")
+_IN_TABLE = regex(r" {1,8}rank {1,12}: (\d{1,6}) \(local_rank: \d{1,5}\)$")
 """Of torchrun's failures: behind srun's label it tells that the label counts nodes."""
-_RICH = re.compile(r"(?:\[\d\d/\d\d/\d\d \d\d:\d\d:\d\d\]| {19}) (?:DEBUG|INFO|WARNING|ERROR|CRITICAL) +\S")
+_RICH = regex(r"(?:\[\d\d/\d\d/\d\d \d\d:\d\d:\d\d\]| {19}) (?:DEBUG|INFO|WARNING|ERROR|CRITICAL) +\S")
 _COLUMN = " " * 20
-_GLUED = re.compile(r"\[rank\d{1,6}\]:")
-_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_GLUED = regex(r"\[rank\d{1,6}\]:")
+_ANSI = regex(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _ENOUGH = 64
 _MANY = 65_536
 

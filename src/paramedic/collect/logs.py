@@ -5,7 +5,6 @@ Bytes are read once, in big blocks. The prefilter says where to look; between it
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -44,6 +43,7 @@ from paramedic.collect.tail import TAIL, last_activity
 from paramedic.model import Event, Fact, Skipped, Source
 from paramedic.prefilter import Prefilter
 from paramedic.redact import clipped, may_hide_something_each, redact
+from paramedic.regex import regex
 
 MAX_EXITS = 16_384
 """Of one source. One line of srun may name thousands of tasks."""
@@ -52,9 +52,7 @@ MAX_KEPT = 8 << 20
 HEAD = 64 << 10
 _KILLED = "Killed"
 """A shell's word of the program that it had started."""
-_OF_PEERS = re.compile(
-    r"NCCL|gloo|c10d|[Ss]tore\b|[Pp]eer|[Cc]onnection|[Ss]ocket|[Tt]imed? ?out|Broken pipe|terminated"
-)
+_OF_PEERS = regex(r"NCCL|gloo|c10d|[Ss]tore\b|[Pp]eer|[Cc]onnection|[Ss]ocket|[Tt]imed? ?out|Broken pipe|terminated")
 LITERALS = (*tracebacks.LITERALS, *elastic.LITERALS, *stacks.LITERALS, *smi.LITERALS, *WHO_LITERALS)
 
 _SILENCE = 20_000  # lines after which a traceback or a table that was never finished is given up

@@ -20,6 +20,7 @@ from paramedic.collect.readings import Said, is_bar, said_in, said_of_rank
 from paramedic.collect.rows import Rows, rows_of
 from paramedic.collect.tables import Table, of_ranks, unpacked
 from paramedic.redact import redact
+from paramedic.regex import regex
 
 POINTS = 128
 """Of one series so many are kept, evenly spread; the first, the last and the extreme lines besides."""
@@ -37,7 +38,7 @@ TAIL = 64 << 10
 """As much of the end as `tail` is given at most."""
 _MIN_LINE, _MAX_LINE = 4, 600
 
-_WORTH = re.compile(
+_WORTH = regex(
     rb"[Ll]oss|[Ss]tep|[Ii]ter|[Ee]poch|update|[Nn]orm|[Mm]em|resident|checksum|hash|/s|ms\b|[Ww]orld|[Rr]ank|"
     rb"replicas|process|MEMBER|words|tokens|documents|scale|accuracy|[Tt]hrottl|quota|[Rr]esum|[Rr]estor|holds|param|weight|"
     rb"[Aa]cc|[Tt]ime|[Bb]atch|_s\b|OMP_NUM|nproc|NTASKS|_PROCID|_RANK|torchrun|num_gpus|[Dd]evice|CUDA|[Bb]ackend|samples|examples|"
@@ -50,14 +51,14 @@ _ALONE = Guarded(
         " gpu", "-gpu", " process", "-process", " device", "-device", "one rank", "single rank", "1 rank",
         "standalone",
     ),
-    re.compile(
+    regex(
         r"\b(?:on|with|in|by|using) (?:one|a single|1) (?:gpu|process|device|rank)\b"
         r"|\b(?:1|one|single)[ -](?:gpu|process|device)\b|\bstandalone\b",
         re.I,
     ),
 )  # fmt: skip
 _ALONE_LINES = 3
-_JUDGED = re.compile(
+_JUDGED = regex(
     r"\b(?:val|valid|validation|eval\w{0,7}|test|dev|ema|score|reward|acc\w{0,6}|auc|psnr|ssim|bleu|wer|cer|fid|lddt|map|iou|knn|kl)\b"
 )
 """Names of what a model is judged by: of interest also where it is not known who speaks."""
@@ -69,8 +70,8 @@ _SPLIT = (
     b"sequence parallel", b"sequence_parallel",
 )  # fmt: skip
 """Ranks may have parts of one replica, and then read the same samples."""
-_BRACKETED = re.compile(r"\[(?:worker|trainer|process|gpu|replica|stage|proc|p)[ :_-]?(\d{1,6})\]", re.I)
-_SPEAKS = re.compile(
+_BRACKETED = regex(r"\[(?:worker|trainer|process|gpu|replica|stage|proc|p)[ :_-]?(\d{1,6})\]", re.I)
+_SPEAKS = regex(
     r"^(?:[^\n]{0,60}?(?:: ?| - |\] ?|\| ?)|e(?:poch )?\d{1,4} )?"
     r"(?:proc(?:ess)?|worker|trainer|learner|replica|peer|member|gpu|stage|part)[ _#]{0,2}(\d{1,6})"
     r"(?: ?[:|,\]-]| step\b| iter\w*\b| epoch\b| [a-z_]{1,16}[ =:]{1,2}\d)",
@@ -78,11 +79,11 @@ _SPEAKS = re.compile(
 )
 _CHANGED = ("+  ", "-  ", "+\t", "-\t")
 """Lines of a program that differ from its last version, as `git diff` prints them."""
-_TIMERS = re.compile(r"\btimes? across ranks \((ms|s)\):\s{0,4}$")
-_TIMER = re.compile(r"\s{1,6}([a-z][\w+-]{2,60}):$")
-_TIMER_OF_RANK = re.compile(r"\s{2,10}rank\s{1,4}(\d{1,6}): (\d{1,9}\.\d{1,4})$")
-_TIMER_RANGE = re.compile(r"\s{1,6}([a-z][\w+-]{2,60}) \.{0,60}: \((\d{1,9}\.\d{1,4}), (\d{1,9}\.\d{1,4})\)$")
-_SPEAKER = re.compile(
+_TIMERS = regex(r"\btimes? across ranks \((ms|s)\):\s{0,4}$")
+_TIMER = regex(r"\s{1,6}([a-z][\w+-]{2,60}):$")
+_TIMER_OF_RANK = regex(r"\s{2,10}rank\s{1,4}(\d{1,6}): (\d{1,9}\.\d{1,4})$")
+_TIMER_RANGE = regex(r"\s{1,6}([a-z][\w+-]{2,60}) \.{0,60}: \((\d{1,9}\.\d{1,4}), (\d{1,9}\.\d{1,4})\)$")
+_SPEAKER = regex(
     r"^[^\n]{0,60}?(?<!lora[ _-])(?<!low[ _-])(?<!local[ -])(?<!node[ -])(?<!\bto )(?<!from )(?<!than )"
     r"\b(?:global_|ep_|dp_)?rank['\"]?[ _=:#-]{0,2}(\d{1,6})\b",
     re.I,

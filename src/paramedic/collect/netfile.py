@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from paramedic.model import Fact, Skipped, Source
 from paramedic.redact import clipped
+from paramedic.regex import regex
 
 if TYPE_CHECKING:
     from paramedic.collect.logs import LogRead
@@ -22,8 +22,8 @@ MAX_NETWORK = 64 << 20
 MAX_NODES = 8_192
 MAX_PAIRS = 400_000
 _MAX_FACTS, _MAX_ITEMS, _MAX_TEXT, _MAX_DEPTH = 2_000, 5_000, 8_000, 6
-_NAME = re.compile(r"[\w .:/@=+~-]{1,200}")
-_HOST = re.compile(r"[\w.:#-]{1,120}")
+_NAME = regex(r"[\w .:/@=+~-]{1,200}")
+_HOST = regex(r"[\w.:#-]{1,120}")
 
 
 def is_network(name: str) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from typing import Any
 
-_LOOKS = re.compile(rb'\s{0,200}\{\s{0,200}"(?:cells|metadata|nbformat(?:_minor)?)"\s{0,20}:')
+from paramedic.regex import regex
+
+_LOOKS = regex(rb'\s{0,200}\{\s{0,200}"(?:cells|metadata|nbformat(?:_minor)?)"\s{0,20}:')
 MOST = 16 << 20
 """A larger one is mostly pictures, and is not read."""
 _MOST_PARTS = 1_000_000

@@ -9,21 +9,22 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from paramedic.model import Event, Fact
+from paramedic.regex import regex
 
 _AGE = r"(?:\d{1,4}[dhms]){1,3}"
 _SEEN = rf"(?P<age>{_AGE})(?: \(x(?P<times>\d{{1,6}}) over (?P<since>{_AGE})\))?"
-_OF_ALL = re.compile(
+_OF_ALL = regex(
     rf"\s{{0,8}}(?:[a-z0-9][\w.-]{{0,62}}\s{{1,20}})?{_SEEN}\s{{1,20}}(?:Normal|Warning)\s{{1,20}}(?P<reason>\w{{1,60}})"
     r"\s{1,40}[a-z]{1,40}/(?P<name>[a-z0-9][a-z0-9.-]{0,252})"
 )
 """A row of `kubectl get events`, and one below what `kubectl describe` tells."""
-_OF_ONE = re.compile(
+_OF_ONE = regex(
     rf"\s{{0,8}}(?:Normal|Warning)\s{{1,20}}(?P<reason>\w{{1,60}})\s{{1,40}}{_SEEN}\s{{1,40}}\S{{1,80}}\s{{1,40}}"
     r"(?:[^\n]{0,80}?(?:Created pod: |assigned [a-z0-9-]{1,63}/|\bpod/)(?P<name>[a-z0-9][a-z0-9.-]{0,252}))?"
 )
 _BEGINS = frozenset({"Scheduled", "Started", "SuccessfulCreate", "SuccessfulCreatePod", "Restarting"})
 _UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
-_OF_A_JOB = re.compile(r"(?:-(?:worker|master|launcher|chief|head|ps))?(?:-\d{1,5}){0,3}(?:-[a-z0-9]{5})?$")
+_OF_A_JOB = regex(r"(?:-(?:worker|master|launcher|chief|head|ps))?(?:-\d{1,5}){0,3}(?:-[a-z0-9]{5})?$")
 BEGUN = "pod begun"
 
 

@@ -9,18 +9,19 @@ from html.parser import HTMLParser
 from paramedic.collect.archives import Input
 from paramedic.collect.prose import is_printed, is_prose, small_words
 from paramedic.collect.streams import SafeStream
+from paramedic.regex import regex
 
 LONGEST = 32 << 10
 """Longer than any message that somebody types."""
 _NAMES = (".txt", ".md", ".markdown", ".rst")
 MOST = 60_000
 """Characters of a post that are read: a huge log is read at both ends."""
-_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.S)
-_FENCED = re.compile(r"^(```|~~~)[^\n]*\n(.*?)(?:^\1[^\n]*$|\Z)", re.M | re.S)
-_INDENTED = re.compile(r"^(?: {4}|\t).*$", re.M)
-_IS_HTML = re.compile(r"<(?:p|pre|code|div|br|ul|ol|h[1-6])\b[^>]*>", re.I)
-_LINK = re.compile(r"!?\[([^\]\n]{0,300})\]\([^)\n]{0,2000}\)|https?://\S+")
-_TEMPLATE = re.compile(
+_COMMENT = regex(r"<!--.*?(?:-->|\Z)", re.S)
+_FENCED = regex(r"^(```|~~~)[^\n]*\n(.*?)(?:^\1[^\n]*$|\Z)", re.M | re.S)
+_INDENTED = regex(r"^(?: {4}|\t).*$", re.M)
+_IS_HTML = regex(r"<(?:p|pre|code|div|br|ul|ol|h[1-6])\b[^>]*>", re.I)
+_LINK = regex(r"!?\[([^\]\n]{0,300})\]\([^)\n]{0,2000}\)|https?://\S+")
+_TEMPLATE = regex(
     r"^[ \t]*(?:[-*] \[[ xX]?\].*|#{1,6} .*|\*\*[^*\n，。]{1,60}\*\*:?[ \t]*|"
     r"\d+\. (?:did you|if your|are you|is this)\b.*|"
     r"\d+\. [\w /()]{2,40}version\b.*|please (?:describe|ask|fill|provide|read)\b.*|"
@@ -32,27 +33,27 @@ _OF_A_MACHINE = """
 os python pytorch torch cuda cudnn nccl mpi gcc driver gpus? nvidia horovod framework tensorflow transformers accelerate
 deepspeed spark ray docker distributor platform bazel mobile
 """
-_ENVIRONMENT = re.compile(
+_ENVIRONMENT = regex(
     rf"^\s*+(?:[-*+]|\d{{1,2}}\.)?+\s*+`?(?:{'|'.join(_OF_A_MACHINE.split())}|have i|exact command"
     r"|is \w{1,20} available|[\w /().-]{1,60}\bversions?\b)[\w /().,'`-]{0,90}[:=]",
     re.I,
 )
 """Of a form's list of versions: whoever names a CUDA toolkit in it does not say that its build failed."""
-_IMAGE = re.compile(r"<img\b[^>]{0,2000}(?:>|$)|</?[a-z]{1,10}\b[^>\n]{0,200}>", re.I)
+_IMAGE = regex(r"<img\b[^>]{0,2000}(?:>|$)|</?[a-z]{1,10}\b[^>\n]{0,200}>", re.I)
 _TAG = r"\[[^\]\d\n]{1,40}\]|【[^】\n]{1,40}】|(?:bug|issue|question|help|q|rfc)\s?[:：]"
-_LABEL = re.compile(rf"^(?:[#\s]{{0,8}}(?:{_TAG})[:：]?\s{{0,3}}){{1,4}}", re.I)
-_WISH = re.compile(
+_LABEL = regex(rf"^(?:[#\s]{{0,8}}(?:{_TAG})[:：]?\s{{0,3}}){{1,4}}", re.I)
+_WISH = regex(
     r"^[#\s\[*【]{1,8}[^\w\n]{0,3}(?:feature(?: request)?|rfc|proposal|enhancement|doc(?:s|umentation)?)\b", re.I | re.M
 )
-_STOP = re.compile(r"(?<=[.?!。？！])\s{1,4}")
+_STOP = regex(r"(?<=[.?!。？！])\s{1,4}")
 _HEADING = r"#{2,4} [^\w\n]{0,3}[A-Z][a-z]+(?: \w{1,20}){0,4}[?:]?[ \t]*$|\*\*[A-Z][^*\n]{1,60}\*\*:?[ \t]*$"
-_HEADS = re.compile(rf"[ \t]*(?:{_HEADING})")
-_FORM = re.compile(rf"^[ \t]*(?:[-*] \[[ xX]?\] |{_HEADING}|```)", re.M)
-_LETTERS = re.compile(r"[^\W\d_]+")
-_PROMPT = re.compile(r"(?:\([\w.-]{1,40}\) ?)?[\w.-]{1,40}@[\w.-]{1,80}[: ]")
-_FIELD = re.compile(r"\w: ")
+_HEADS = regex(rf"[ \t]*(?:{_HEADING})")
+_FORM = regex(rf"^[ \t]*(?:[-*] \[[ xX]?\] |{_HEADING}|```)", re.M)
+_LETTERS = regex(r"[^\W\d_]+")
+_PROMPT = regex(r"(?:\([\w.-]{1,40}\) ?)?[\w.-]{1,40}@[\w.-]{1,80}[: ]")
+_FIELD = regex(r"\w: ")
 _MOST_OF_A_TITLE = 300
-_CJK = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")
+_CJK = regex(r"[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,35 +12,34 @@ from paramedic.collect.guarded import shape
 from paramedic.collect.logs import LogRead
 from paramedic.model import Event, Fact, Run, Source
 from paramedic.redact import clipped
+from paramedic.regex import regex
 
-_LOG_LINE = re.compile(
+_LOG_LINE = regex(
     r"^\s*(?:\[|[-=*]{12}|\d{4}-\d\d|\d\d:\d\d|[IWEF]\d{4}\b|\d{1,6}: |"
     r"(?:INFO|WARN|WARNING|ERROR|DEBUG|CRITICAL|FATAL)\b|File \"|Traceback|\+ |\$ |>>> |"
     r"[\w.]+(?:Error|Exception|Warning):)|\.(?:py|cc|cpp):\d|\S=\S.*\S=\S|"
     r"\d%\||\bINFO\b",
     re.I,
 )
-_FIGURES = re.compile(
-    r"\b(?:step|iter|iteration|epoch|batch|loss|lr)\b\W{0,3}\d[\d.e/-]*\W{1,4}\w{1,20}\W{1,3}\d", re.I
-)
-_FIGURE = re.compile(r"\b[a-z_]{1,20}\b(?: is)?\W{0,3}\d[\w.%/:-]*", re.I)
+_FIGURES = regex(r"\b(?:step|iter|iteration|epoch|batch|loss|lr)\b\W{0,3}\d[\d.e/-]*\W{1,4}\w{1,20}\W{1,3}\d", re.I)
+_FIGURE = regex(r"\b[a-z_]{1,20}\b(?: is)?\W{0,3}\d[\w.%/:-]*", re.I)
 _SMALL_WORDS = """
 i my me we our you it its is are was be been the a an this that these and or but so when while after before if then
 on in at of to for with without from by as not no does do did can cannot could will would get gets got have has had
 there how what why which please
 """
 _SMALL = frozenset(_SMALL_WORDS.split())
-_WORDS = re.compile(r"[a-z']+", re.I)
+_WORDS = regex(r"[a-z']+", re.I)
 _NUMBERS = {"one": 1, "two": 2, "three": 3, "four": 4, "eight": 8, "sixteen": 16}
 _N = rf"(\d{{1,6}}|{'|'.join(_NUMBERS)})"
 _CARDS = r"(?:gpus?|cards?|ranks?|process(?:es)?|workers?|devices?|[avhb]\d{2,3}s?)"
-_NODES = re.compile(rf"\b{_N}[ -](?:nodes?|machines?|hosts?|servers?)\b", re.I)
-_EACH = re.compile(
+_NODES = regex(rf"\b{_N}[ -](?:nodes?|machines?|hosts?|servers?)\b", re.I)
+_EACH = regex(
     rf"\b{_N} ?{_CARDS} (?:each|per (?:node|machine|host|server))\b|"
     rf"\b(?:nodes?|machines?|hosts?|servers?) ?(?:x|×|with|of|\*) ?{_N} ?{_CARDS}",
     re.I,
 )
-_TOTAL = re.compile(rf"(?<!to )(?<!vs )(?<!-)\b{_N}[ -]?{_CARDS}\b", re.I)
+_TOTAL = regex(rf"(?<!to )(?<!vs )(?<!-)\b{_N}[ -]?{_CARDS}\b", re.I)
 _FRAMEWORKS = {
     "deepspeed": r"deep ?speed|\bzero[- ]?[123]\b|\bzero stage",
     "megatron": r"megatron",
@@ -131,20 +130,20 @@ ACCUSED = "accused"
 """The ranks that a description says to fail, in its fields."""
 _MOST_ACCUSED = 64
 _RANKS = r"(?<!lora )(?<!low-)\b(?:rank[ #:=]{0,2}\d{1,6}|ranks \d{1,6}(?:(?:,? and |, ?| ?& ?|-| to )\d{1,6}){0,15})\b"
-_RANK = re.compile(_RANKS, re.I)
-_RANGE = re.compile(r"(\d{1,6})(?:-| to )(\d{1,6})", re.I)
+_RANK = regex(_RANKS, re.I)
+_RANGE = regex(r"(\d{1,6})(?:-| to )(\d{1,6})", re.I)
 _IS = r"(?:is|are|was|were|gets?|got|been|goe?s?|went)"
 _DOES = (
     rf"crash|die[sd]?\b|dying|fail|throw|raise|abort|segfault|oom|exit|disappear|vanish|takes|uses|gets|r[ua]ns? out|"
     rf"fell off|{_IS} (?:\w{{1,9}} )?(?:oom|(?:oom.)?killed|out of (?:\w{{1,6}} )?memory|dead|gone|broken|lost|slow)"
 )
-_FAILS = re.compile(
+_FAILS = regex(
     rf"{_RANKS}(?:\W{{1,3}}|'s \w{{1,12}} | \([^)\n]{{1,40}}\) | (?:worker|process) )"
     rf"(?:(?!not |never |no )\w{{1,12}} )?(?:{_DOES})"
     rf"|\bonly (?:on |in )?{_RANKS}|\b(?:on|in) {_RANKS} (?:only|alone)\b",
     re.I,
 )
-_FAILS_THERE = re.compile(
+_FAILS_THERE = regex(
     r"\b(?:oom\w{0,4}|out of (?:\w{1,6} )?memory|crash\w{0,3}|segfault\w{0,3}|fail\w{0,4}|errors?|die[sd]?|dying|"
     r"killed|abort\w{0,3}|nans?|exceptions?|faults?|asserts?|assertions?)\b"
     rf"(?: (?!not |never |wait|connect|sen[dt]|rec|barrier|broadcast)\w{{1,12}}){{0,3}} (?:on|in|at) {_RANKS}",

@@ -8,16 +8,18 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-_CUT = re.compile(r"[|,;{}\[\]\t]| - ")
-_SLASH = re.compile(r"/(?!s(?:ec(?:ond)?)?\b)")
-_PER = re.compile(r"/(?=(?:it|iter|iteration|step|batch|epoch|update|rank|gpu)\b)")
-_NOT_WORD = re.compile(r"[^a-z/%+ ]+")
-_UNIT_IN_NAME = re.compile(
+from paramedic.regex import regex
+
+_CUT = regex(r"[|,;{}\[\]\t]| - ")
+_SLASH = regex(r"/(?!s(?:ec(?:ond)?)?\b)")
+_PER = regex(r"/(?=(?:it|iter|iteration|step|batch|epoch|update|rank|gpu)\b)")
+_NOT_WORD = regex(r"[^a-z/%+ ]+")
+_UNIT_IN_NAME = regex(
     r"\((ms|s|sec|seconds|[kmgt]i?b|bytes)\)\W{0,3}$|[_. ](ms|us|ns|secs?|seconds|[mg]i?b)['\"]?\W{0,3}$"
     r"|_(s)['\"]?\W{0,3}$| in (ms|s|seconds)['\"]?\W{0,3}$",
     re.I,
 )
-_PER_MICROBATCH = re.compile(r"[_ ]per[_ -]?(?:micro(?:[_ -]?(?:batch|step))?|mb)(?=['\"]?\W{0,3}$)", re.I)
+_PER_MICROBATCH = regex(r"[_ ]per[_ -]?(?:micro(?:[_ -]?(?:batch|step))?|mb)(?=['\"]?\W{0,3}$)", re.I)
 """Behind the unit in a name, as in `fwd_ms_per_micro`."""
 BYTES = {"bytes": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12}
 BYTES |= {"m": float(1 << 20), "g": float(1 << 30)}
@@ -25,16 +27,16 @@ BYTES |= {"kib": float(1 << 10), "mib": float(1 << 20), "gib": float(1 << 30), "
 _SECONDS = {"s": 1.0, "sec": 1.0, "secs": 1.0, "second": 1.0, "seconds": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6}
 _SECONDS |= {"millisecond": 1e-3, "milliseconds": 1e-3, "ns": 1e-9}
 _NOUNS = ("words", "tokens", "documents", "sequences")
-_TIME_OF = re.compile(r"t (forward|backward|fwd|bwd|compute|sync|wait|data|comm)")
-_QUALIFIED = re.compile(
+_TIME_OF = regex(r"t (forward|backward|fwd|bwd|compute|sync|wait|data|comm)")
+_QUALIFIED = regex(
     r"(.{0,40}\b(?:loss|acc|accuracy|grad norm|ppl)) (local|own|global|mean|avg|averaged?|reduced|synced|overall"
     r"|(?:(?:of|over|across) )?all ranks|ema|averaged model|swa)"
 )
-_LABEL = re.compile(r"(?:^| )(step|iteration|iter|it|updates?|epoch|batch|tick|round)$")
-_AT = re.compile(r" (?:at|in|of|after|for)$")
+_LABEL = regex(r"(?:^| )(step|iteration|iter|it|updates?|epoch|batch|tick|round)$")
+_AT = regex(r" (?:at|in|of|after|for)$")
 _IN_SHORT = ("e s", "ep s", "epoch s")
 """As in `e1 s 400`."""
-_NOT_LABEL = re.compile(
+_NOT_LABEL = regex(
     r"\b(?:total|max(?:imum)?|warm ?up|number of|per|save|eval\w*|log|logging|every|accum\w*|decay|optimi[sz]ation|left"
     r"|remaining|micro|(?:global|host|device|local)(?= batch)|mini|size)\b"
 )
@@ -42,17 +44,17 @@ _A_LOSS = (
     r"(?:loss(?: step| epoch| value| function)?|xent|nll|r?mse|mae|bce|ce|huber|elbo|objective|cross entropy"
     r"|log ?loss|ctc|mlm)"
 )
-_LOSS = re.compile(rf"(?:^| ){_A_LOSS}$")
-_EVALUATED = re.compile(rf"\b(?:eval|evaluation|val|valid|validation|test|held ?out|dev) {_A_LOSS}$")
-_OTHER_LOSS = re.compile(r"\b(?:aux|auxiliary|z|kl|router|balancing|policy|value|critic|actor|lowest|scaled) loss\b")
-_GRADIENT = re.compile(r"(?:^| )(?:grad(?:ient)?s? (?:total |global |l )?norm|gnorm)$|^g$")
-_OWN = re.compile(
+_LOSS = regex(rf"(?:^| ){_A_LOSS}$")
+_EVALUATED = regex(rf"\b(?:eval|evaluation|val|valid|validation|test|held ?out|dev) {_A_LOSS}$")
+_OTHER_LOSS = regex(r"\b(?:aux|auxiliary|z|kl|router|balancing|policy|value|critic|actor|lowest|scaled) loss\b")
+_GRADIENT = regex(r"(?:^| )(?:grad(?:ient)?s? (?:total |global |l )?norm|gnorm)$|^g$")
+_OWN = regex(
     r"\b(?:own|local|shard|sharded|data|batch|input|file|sample|raw|unreduced|grad|gradients?|partial|latency|time"
     r"|memory"
     r"|updates?|delta|size|decay|running|bn|batch ?norm|buffers?)\b"
 )
 """A rank's own; and buffers, which each rank has changed once more since they were last made equal."""
-_STATE = re.compile(
+_STATE = regex(
     r"\b((?:param(?:eter)?s?|weights?|model|embeddings?|replica|state|theta|bias|kernel)(?: [a-z]+)? "
     r"(?:norm|sum|checksum|hash|digest|fingerprint|signature|mean|crc|l)|"
     r"(?:norm|sum|checksum|hash|digest|fingerprint|mean) of (?:[a-z]+ ){0,4}"
@@ -60,57 +62,55 @@ _STATE = re.compile(
     r"^(?:w|theta)|"
     r"^(?:checksum|fingerprint))(?: to| is)?$"
 )
-_HASH = re.compile(
+_HASH = regex(
     r"(?P<kind>checksum|hash|md5|sha1|sha256|crc32|crc|digest|fingerprint|signature|xor)\W{1,4}(?:0x)?"
     r"(?P<value>(?=[0-9]{0,63}[a-f])[0-9a-f]{6,64})\b",
     re.I,
 )
-_BARE_HASH = re.compile(
+_BARE_HASH = regex(
     r"\b(?P<kind>param(?:eter)?s?|weights?|model|opt(?:im(?:izer)?)?)[ :=]{1,3}"
     r"(?P<value>(?=[0-9]{1,63}[a-f]|[a-f]{1,63}[0-9])[0-9a-f]{8,64})(?=[\s,;|)\]]|$)"
 )
 """Without a word that says so: nothing else is written in such digits behind these."""
-_OF_HASH = re.compile(r"[a-z_ ]{0,40}+\Z", re.I)
-_MEMORY = re.compile(
+_OF_HASH = regex(r"[a-z_ ]{0,40}+\Z", re.I)
+_MEMORY = regex(
     r"(?:^| )((?:(?:max|peak|gpu|cuda|host|cpu|device|allocated|reserved|resident|used|current) ){0,3}"
     r"(?:(?:mem(?:ory)?|vram|ram|cpumem|gpumem|hostmem|nvidia smi)"
     r"(?: (?:allocated|reserved|used|usage|in use|consumption))?|(?:max|vm)?rss(?: (?:sum|total|all))?|uss"
     r"|resident(?: set(?: size)?)?|footprint"
     r"|allocated|alloc|memallocated)|cuda gb allocated)(?: is)?$|^(ma|ca)$"
 )
-_OPTIMIZER = re.compile(r"(?:^| )(?:optimi[sz]er|optim|adamw?|momentum)(?: (?:states?|memory|mem|size|holds|keeps))?$")
-_PILED = re.compile(
+_OPTIMIZER = regex(r"(?:^| )(?:optimi[sz]er|optim|adamw?|momentum)(?: (?:states?|memory|mem|size|holds|keeps))?$")
+_PILED = regex(
     r"(?:^| )((?:open |live |python |running )?(?:threads|fds|file descriptors|descriptors|open files|handles"
     r"|process groups|pg|groups|tensors(?: alive)?|objects|hooks|sockets|connections|child processes|children"
     r"|shm segments|graph nodes))$"
 )
-_FREE = re.compile(r"(?:^| )(?:gb free|(?:gpu |cuda |device |host )?(?:free mem(?:ory)?|mem(?:ory)? free))$")
-_NOT_USED = re.compile(r"\b(?:free|total|available|limit|shared|saved|estimated|required)\b")
-_WAITING = re.compile(
+_FREE = regex(r"(?:^| )(?:gb free|(?:gpu |cuda |device |host )?(?:free mem(?:ory)?|mem(?:ory)? free))$")
+_NOT_USED = regex(r"\b(?:free|total|available|limit|shared|saved|estimated|required)\b")
+_WAITING = regex(
     r"(?:^| )(?:all ?reduce|all ?gather|all ?to ?all|a a|reduce scatter"
     r"|sync\w*|wait\w*|comm\w*|barrier|collectives?|idle|blocked|exposed)"
     r"(?: time| for(?: \w{1,12})?| (?:recv|send|p2p))?(?: took)?$"
 )
-_READING = re.compile(
+_READING = regex(
     r"(?:^| )(?:data|input|loader|reader cost|sampl\w{0,4}\+ ?data copy|data ?load\w*|batch load\w*|load\w* batch"
     r"|fetch\w*|batch generator|data iter\w*|next batch)"
     r"(?: wait\w*)?(?: time)?(?: took)?$"
     r"|(?:^| )wait\w* (?:(?:for|on) )?(?:the )?(?:data\w*|input|loader|batch)(?: took)?$"
 )
-_COMPUTING = re.compile(
+_COMPUTING = regex(
     r"(?:^| )((?:forward|fwd)(?: ?\+ ?| and | |)(?:backward|bwd)|(?:forward|backward) compute|bwd inner|forward"
     r"|backward|fwd|bwd"
     r"|comput\w+|busy|own work|working|(?:experts? )?mlp|experts?|attention|attn)"
     r"(?: microstep)?(?: times?| pass)?(?: took)?$"
 )
-_ALL_REDUCING = re.compile(r"(?:^| )(?:bwd )?all ?reduce microstep$")
-_OPTIMIZING = re.compile(
-    r"(?:^| )(?:(?:optimi[sz]er|optim|opt)(?: (?:step|update))?|step microstep)(?: time)?(?: took)?$"
-)
-_SAVING = re.compile(
+_ALL_REDUCING = regex(r"(?:^| )(?:bwd )?all ?reduce microstep$")
+_OPTIMIZING = regex(r"(?:^| )(?:(?:optimi[sz]er|optim|opt)(?: (?:step|update))?|step microstep)(?: time)?(?: took)?$")
+_SAVING = regex(
     r"(?:^| )(?:checkpoint(?:ing)?|ckpt|sav(?:e|ing))(?: (?:save|saving|write|checkpoint|ckpt))?(?: time)?(?: took)?$"
 )
-_STEPPING = re.compile(
+_STEPPING = regex(
     r"(?:^| )(?:step|iter|iteration|update|batch)(?: time| timing| took| cost)?$|^(?:time|dt|took|elapsed)$"
     r"|time per iteration$"
 )
@@ -121,47 +121,47 @@ _PARTS = (
     (_OPTIMIZING, "optimizer_time"),
     (_SAVING, "checkpoint_time"),
 )
-_THROUGHPUT = re.compile(
+_THROUGHPUT = regex(
     r"(?:^| )(?:tps|throughput|(?:samples?|tokens?|tok|steps?|images?|imgs?|it|seqs?|sequences)"
     r"(?: per sec(?:ond)?|/s(?:ec(?:ond)?)?))$"
 )
-_EXPECTED = re.compile(r"\b(?:expected|baseline|target|reference)\b")
-_WORK = re.compile(r"(?:^| )(words|tokens|documents|sequence length|seq len)(?: in| received| routed)?$")
-_CUMULATIVE = re.compile(r"\b(?:consumed|total|global|seen|processed|so far)\b")
-_SCORE = re.compile(
+_EXPECTED = regex(r"\b(?:expected|baseline|target|reference)\b")
+_WORK = regex(r"(?:^| )(words|tokens|documents|sequence length|seq len)(?: in| received| routed)?$")
+_CUMULATIVE = regex(r"\b(?:consumed|total|global|seen|processed|so far)\b")
+_SCORE = regex(
     r"(?:^| )(accuracy|acc|top|perplexity|ppl|bleu|auc|roc auc|auroc|recall|f|precision|map|iou|miou|dice|r@)$"
 )
-_SCALE = re.compile(r"(?:^| )(?:(?:loss|grad|gradient) )?scale(?:r)?(?: to| is)?$|^reducing to$")
-_ATTEMPTED = re.compile(r"^attempted\b|\battempted loss scale\b")
-_SKIPPED_NOW = re.compile(r"(?:^| )skipped iterations$")  # since the last such line
-_SKIPPED = re.compile(r"(?:^| )skipped(?: steps)?$")
-_BATCH_SUM = re.compile(r"(?:^| )(?:batch|inputs?|data|x)(?: [a-z]+)? (?:checksum|hash|sum|mean|digest|crc)$")
-_SAMPLES = re.compile(
+_SCALE = regex(r"(?:^| )(?:(?:loss|grad|gradient) )?scale(?:r)?(?: to| is)?$|^reducing to$")
+_ATTEMPTED = regex(r"^attempted\b|\battempted loss scale\b")
+_SKIPPED_NOW = regex(r"(?:^| )skipped iterations$")  # since the last such line
+_SKIPPED = regex(r"(?:^| )skipped(?: steps)?$")
+_BATCH_SUM = regex(r"(?:^| )(?:batch|inputs?|data|x)(?: [a-z]+)? (?:checksum|hash|sum|mean|digest|crc)$")
+_SAMPLES = regex(
     r"(?:^| )(?:train(?:ing)? )?(?:samples|examples)$|(?:^| )(?:train(?:ing)? )?(?:dataset|data set) (?:size|len\w*)$"
 )
-_NOT_ALL_SAMPLES = re.compile(r"\b(?:per|eval\w*|val\w*|test|consumed|seen|predict\w*|local|this|own|shard|on)\b")
-_DEVICE_BATCH = re.compile(
+_NOT_ALL_SAMPLES = regex(r"\b(?:per|eval\w*|val\w*|test|consumed|seen|predict\w*|local|this|own|shard|on)\b")
+_DEVICE_BATCH = regex(
     r"(?:^| )(?:batch(?: size)?|bs|bsz) (?:per|on each) (?:device|gpu|rank|process|replica|worker|card)$"
     r"|(?:^| )(?:per (?:device|gpu|rank|process)|local)(?: train)? (?:batch(?: size)?|bs)$|(?:^| )samples per gpu$"
 )
-_WHOLE_BATCH = re.compile(r"(?:^| )(?:total|global|effective)(?: train)? batch(?: size)?$|^distributed accumulation$")
-_CONSUMED = re.compile(
+_WHOLE_BATCH = regex(r"(?:^| )(?:total|global|effective)(?: train)? batch(?: size)?$|^distributed accumulation$")
+_CONSUMED = regex(
     r"(?:^| )(?:consumed|seen|processed) (?:train )?(?:samples|sequences|examples)$"
     r"|(?:^| )(?:samples|sequences|examples) (?:seen|consumed)$"
 )
-_TOKENS_SEEN = re.compile(
+_TOKENS_SEEN = regex(
     r"(?:^| )(?:consumed|seen|processed) (?:train )?tokens$|(?:^| )tokens (?:seen|consumed|processed|so far)$"
 )
-_ACCUMULATED = re.compile(r"(?:^| )grad(?:ient)? accumulation(?: steps)?$")
-_EPOCH_STEPS = re.compile(
+_ACCUMULATED = regex(r"(?:^| )grad(?:ient)? accumulation(?: steps)?$")
+_EPOCH_STEPS = regex(
     r"(?:^| )(?:steps|batches|iterations|iters) (?:per|in each|an) epoch$|(?:^| )len train ?(?:data)? ?loader$"
 )
-_EPOCHS = re.compile(r"(?:^| )(?:num(?:ber of)?|total|max) epochs$")
-_TOTAL_STEPS = re.compile(
+_EPOCHS = regex(r"(?:^| )(?:num(?:ber of)?|total|max) epochs$")
+_TOTAL_STEPS = regex(
     r"(?:^| )(?:total|max|num(?:ber of)?)(?: (?:optimi[sz]ation|train(?:ing)?|update|optimizer|gradient)){0,2} "
     r"(?:steps|updates|iterations)$"
 )
-_RATE = re.compile(r"(?:^| )(?:lrs?|learning rates?)(?: to| is)?$")
+_RATE = regex(r"(?:^| )(?:lrs?|learning rates?)(?: to| is)?$")
 
 
 class Value(NamedTuple):
@@ -307,7 +307,7 @@ _NAMED: tuple[tuple[re.Pattern[str], str, re.Pattern[str] | None], ...] = (
     (_SAMPLES, "samples", _NOT_ALL_SAMPLES),
 )
 """The words right before a number, the quantity's name, and the words that make it another one."""
-_KIND_OF_HASH = re.compile(r"\b(?:md5|sha1|sha256|crc32|crc)$")
+_KIND_OF_HASH = regex(r"\b(?:md5|sha1|sha256|crc32|crc)$")
 
 
 def hashes_in(text: str) -> Iterator[tuple[str, float]]:

@@ -21,9 +21,10 @@ from paramedic.collect.quantities import (
     words_before,
 )
 from paramedic.collect.statements import WORDS, restored, statements
+from paramedic.regex import regex
 
 _MAX_NAME = 64
-_NUMBER = re.compile(
+_NUMBER = regex(
     r"(?<![\w.#/@-])(?P<value>[-+]?(?:\d{1,3}(?:,\d{3}){1,4}|\d{1,45})(?:\.\d{0,20})?(?:e[-+]?\d{1,3})?"
     r"|[-+]?(?:nan|inf)\b(?:\.0\b)?)"
     r"(?:[ ]?(?=[%bdegikmnstuwµ])(?P<unit>%|(?:[kmgt]i?b|bytes)\b|[mg]\b|"
@@ -33,12 +34,10 @@ _NUMBER = re.compile(
     r"(?:words|tokens|documents|sequences)\b(?! per |/|[ :=]{1,3}\d)))?(?![A-Za-z0-9_]|\.\d|-\d\d-\d)",
     re.I,
 )
-_BAR = re.compile(r"(?:^|[\s|])(\d{1,9})/(\d{1,9}) (?:\[\d|- \d|[━=>.]{3})")
-_EPOCH_BAR = re.compile(
-    r"[^\n\w]{0,8}(?:train(?:ing)? )?epoch\W{0,3}\d{1,6}(?:/\d{1,6})?\W{0,3}(?=\s{0,4}\d{1,3}%)", re.I
-)
+_BAR = regex(r"(?:^|[\s|])(\d{1,9})/(\d{1,9}) (?:\[\d|- \d|[━=>.]{3})")
+_EPOCH_BAR = regex(r"[^\n\w]{0,8}(?:train(?:ing)? )?epoch\W{0,3}\d{1,6}(?:/\d{1,6})?\W{0,3}(?=\s{0,4}\d{1,3}%)", re.I)
 # mmengine, torchvision, timm and the examples of PyTorch: the place in an epoch stands in brackets
-_PLACE = re.compile(
+_PLACE = regex(
     r"\b(?:epoch|ep|train(?: epoch)?|training)(?:\(train\))?:?\s{0,4}\[?(?P<epoch>\d{1,7})(?:/\d{1,7}\])?\]?\s{1,4}?"
     r"\[\s{0,8}(?P<step>\d{1,9})\s?/\s?(?P<all>\d{1,9})"
     r"|\b(?:epoch|ep|train)(?:\(train\))?:?\s{0,4}\[(?P<epoch_>\d{1,7})\]\[\s{0,8}(?P<step_>\d{1,9})\s?/\s?(?P<all_>\d{1,9})"
@@ -48,35 +47,33 @@ _PLACE = re.compile(
     r"|(?:^|\.py:\d{1,5}\] )\[(?P<writer>\d{1,9})\] [\w/]{1,60}=[-\d]",
     re.I,
 )
-_BARE_STEP = re.compile(r"\s{0,12}(\d{1,9})(?:/\d{1,9})?[\s|:,]{1,6}(?:train[ _])?(?:loss|lm loss|acc)\b", re.I)
-_UNIT_OF_LINE = re.compile(r"\btimes? ?\((ms|s)\)(?: \||: ?\d)", re.I)
-_OF_ALL_SAMPLES = re.compile(r" ?/ ?(\d{1,12})\b(?!\.|/\d)")  # no date
-_OUT_OF = re.compile(r" ?/ ?\d{1,7}(?:\.\d{1,6})? ?([kmgt]i?b)\b", re.I)
-_OF_EVALUATION = re.compile(r"[^\n\w]{0,8}(?:test|val|valid|validation|eval|evaluation|epoch\(val\))\b(?! loss)", re.I)
-_EVALUATING = re.compile(r"^(?:val|valid|validation|test|eval|dev) (?:acc|accuracy|auc|auroc|recall|precision|f|top)$")
+_BARE_STEP = regex(r"\s{0,12}(\d{1,9})(?:/\d{1,9})?[\s|:,]{1,6}(?:train[ _])?(?:loss|lm loss|acc)\b", re.I)
+_UNIT_OF_LINE = regex(r"\btimes? ?\((ms|s)\)(?: \||: ?\d)", re.I)
+_OF_ALL_SAMPLES = regex(r" ?/ ?(\d{1,12})\b(?!\.|/\d)")  # no date
+_OUT_OF = regex(r" ?/ ?\d{1,7}(?:\.\d{1,6})? ?([kmgt]i?b)\b", re.I)
+_OF_EVALUATION = regex(r"[^\n\w]{0,8}(?:test|val|valid|validation|eval|evaluation|epoch\(val\))\b(?! loss)", re.I)
+_EVALUATING = regex(r"^(?:val|valid|validation|test|eval|dev) (?:acc|accuracy|auc|auroc|recall|precision|f|top)$")
 _EVALUATION = ("val", "test", "eval", "dev")
-_LOCAL = re.compile(r"\b(?:own|local|shard|sharded|raw|unreduced|partial|per rank|this rank)\b")
-_JOINT = re.compile(
+_LOCAL = regex(r"\b(?:own|local|shard|sharded|raw|unreduced|partial|per rank|this rank)\b")
+_JOINT = regex(
     r"\b(?:global|(?:all )?reduced|overall|aggregated?|(?:across|over|of) (?:all )?ranks|all ranks|synced|gathered"
     r"|mean|avg"
     r"|averaged?)\b"
 )
-_OF_AVERAGE = re.compile(r"\b(?:ema|swa|polyak|averaged model|averaged weights|average model|shadow)\b")
-_BY_DDP = re.compile(r"^avg (?:forward|backward) (?:compute|comm) time$")
-_AVERAGED = re.compile(r"\b(?:mean|avg|average|median|usual)\b")
-_NAMED_TIME = re.compile(r"(?:^| )(?:time|took)$")
-_NO_DURATION = re.compile(
-    r"\b(?:eta|wall|total|start|end|left|remaining|train|run|epoch|elapsed|stamp|last|max|min|date)\b"
-)
-_RESUMED = re.compile(r"\bresum(?:ed|ing)\b", re.I)
+_OF_AVERAGE = regex(r"\b(?:ema|swa|polyak|averaged model|averaged weights|average model|shadow)\b")
+_BY_DDP = regex(r"^avg (?:forward|backward) (?:compute|comm) time$")
+_AVERAGED = regex(r"\b(?:mean|avg|average|median|usual)\b")
+_NAMED_TIME = regex(r"(?:^| )(?:time|took)$")
+_NO_DURATION = regex(r"\b(?:eta|wall|total|start|end|left|remaining|train|run|epoch|elapsed|stamp|last|max|min|date)\b")
+_RESUMED = regex(r"\bresum(?:ed|ing)\b", re.I)
 _GOING_ON = ("resum", "restor", "continu", "load")
-_WENT_ON = re.compile(
+_WENT_ON = regex(
     r"\bresum(?:e|ed|ing)\b|\brestor(?:ed|ing)\b|\bcontinu(?:ed|ing) (?:from|at)\b"
     r"|\bload(?:ed|ing) (?:checkpoint|state)\b"
 )
-_LOADED_AT = re.compile(r"\bload(?:ed|ing)(?: release| distributed)? checkpoint from \S{1,400}.{0,40}? at iteration \d")
+_LOADED_AT = regex(r"\bload(?:ed|ing)(?: release| distributed)? checkpoint from \S{1,400}.{0,40}? at iteration \d")
 """As Megatron says it."""
-_STAMP = re.compile(r"[\[(]?\d{4}[-/]\d\d[-/]\d\d[ T_]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?")
+_STAMP = regex(r"[\[(]?\d{4}[-/]\d\d[-/]\d\d[ T_]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?")
 _HASHES = ("checksum", "hash", "sha", "crc", "digest", "fingerprint", "signature", "xor")
 
 _HASHED = ("param", "weight", "model")
@@ -125,7 +122,7 @@ def said_of_rank(text: str) -> list[Value]:
 
 _WORK_OF_ITS_OWN = ("optimizer_time", "checkpoint_time")
 _MOST_OTHERS = 24
-_OF_ITS_OWN = re.compile(
+_OF_ITS_OWN = regex(
     r"\b(?:samples?|rows?|examples?|tokens?|docs?|documents?|batch(?:es)?|items?|images?|files?|shards?|keys?|size|len|length"
     r"|offset|start|end|first|last|seed|rank|local|device|gpu|cuda|port|pid|time|mem\w*|alloc\w*|peak|reserved|util\w*|temp"
     r"|power|clock|mhz|rx|tx|ms|sec\w*|wait\w*|stage|layers?|param\w*|experts?|idx|index|id|ids|loss|host|node|cores?|cpus?"
@@ -154,15 +151,13 @@ def _measures_nothing(argument: bool, words: str, what: str, before: str) -> boo
     return counted or (argument and _SETTING.search(words) is None)
 
 
-_COUNT = re.compile(r"[\W_]{0,4}(?:len|num|number of|count of|size of)\b")
-_SETTING = re.compile(
-    r"\b(?:batch|bs|bsz|accumulation|epochs|steps|lr|learning rate|world size|nproc|nodes|gpus|rank)\b"
-)
+_COUNT = regex(r"[\W_]{0,4}(?:len|num|number of|count of|size of)\b")
+_SETTING = regex(r"\b(?:batch|bs|bsz|accumulation|epochs|steps|lr|learning rate|world size|nproc|nodes|gpus|rank)\b")
 """Of the arguments of a program, printed, these are of interest; the others measure nothing."""
-_NUMBERED = re.compile(r"\w\d[\s(\[{]{1,4}$")
+_NUMBERED = regex(r"\w\d[\s(\[{]{1,4}$")
 _SCALE = ("):", ")=")
-_POWER = re.compile(r"1e[-+]?\d{1,2}|10{2,9}", re.I)
-_EQUALS = re.compile(r"[\s:=\])>-]{1,8}")
+_POWER = regex(r"1e[-+]?\d{1,2}|10{2,9}", re.I)
+_EQUALS = regex(r"[\s:=\])>-]{1,8}")
 
 
 class _Reading:
@@ -324,15 +319,15 @@ class _Reading:
                 self.others.pop(one.words, None)
 
 
-_PART = re.compile(
+_PART = regex(
     r"data(?: load)?|load(?:er)?|h2d|fwd|forward|bwd|backward|(?:fwd|forward)[ +/]{1,3}(?:bwd|backward)|comp(?:ute)?"
     r"|sync|wait|comm|all ?reduce|opt(?:im(?:izer)?)?|optimizer step"
 )
 """Where several of these stand in one line, each with a number, it tells what a step's time goes into."""
-_COMPUTING = re.compile(r"fwd|forward|bwd|backward|comp")
+_COMPUTING = regex(r"fwd|forward|bwd|backward|comp")
 _ALL_PARTS = 3
 _LONGEST, _A_YEAR = 1e5, 3e7
-_IN_MS = re.compile(r"\d ?ms\b|_ms\b|\(ms\)")
+_IN_MS = regex(r"\d ?ms\b|_ms\b|\(ms\)")
 _OF_RANKS = ("loss", "eval_loss", "grad_norm")
 """Quantities that a rank may have of its own, and all of them together."""
 

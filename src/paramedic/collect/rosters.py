@@ -14,6 +14,7 @@ from paramedic.collect.identity import MAX_WORLD_SIZE
 from paramedic.collect.layouts import ranks_in
 from paramedic.collect.pods import BEGUN, begun
 from paramedic.model import Fact, Source
+from paramedic.regex import regex
 
 _MOST = 4_096
 ITSELF_A_TASK = "itself"
@@ -23,13 +24,13 @@ _RANK = (
     r"(?<!local[ _-])(?<!node[ _-])(?<!group[ _-])\b(?:SLURM_PROCID|(?:global[ _-]?)?rank)[=: ]{1,2}(?P<rank>\d{1,6})\b"
 )
 _TOGETHER = (
-    re.compile(rf"\bhost(?:name)?[=: ]{{1,2}}{_HOST}\b.{{0,40}}?{_RANK}", re.I),
-    re.compile(rf"{_RANK}.{{0,80}}?\b(?:on(?: (?:host|node))?|host(?:name)?[=:]|node(?:name)?[=:]) ?{_HOST}", re.I),
+    regex(rf"\bhost(?:name)?[=: ]{{1,2}}{_HOST}\b.{{0,40}}?{_RANK}", re.I),
+    regex(rf"{_RANK}.{{0,80}}?\b(?:on(?: (?:host|node))?|host(?:name)?[=:]|node(?:name)?[=:]) ?{_HOST}", re.I),
 )
 _AT_HEAD = (
-    re.compile(rf"(?:^|>: ?){_HOST}[ :,|]{{1,3}}(?:hvd |byteps )?{_RANK}(?:/| of )\d", re.I),
-    re.compile(rf"(?:^|[>:\]] ?){_HOST}[ :,|]{{1,3}}{_RANK}[ ,|]{{1,3}}local[_ ]?rank[ =:]{{1,2}}\d", re.I),
-    re.compile(
+    regex(rf"(?:^|>: ?){_HOST}[ :,|]{{1,3}}(?:hvd |byteps )?{_RANK}(?:/| of )\d", re.I),
+    regex(rf"(?:^|[>:\]] ?){_HOST}[ :,|]{{1,3}}{_RANK}[ ,|]{{1,3}}local[_ ]?rank[ =:]{{1,2}}\d", re.I),
+    regex(
         r"(?:^|>: ?)(?P<host>[A-Za-z][\w.-]{0,60})[ :,|]{1,3}pid[ =:]\d{1,10}[ ,|]{1,3}(?:hvd |byteps )?" + _RANK, re.I
     ),
 )
@@ -44,17 +45,17 @@ _BESIDE = (
     rf"\S{{1,40}}?{_APART}){{0,4}}"
 )
 _PROCESS = (
-    re.compile(rf"{_OWN_RANK}{_APART}{_BESIDE}(?:process id|pid)[ =:]{{1,3}}(?P<pid>\d{{2,10}})\b", re.I),
-    re.compile(rf"\bpid[ =:]{{1,3}}(?P<pid>\d{{2,10}})[\s,;|\[\]:-]{{1,5}}{_BESIDE}(?:global[ _])?{_OWN_RANK}\b", re.I),
+    regex(rf"{_OWN_RANK}{_APART}{_BESIDE}(?:process id|pid)[ =:]{{1,3}}(?P<pid>\d{{2,10}})\b", re.I),
+    regex(rf"\bpid[ =:]{{1,3}}(?P<pid>\d{{2,10}})[\s,;|\[\]:-]{{1,5}}{_BESIDE}(?:global[ _])?{_OWN_RANK}\b", re.I),
 )
 """Each rank's process, as programs announce themselves: with nothing but other names for who they are in between."""
-_CUDA = re.compile(
+_CUDA = regex(
     rf"{_OWN_RANK}{_APART}{_BESIDE.replace('|device|gpu|cuda', '|pid')}(?:(?:is )?(?:on|using|uses|->|=>) )?"
     r"(?:(?:device|gpu)[ =:#]{1,3}(?:cuda:)?|cuda:)(?P<cuda>\d{1,3})\b(?![.:])",
     re.I,
 )
 """And its GPU, by the number that CUDA gives it."""
-_VISIBLE = re.compile(
+_VISIBLE = regex(
     r"(?:^\[(?P<label>\d{1,6})\]:? |^(?P<task>\d{1,6}): |"
     r"(?<!local[ _-])(?<!node[ _-])(?<!group[ _-])\b(?:SLURM_PROCID|(?:global[ _-]?)?rank)[ =:#]{0,2}"
     r"(?P<rank>\d{1,6})\b)"
@@ -62,71 +63,71 @@ _VISIBLE = re.compile(
     re.I,
 )
 """Which GPUs a rank was shown, as programs and wrappers print it."""
-_DEEPSPEED = re.compile(r"WORLD INFO DICT: \{(.{1,20000})\}")
-_SLOTS = re.compile(r"'([\w.-]{1,120})': \[([\d, ]{0,400})\]")
-_WORLD_INFO = re.compile(r"--world_info[= ]([\w=-]{8,16000})")
+_DEEPSPEED = regex(r"WORLD INFO DICT: \{(.{1,20000})\}")
+_SLOTS = regex(r"'([\w.-]{1,120})': \[([\d, ]{0,400})\]")
+_WORLD_INFO = regex(r"--world_info[= ]([\w=-]{8,16000})")
 """The same, as DeepSpeed's runner hands it to each node."""
-_SPAN = re.compile(
+_SPAN = regex(
     r"\branks? {1,4}(?P<first>\d{1,6}) ?(?:-|\.\.) {0,4}(?P<last>\d{1,6})(?: of \d{1,6})?[ :]{1,4}"
     r"(?:on (?:host |node )?|(?:host|node)[=: ]{1,2})" + _HOST,
     re.I,
 )
-_SPANNED = re.compile(
+_SPANNED = regex(
     r"(?<![\w.-])(?!(?:step|epoch|iter\w{0,6}|stage|pipeline|gpu|cuda|device|[tpdce]p|v?pp|group|layer|attempt|phase"
     r"|round|shard|replica|rank|world)[-_]?\d)"
     rf"{_HOST}[\s:,=(|>-]{{1,20}}(?:global[ _-]?)?ranks[ =:]{{1,4}}"
     r"(?P<first>\d{1,6}) ?(?:-|\.\.|to) ?(?P<last>\d{1,6})\b",
     re.I,
 )
-_INTEL = re.compile(
+_INTEL = regex(
     r"MPI startup\(\): (?P<rank>\d{1,6}) {1,12}(?P<pid>\d{2,10}) {1,12}(?P<host>[A-Za-z][\w.-]{0,100}) {1,80}[{\d]"
 )
 """Intel MPI's table of its processes, with I_MPI_DEBUG=4 and above."""
-_HOSTFILE = re.compile(
+_HOSTFILE = regex(
     r"(?P<host>[A-Za-z][\w.-]{0,100}) {1,20}slots ?= ?(?P<slots>\d{1,4})(?: {1,4}max[-_]slots ?= ?\d{1,4})? *$"
 )
-_HOSTS = re.compile(
+_HOSTS = regex(
     r"\b(?:mpirun|mpiexec|prterun|horovodrun)\b[^\n]{0,2000}? (?:-H|--?hosts?)[ =]"
     r"(?P<hosts>[A-Za-z][\w.-]{0,100}:\d{1,4}(?:,[A-Za-z][\w.-]{0,100}:\d{1,4}){0,1000})(?: |$)"
 )
 """How many processes Open MPI and Horovod may start on each host, in the order in which they fill them."""
-_MAPPED = re.compile(r" (?:-bynode\b|--?(?:map|rank)-by {1,2}(?P<how>node|seq|ppr:\d{1,4}:\w{1,10})\b)")
+_MAPPED = regex(r" (?:-bynode\b|--?(?:map|rank)-by {1,2}(?P<how>node|seq|ppr:\d{1,4}:\w{1,10})\b)")
 _ITSELF = ("localhost", "slots")
-_LISTED = re.compile(rf"\s{{0,8}}(?P<first>\d{{1,6}})(?:-(?P<last>\d{{1,6}}))?[\s:,]{{1,8}}{_HOST}\s*$")
-_HEADING = re.compile(r"\brank\b.{0,20}(?:->|:|=|to).{0,12}\b(?:host|node)", re.I)
+_LISTED = regex(rf"\s{{0,8}}(?P<first>\d{{1,6}})(?:-(?P<last>\d{{1,6}}))?[\s:,]{{1,8}}{_HOST}\s*$")
+_HEADING = regex(r"\brank\b.{0,20}(?:->|:|=|to).{0,12}\b(?:host|node)", re.I)
 _SOME_HOSTS = r"[A-Za-z][\w-]{0,60}(?:\[\d{1,6}(?:[-,]\d{1,6}){0,200}\])?"
-_SLURM = re.compile(rf"(?:^|[\s='\"])((?:{_SOME_HOSTS},){{0,64}}{_SOME_HOSTS})(?=,?(?:$|[\s'\"]))")
-_ITEM = re.compile(r"([A-Za-z][\w-]{0,60})(?:\[([\d,-]{1,1400})\])?(?:,|$)")
-_SEVERAL_OF = re.compile(r"\[\d{1,6}[-,]")
-_PER_NODE = re.compile(r"\bnproc[-_]per[-_]node[= ]{1,2}(\d{1,4})\b")
-_TASKS_EACH = re.compile(r"\bn?tasks[-_]per[-_]node[= ]{1,2}(\d{1,4})\b", re.I)
-_NCCL_GPU = re.compile(
+_SLURM = regex(rf"(?:^|[\s='\"])((?:{_SOME_HOSTS},){{0,64}}{_SOME_HOSTS})(?=,?(?:$|[\s'\"]))")
+_ITEM = regex(r"([A-Za-z][\w-]{0,60})(?:\[([\d,-]{1,1400})\])?(?:,|$)")
+_SEVERAL_OF = regex(r"\[\d{1,6}[-,]")
+_PER_NODE = regex(r"\bnproc[-_]per[-_]node[= ]{1,2}(\d{1,4})\b")
+_TASKS_EACH = regex(r"\bn?tasks[-_]per[-_]node[= ]{1,2}(\d{1,4})\b", re.I)
+_NCCL_GPU = regex(
     r"(?P<host>[\w.-]{1,120}):\d{1,10}:\d{1,10} \[-?\d{1,3}\] NCCL INFO .{0,120}?"
     r"\brank (?P<rank>\d{1,6}) nranks (?P<size>\d{1,6}) cudaDev (?P<device>\d{1,3})(?: nvmlDev \d{1,3})?"
     r" busId (?P<bus>[0-9a-f]{4,16})\b"
 )
-_SMI_GPU = re.compile(
+_SMI_GPU = regex(
     r"\|? {0,6}(?P<index>\d{1,2})(?:,| {1,4}\S).{0,60}?\b[0-9A-Fa-f]{4,8}:(?P<bus>[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})\.0\b"
 )
-_NODE_RANK = re.compile(r"--(?:node|machine)[-_]rank[= ]{1,2}(\d{1,5})\b")
-_PROCESSES = re.compile(r"--num[-_]processes[= ]{1,2}(\d{1,6})\b")
-_MACHINES = re.compile(r"--(?:num[-_]machines|nnodes)[= ]{1,2}(\d{1,5})\b")
-_FAILED_THERE = re.compile(r"failed to run .{1,2000}? on ([\w.-]{1,120}), is localhost")
+_NODE_RANK = regex(r"--(?:node|machine)[-_]rank[= ]{1,2}(\d{1,5})\b")
+_PROCESSES = regex(r"--num[-_]processes[= ]{1,2}(\d{1,6})\b")
+_MACHINES = regex(r"--(?:num[-_]machines|nnodes)[= ]{1,2}(\d{1,5})\b")
+_FAILED_THERE = regex(r"failed to run .{1,2000}? on ([\w.-]{1,120}), is localhost")
 """How Colossal-AI's launcher tells of a node."""
-_BRIDGE = re.compile(
+_BRIDGE = regex(
     r"(?P<host>[\w.-]{1,120}):\d{1,10}:\d{1,10} \[-?\d{1,3}\] NCCL INFO (?:Bootstrap|NET/Socket) ?: Using (?:\[0\])?"
     r"(?:docker\d{1,3}|br-[0-9a-f]{12}|virbr\d{1,3}|lxcbr\d|cni\d{1,3}|podman\d|lo|veth\w{1,12}):(?P<address>[\d.]{7,15})<"
 )
 """An interface behind which only the host itself is."""
-_LAUNCH = re.compile(r"\bnnodes=\d{1,6}, num_local_procs=(\d{1,5}), node_rank=(\d{1,5})\b")
+_LAUNCH = regex(r"\bnnodes=\d{1,6}, num_local_procs=(\d{1,5}), node_rank=(\d{1,5})\b")
 _COORDINATES = " is now connecting to cluster with cluster_spec: "
 """What TensorFlow's parameter server strategy says in the process that hands out the work."""
-_MET = re.compile(r"\bglobal_ranks=\[([\d, ]{1,20000})\]")
-_MET_BY_ROLE = re.compile(r"\brole_ranks=\[([\d, ]{1,20000})\]")
+_MET = regex(r"\bglobal_ranks=\[([\d, ]{1,20000})\]")
+_MET_BY_ROLE = regex(r"\brole_ranks=\[([\d, ]{1,20000})\]")
 """Within their role, which is the only one of nearly every job."""
-_BEFORE = re.compile(r"\[pod/([\w.-]{1,253})[/\]]|([A-Za-z0-9][\w.-]{0,100}): ")
-_OF_NAME = re.compile(r"\.(?:log|txt|out|err)\b")
-_SPEAKS_OF_NODES = re.compile(r"node|\bon\b|host|[A-Z]{4,}", re.I)
+_BEFORE = regex(r"\[pod/([\w.-]{1,253})[/\]]|([A-Za-z0-9][\w.-]{0,100}): ")
+_OF_NAME = regex(r"\.(?:log|txt|out|err)\b")
+_SPEAKS_OF_NODES = regex(r"node|\bon\b|host|[A-Z]{4,}", re.I)
 
 
 _OFTEN = 8
@@ -180,7 +181,7 @@ def roster(lines: Sequence[str], source: Source) -> Iterator[Fact]:
                 yield Fact(name, value, source.id, number, rank)
 
 
-_DESCRIBED = re.compile(r"(Name|Node): {2,20}([a-z0-9][a-z0-9.-]{0,252})(?:/[\d.:a-f]{3,40})?\s*$")
+_DESCRIBED = regex(r"(Name|Node): {2,20}([a-z0-9][a-z0-9.-]{0,252})(?:/[\d.:a-f]{3,40})?\s*$")
 
 
 def _described(line: str, before: str) -> str:
@@ -197,12 +198,12 @@ def _shown(line: str) -> Iterator[tuple[str, str, int | None]]:
         yield "visible", found["gpus"], rank
 
 
-_ARRAY_ROW = re.compile(
+_ARRAY_ROW = regex(
     r"\s{0,12}(\d{2,12})_(?:\d{1,6}|\[[\d,%-]{1,200}\])(?:\.\w{1,12})?[|\s].{0,300}?"
     r"\b(?:COMPLETED|COMPLETING|RUNNING|PENDING|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|OUT_OF_ME|PREEMPTED|REQUEUED|R|PD|CG)\b"
 )
-_ARRAY_JOB = re.compile(r"\b(?:ArrayJobId|SLURM_ARRAY_JOB_ID)=(\d{2,12})\b")
-_ARRAY_TASK = re.compile(r"\b(?:SLURM_ARRAY_TASK_ID ?[=:] ?|array[ _-]task(?:[ _-]id)?[ =:#]{1,3})\d{1,6}\b", re.I)
+_ARRAY_JOB = regex(r"\b(?:ArrayJobId|SLURM_ARRAY_JOB_ID)=(\d{2,12})\b")
+_ARRAY_TASK = regex(r"\b(?:SLURM_ARRAY_TASK_ID ?[=:] ?|array[ _-]task(?:[ _-]id)?[ =:#]{1,3})\d{1,6}\b", re.I)
 
 
 def _of_array(line: str) -> Iterator[tuple[str, str, int | None]]:
@@ -223,7 +224,7 @@ def processes_on_a_node(lines: Sequence[str]) -> int:
     return asked.pop() if len(asked) == 1 else 1
 
 
-_SPAWNED = re.compile(r"\bprocess \d{1,10} spawned with command: \[.{0,2000}--local_rank=\d")
+_SPAWNED = regex(r"\bprocess \d{1,10} spawned with command: \[.{0,2000}--local_rank=\d")
 """DeepSpeed's launcher, once for each of its processes."""
 
 
@@ -287,7 +288,7 @@ _INDEX_COLUMNS = ("JOB_COMPLETION_INDEX", "COMPLETION_INDEX", "NODE_RANK", "GROU
 _SEVERAL_WORDS = frozenset(("STARTED", "CMD", "COMMAND", "START", "TIME"))
 _TABLES = (("pid", ("PID",), _RANK_COLUMNS), ("place", ("NODE", "HOST", "HOSTNAME"), _INDEX_COLUMNS))
 _Columns = tuple[str, int, int]
-_HEADS = re.compile(r"\bPID\b|_INDEX\b|_RANK\b")
+_HEADS = regex(r"\bPID\b|_INDEX\b|_RANK\b")
 _NO_TABLE: _Columns = ("", -1, -1)
 
 
@@ -317,9 +318,9 @@ def _row(line: str, columns: _Columns) -> list[tuple[str, str | int, int | None]
     return [("pid", int(key), int(number))] if key.isdecimal() and len(key) <= 10 else []
 
 
-_A_HOST = re.compile(r"[A-Za-z0-9][\w.-]{0,119}")
-_BLOCK = re.compile(rf"{_HOST}[\s:,]{{1,8}}(?P<first>\d{{1,6}})-(?P<last>\d{{1,6}})\s*$")
-_ONE_HOST = re.compile(rf"{_HOST}\s*$")
+_A_HOST = regex(r"[A-Za-z0-9][\w.-]{0,119}")
+_BLOCK = regex(rf"{_HOST}[\s:,]{{1,8}}(?P<first>\d{{1,6}})-(?P<last>\d{{1,6}})\s*$")
+_ONE_HOST = regex(rf"{_HOST}\s*$")
 
 
 def _whole_list(lines: Sequence[str]) -> list[tuple[str, str, int | None]]:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
+from paramedic.regex import regex
+
 LITERALS = (
     "NVIDIA-SMI ", ".0 Off |", ".0 On |", "| Processes:", "--query-gpu=", "--query-compute-apps=", "temperature.gpu",
     "utilization.gpu", "clocks.current.", "clocks_throttle_reasons.", "clocks_event_reasons.", "memory.used",
@@ -45,52 +47,50 @@ MAX_LINE = 1_000
 
 _NODE = r"(?P<node>[A-Za-z0-9][\w.-]{0,80})"
 _COMMANDS = (
-    re.compile(rf"\bssh (?:-\S{{1,40}} (?:\d{{1,6}} )?){{0,4}}(?:[\w.-]{{1,40}}@)?{_NODE} .{{0,200}}?nvidia-smi"),
-    re.compile(rf"\bsrun .{{0,120}}?(?:-w|--nodelist)[ =]?{_NODE} .{{0,200}}?nvidia-smi"),
-    re.compile(rf"\bkubectl .{{0,80}}?\bexec (?:-\S{{1,20}} ){{0,4}}(?:pod/)?{_NODE} .{{0,120}}?nvidia-smi"),
-    re.compile(rf"^\W{{0,12}}{_NODE}:~? .{{0,40}}?nvidia-smi"),
-    re.compile(rf"[\w.-]{{1,40}}@{_NODE}[: ].{{0,120}}?[$#%] .{{0,200}}?nvidia-smi"),
+    regex(rf"\bssh (?:-\S{{1,40}} (?:\d{{1,6}} )?){{0,4}}(?:[\w.-]{{1,40}}@)?{_NODE} .{{0,200}}?nvidia-smi"),
+    regex(rf"\bsrun .{{0,120}}?(?:-w|--nodelist)[ =]?{_NODE} .{{0,200}}?nvidia-smi"),
+    regex(rf"\bkubectl .{{0,80}}?\bexec (?:-\S{{1,20}} ){{0,4}}(?:pod/)?{_NODE} .{{0,120}}?nvidia-smi"),
+    regex(rf"^\W{{0,12}}{_NODE}:~? .{{0,40}}?nvidia-smi"),
+    regex(rf"[\w.-]{{1,40}}@{_NODE}[: ].{{0,120}}?[$#%] .{{0,200}}?nvidia-smi"),
 )
 """How a line that calls nvidia-smi tells where."""
-_QUERY = re.compile(
-    r"--query-(?P<what>gpu|compute-apps)[= ]['\"]?(?P<columns>[a-z_.]{2,60}(?:, ?[a-z_.0-9]{2,60}){1,60})"
-)
-_COLUMN = re.compile(r"([a-z][a-z_]{0,40}(?:\.[a-z0-9_]{1,40}){0,4})(?: \[[A-Za-z%/]{1,8}\])?")
+_QUERY = regex(r"--query-(?P<what>gpu|compute-apps)[= ]['\"]?(?P<columns>[a-z_.]{2,60}(?:, ?[a-z_.0-9]{2,60}){1,60})")
+_COLUMN = regex(r"([a-z][a-z_]{0,40}(?:\.[a-z0-9_]{1,40}){0,4})(?: \[[A-Za-z%/]{1,8}\])?")
 _KNOWN = (
     "temperature.", "utilization.", "clocks", "memory.", "power.", "used_gpu_memory", "used_memory", "pstate", "fan.",
 )  # fmt: skip
-_BEFORE_ROW = re.compile(rf"{_NODE}: (?=\S)")
-_A_BUS = re.compile(r"(?:[0-9A-Fa-f]{4,8}:)?([0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})\.[0-9A-Fa-f]")
-_NAMES_GPU = {"index": re.compile(r"\d{1,3}"), "bus": _A_BUS, "uuid": re.compile(r"(?:GPU|MIG)-[\w/-]{8,60}")}
-_HEX = re.compile(r"0x[0-9A-Fa-f]{1,16}")
-_NUMBER = re.compile(r"(\d{1,9})(?:\.\d{1,6})?(?: ?(?:%|W|MHz|MiB|C))?")
+_BEFORE_ROW = regex(rf"{_NODE}: (?=\S)")
+_A_BUS = regex(r"(?:[0-9A-Fa-f]{4,8}:)?([0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})\.[0-9A-Fa-f]")
+_NAMES_GPU = {"index": regex(r"\d{1,3}"), "bus": _A_BUS, "uuid": regex(r"(?:GPU|MIG)-[\w/-]{8,60}")}
+_HEX = regex(r"0x[0-9A-Fa-f]{1,16}")
+_NUMBER = regex(r"(\d{1,9})(?:\.\d{1,6})?(?: ?(?:%|W|MHz|MiB|C))?")
 
-_CARD = re.compile(
+_CARD = regex(
     r"\|\s{1,5}(?P<index>\d{1,3})\s.{0,90}?\|\s{0,6}(?P<bus>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])\s"
 )
-_TEMPERATURE = re.compile(r"\s(\d{1,3})C\s")
-_POWER = re.compile(r"\s(\d{1,5})W /")
-_MEMORY = re.compile(r"\s(\d{1,8})MiB / {1,4}(\d{1,8})MiB")
-_USED = re.compile(r"MiB {1,4}\|\s{1,20}(\d{1,3})%\s")
-_UNCORRECTED = re.compile(r"\|\s{0,24}(\d{1,9})\s{0,4}\|$")
+_TEMPERATURE = regex(r"\s(\d{1,3})C\s")
+_POWER = regex(r"\s(\d{1,5})W /")
+_MEMORY = regex(r"\s(\d{1,8})MiB / {1,4}(\d{1,8})MiB")
+_USED = regex(r"MiB {1,4}\|\s{1,20}(\d{1,3})%\s")
+_UNCORRECTED = regex(r"\|\s{0,24}(\d{1,9})\s{0,4}\|$")
 """Of a GPU's first row; `N/A`, `Off` and, where it is divided, `On` are no counts."""
 _UNREADABLE = "ERR!"
-_BESIDE_FAN = re.compile(r"\|\s{0,3}(?:N/A|ERR!|\d{1,3}%)\s{1,6}(?:ERR!|\d{1,3}C\s{1,6}ERR!)\s")
+_BESIDE_FAN = regex(r"\|\s{0,3}(?:N/A|ERR!|\d{1,3}%)\s{1,6}(?:ERR!|\d{1,3}C\s{1,6}ERR!)\s")
 """Neither temperature nor state can be read. A fan or a power sensor alone says little."""
-_MIG = re.compile(r"\|\s{1,24}Enabled\*?\s{0,4}\|$")
-_HOLDER = re.compile(
+_MIG = regex(r"\|\s{1,24}Enabled\*?\s{0,4}\|$")
+_HOLDER = regex(
     r"\|\s{1,6}(?P<gpu>\d{1,3})\s{1,8}(?:(?P<instance>N/A|\d{1,3})\s{1,6}(?:N/A|\d{1,3})\s{1,20})?(?P<pid>\d{1,10})\s{1,8}"
     r"(?P<type>C\+G|M\+C|C|G|M)\s{1,8}(?P<name>\S.{0,120}?)\s{1,60}+(?:(?P<memory>\d{1,8}) ?MiB|N/A)\s{0,4}\|"
 )
 _DMON = {"pwr": "power", "gtemp": "temperature", "temp": "temperature", "sm": "busy", "pclk": "clock", "fb": "used"}
 _MONITORED = frozenset(("pid", "mclk", *_DMON))
-_HEADING = re.compile(r"#\s{0,2}(?:Date\s{1,12})?(?:Time\s{1,14})?(?:Date,? ?)?(?:Time,? ?)?gpu[\s,]", re.I)
+_HEADING = regex(r"#\s{0,2}(?:Date\s{1,12})?(?:Time\s{1,14})?(?:Date,? ?)?(?:Time,? ?)?gpu[\s,]", re.I)
 
-_OF_LOG = re.compile(r"(?P<indent> {0,16})(?P<name>\S.{0,60}?)(?: {0,60}: (?P<value>.{0,120}))?$")
-_CARD_OF_LOG = re.compile(r"GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])$")
+_OF_LOG = regex(r"(?P<indent> {0,16})(?P<name>\S.{0,60}?)(?: {0,60}: (?P<value>.{0,120}))?$")
+_CARD_OF_LOG = regex(r"GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])$")
 _REASONS = ("Clocks Event Reasons", "Clocks Throttle Reasons")
 _ECC = "ECC Errors"
-_COUNTERS = re.compile(r"(?:SRAM|DRAM) Uncorrectable(?: [A-Z][\w-]{0,20})?")
+_COUNTERS = regex(r"(?:SRAM|DRAM) Uncorrectable(?: [A-Z][\w-]{0,20})?")
 """Of the volatile errors, as recent drivers list them; older ones have a total of double bits."""
 _LOST = ("GPU is lost", "GPU requires reset", "Unknown Error")
 _TELLING = ("Product Name", "GPU Current Temp", "Performance State")
@@ -547,11 +547,11 @@ class Smi:
             known[gpu, pid] = _Holder(gpu, pid, held["type"], name, int(memory) if memory else None, line, text.strip())
 
 
-_EXPORTED = re.compile(
+_EXPORTED = regex(
     r"DCGM_FI_DEV_(?P<what>[A-Z][A-Z_]{1,60})\{(?P<labels>[^}\n]{0,900})\} "
     r"(?P<value>\d{1,15}(?:\.\d{1,12})?)(?: \d{10,13})?$"
 )
-_LABEL = re.compile(r'([A-Za-z_]\w{0,60})="([^"\n]{0,200})"')
+_LABEL = regex(r'([A-Za-z_]\w{0,60})="([^"\n]{0,200})"')
 _OF_EXPORTER = {
     "SM_CLOCK": "clock",
     "GPU_TEMP": "temperature",

@@ -15,6 +15,7 @@ from typing import Any
 from paramedic.collect.tracebacks import MAX_FRAMES
 from paramedic.knowledge.waits import is_own_frame, load_waits, waits_in
 from paramedic.redact import clipped, clipped_lines
+from paramedic.regex import regex
 
 HEADER = "(most recent call first)"
 LITERALS = (
@@ -28,43 +29,41 @@ _MAX_NATIVE = 8
 _MAX_FRAME = 750
 _MAX_NAME = 120
 
-_PROCESS = re.compile(r"^Process (\d{1,10}): ")
-_LOCAL_RANK = re.compile(r" --local[_-]rank[= ](\d{1,4})(?= |$)")
+_PROCESS = regex(r"^Process (\d{1,10}): ")
+_LOCAL_RANK = regex(r" --local[_-]rank[= ](\d{1,4})(?= |$)")
 """As DeepSpeed and old launchers tell each process."""
-_PARENT = re.compile(r"^Parent Process (\d{1,10}): ")
-_PYTHON = re.compile(r"^Python v\d")
-_SPIED = re.compile(r'^Thread (0x[0-9A-Fa-f]{1,16}|\d{1,20}) \((idle|active|active\+gil)\)(?:: "(.{0,200})")?\s*$')
-_SPIED_FRAME = re.compile(r"^ {4}(\S.{0,2000}) \(([^()\n]{1,500}):(\d{1,9})\)$")
-_NATIVE_FRAME = re.compile(r"^ {4}(\S.{0,8000}) \(([^()\n]{1,500})\)$")
-_LOCALS = re.compile(r"^ {8,}\S")
-_DUMPED = re.compile(
-    r"^(?:Current thread|Thread) 0x([0-9a-fA-F]{1,16})(?: \[(.{0,200})\])? \(most recent call first\):\s*$"
-)
-_DUMPED_FRAME = re.compile(r'^\s{0,8}File "(.{1,500})", line (\d{1,9}|\?{3}) in (.{1,300})$')
-_NO_FRAME = re.compile(r"^\s{1,8}(?:<no Python frame>|\.\.\.)\s*$")
-_STATE = re.compile(r"^State:\s{1,8}([RSDTtZXI]) \([\w ]{1,40}\)\s*$")
+_PARENT = regex(r"^Parent Process (\d{1,10}): ")
+_PYTHON = regex(r"^Python v\d")
+_SPIED = regex(r'^Thread (0x[0-9A-Fa-f]{1,16}|\d{1,20}) \((idle|active|active\+gil)\)(?:: "(.{0,200})")?\s*$')
+_SPIED_FRAME = regex(r"^ {4}(\S.{0,2000}) \(([^()\n]{1,500}):(\d{1,9})\)$")
+_NATIVE_FRAME = regex(r"^ {4}(\S.{0,8000}) \(([^()\n]{1,500})\)$")
+_LOCALS = regex(r"^ {8,}\S")
+_DUMPED = regex(r"^(?:Current thread|Thread) 0x([0-9a-fA-F]{1,16})(?: \[(.{0,200})\])? \(most recent call first\):\s*$")
+_DUMPED_FRAME = regex(r'^\s{0,8}File "(.{1,500})", line (\d{1,9}|\?{3}) in (.{1,300})$')
+_NO_FRAME = regex(r"^\s{1,8}(?:<no Python frame>|\.\.\.)\s*$")
+_STATE = regex(r"^State:\s{1,8}([RSDTtZXI]) \([\w ]{1,40}\)\s*$")
 """A line of /proc/PID/status, which people put beside a dump: of a stopped process there may be no stack."""
-_RANK = re.compile(r"^=== Rank (\d{1,6}): (\S{1,300}) ===\s*$")
-_TITLE = re.compile(
+_RANK = regex(r"^=== Rank (\d{1,6}): (\S{1,300}) ===\s*$")
+_TITLE = regex(
     r"^([#=-])\1{0,9} (?P<below>\^ ?)?(?:global )?(?:[Rr]ank|RANK)[ _:=]{0,2}(?P<rank>\d{1,6})\b"
     r"|^\[[\w.-]{1,100}[ :/,]{1,2}(?:global )?(?:[Rr]ank|RANK)[ _:=]{0,2}(?P<of_host>\d{1,6})\]:?\s*$"
 )
 """What people write above each of the dumps that they put into one file, or below it with an arrow up."""
 _UNDER_A_TITLE = 3
-_FATAL = re.compile(r"^Fatal Python error: ")
+_FATAL = regex(r"^Fatal Python error: ")
 _BEGINNINGS = (_PROCESS, _PYTHON, _SPIED, _DUMPED, _RANK, _TITLE, _FATAL)
 _FIRST = frozenset("CFPT=#-")
-_WORKER = re.compile(
+_WORKER = regex(
     r"torch/utils/data/_utils/worker\.py:\d+ in _worker_loop$|/resource_tracker\.py:\d+ in main$"
     r"|torch/_inductor/compile_worker/\w+\.py:\d+ in (?:main|<module>)$"
     r"|concurrent/futures/process\.py:\d+ in _process_worker$|multiprocessing/pool\.py:\d+ in worker$"
 )
-_LAUNCHER = re.compile(
+_LAUNCHER = regex(
     r"torch/distributed/(?:run|launch)\.py:|torch/distributed/elastic/agent/|deepspeed/launcher/"
     r"|torch/multiprocessing/spawn\.py:\d+ in join"
 )
-_STARTS = re.compile(r" in (?:<module>|_run_module_as_main)$")
-_THREAD_STARTS = re.compile(r"(?:^|/)threading\.py:\d+ in _bootstrap(?:_inner)?$")
+_STARTS = regex(r" in (?:<module>|_run_module_as_main)$")
+_THREAD_STARTS = regex(r"(?:^|/)threading\.py:\d+ in _bootstrap(?:_inner)?$")
 
 
 @dataclass(slots=True)

@@ -12,35 +12,36 @@ from paramedic.clocks import as_written
 from paramedic.collect.activity import complains, shows_progress
 from paramedic.collect.blocks import WINDOW, Block
 from paramedic.collect.guarded import shape
+from paramedic.regex import regex
 
 _HEAD = 16  # lines of the top
 _ANCHORS = 4
 _MOST = 64  # so often no job is begun: what is found more often is said all the time
-_LITERAL = re.compile(rb"[^\d\r\n]{8,60}")
-_LETTERS = re.compile(rb"[A-Za-z]{3}")
+_LITERAL = regex(rb"[^\d\r\n]{8,60}")
+_LETTERS = regex(rb"[A-Za-z]{3}")
 _WHILE_THEY_END_S = 10
 """What srun was told to end may still be starting."""
 _WHILE_IT_BEGINS_S = 60
 """So long a program may take for its first lines."""
 _UNHEARD_S = 600
 """Where nothing tells when the end was: nodes of one job do not begin so long after each other."""
-_PROMPT = re.compile(
+_PROMPT = regex(
     r"(?:\([\w.-]{1,40}\) ?)?\[?(?P<who>[\w.-]{1,40}@[\w.-]{1,80}[: ])[^\s$#]{0,120}[$#] ?(?P<command>\S.*)"
 )
 """A shell's, with the next command behind it: it comes back when the command before has ended."""
-_BEGINS_A_JOB = re.compile(
+_BEGINS_A_JOB = regex(
     r"(?:^|[ /=])(?:python[\d.]*|\w*run|\w*launch\w*|train\w*|deepspeed|accelerate|colossalai|mpiexec|bash|sh|make)\b"
     r"|(?:^| )\./\w|\.(?:py|sh)\b"
 )
-_LOOKS = re.compile(
+_LOOKS = regex(
     r"(?:sudo )?(?:vim?|nano|emacs|code|less|more|cat|head|tail|grep|ls|git|cp|mv|diff|sed|awk|chmod|wc|rm)\b"
 )
 """A command that only looks at a script, or changes it."""
-_OF_LIBRARIES = re.compile(
+_OF_LIBRARIES = regex(
     r"(?:site|dist)-packages/|\.cc:\d|Warning\b|^\d{4}-\d\d-\d\d [\d:.,]{8,20}: [IWE] |^[IWE]\d{4} |^wandb: "
 )
 _TRACEBACK = "Traceback (most recent"
-_SCRIPT = re.compile(r"[\w./-]{1,200}\.(?:py|sh)\b")
+_SCRIPT = regex(r"[\w./-]{1,200}\.(?:py|sh)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +139,7 @@ def _before_all(line: str) -> bool:
     return not (complains(line) or progress or line.startswith("[rank"))
 
 
-_SETTINGS = re.compile(r"\{[^{}]{0,80}\{")
+_SETTINGS = regex(r"\{[^{}]{0,80}\{")
 """One printed within another: many of them are named as what progresses."""
 
 

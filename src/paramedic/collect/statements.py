@@ -8,8 +8,9 @@ from collections.abc import Iterator, Set
 
 from paramedic.collect.guarded import divides
 from paramedic.collect.quantities import BYTES, Value, factor_of, time_of, words_before
+from paramedic.regex import regex
 
-_STATED = re.compile(
+_STATED = regex(
     r"\b(?:(?:rank|process|worker|proc|task|member)\W{0,3}(?P<index>\d{1,6}) ?(?:of|/) ?(?P<size>\d{1,6})"
     r"|(?:dist_)?world(?:[_ ]?size)?(?:['\"]?\W{1,4}| \.{3,60} )(?P<world>\d{1,6})"
     r"|rank\W{0,3}\d{1,6},? (?:local[_ ]rank\W{0,3}\d{1,6},? )?size\W{0,3}(?P<ranks>\d{1,6})"
@@ -19,7 +20,7 @@ _STATED = re.compile(
     r"|num processes: (?P<processes>\d{1,6}))\b",
     re.I,
 )
-_LAUNCHED = re.compile(
+_LAUNCHED = regex(
     r"\bdist_world_size[=:] ?(?P<dist>\d{1,6})\b|\bdistributed_world_size['\"]?[:=] ?(?P<size>\d{1,6})\b"
     r"|\bSLURM_NTASKS=(?P<tasks>\d{1,6})\b"
     r"|\b(?:accelerate launch|horovodrun|mpirun|mpiexec|deepspeed)\b[^\n]{0,200}? "
@@ -27,22 +28,22 @@ _LAUNCHED = re.compile(
     r"|\b(?:torchrun|torch\.distributed\.(?:run|launch))\b[^\n]{0,200}? --nproc[_-]per[_-]node[ =](?P<local>\d{1,5})\b"
     r"|(?P<several>Setting OMP_NUM_THREADS environment variable for each process)"
 )
-_TASK = re.compile(r"\b(?:SLURM_PROCID|OMPI_COMM_WORLD_RANK|PMIX?_RANK)['\"]?[=:] ?['\"]?(\d{1,6})\b")
-_NODES = re.compile(r" --nnodes[ =](\d{1,5})\b")
-_SLASHED = re.compile(r"\d ?/ ?\d")
-_PLANNED = re.compile(
+_TASK = regex(r"\b(?:SLURM_PROCID|OMPI_COMM_WORLD_RANK|PMIX?_RANK)['\"]?[=:] ?['\"]?(\d{1,6})\b")
+_NODES = regex(r" --nnodes[ =](\d{1,5})\b")
+_SLASHED = regex(r"\d ?/ ?\d")
+_PLANNED = regex(
     r"\b(?:plan|planned|expected|expecting|requested|intended|asked for|wanted)\b[^\n.]{0,40}?"
     r"(?:\b(?:ranks|processes|workers|gpus|devices|world[_ ]?size|replicas)['\"]?[ :=]{1,3}(?P<after>\d{1,6})\b"
     r"|\b(?P<before>\d{1,6}) (?:ranks|processes|workers|gpus|devices|replicas)\b)",
     re.I,
 )
-_DIFFERENCE = re.compile(
+_DIFFERENCE = regex(
     r"\b(?:param\w*|weights?|replicas?|models?|buffers?)\b[^\n]{0,60}?\b(?:difference|diff|spread|deviation|drift)\b"
     r"(?: (?:to|from|of|between|across|over|with|among)(?: all)? (?:rank \d{1,6}|ranks|replicas|processes|workers))"
     r"\W{1,4}(?:is )?(\d{1,9}(?:\.\d{1,17})?(?:e[-+]?\d{1,3})?)\b",
     re.I,
 )
-_COUNTED = re.compile(
+_COUNTED = regex(
     r"\b(?:(\d{1,12}) predictions\b[^\n\d]{1,24}?(\d{1,12}) (?:samples|examples|rows|images|items)"
     r"|(\d{1,12}) (?:samples|examples|images|items|rows) (?:were )?(?:evaluated|scored|predicted)\b[^\n\d]{1,40}?"
     r"(?:set|data|has|of|are)\W[^\n\d]{0,16}(\d{1,12})"
@@ -53,7 +54,7 @@ _COUNTED = re.compile(
     r"|[^\n\d]{1,24}(?:set size|set has|set of|dataset size|len\(dataset\))[^\n\d]{1,6})(\d{1,12}))\b",
     re.I,
 )
-_EVALUATED_OF_THEM = re.compile(
+_EVALUATED_OF_THEM = regex(
     r"\b(\d{1,12}) (?:samples|examples|images|items|rows|predictions) (?:were )?(?:evaluated|scored|predicted"
     r"|gathered)\b"
     r"|\b(?:evaluated|scored|predicted|gathered)(?: on)? (\d{1,12}) (?:samples|examples|images|items|rows"
@@ -61,41 +62,41 @@ _EVALUATED_OF_THEM = re.compile(
     re.I,
 )
 _DIFFERENT = ("different", "unique", "distinct")
-_REPEATED = re.compile(
+_REPEATED = regex(
     r"\b(?:(\d{1,12}) (?:rows|samples|examples|records|documents|images)(?: (?:were )?(?:read|used|seen|drawn))?"
     r"[ ,;(]{1,3}(?:of them )?(\d{1,12}) (?:different|unique|distinct)\b"
     r"|(?:rows|samples|examples|records|documents|images) (?:read|used|seen|drawn)\W{1,3}(\d{1,12})[ ,;(]{1,3}"
     r"(?:different|unique|distinct)(?: ones)?\W{1,3}(\d{1,12})\b)",
     re.I,
 )
-_MOVED = re.compile(
+_MOVED = regex(
     r"\b(?:largest|max(?:imum)?|total|mean|average) (?:absolute )?change (?:of|in) (?:a |any |the |all )?"
     r"(?:weights?|param\w{0,8})\b[^\n:=]{0,40}[:= ]{1,3}(\d{1,9}(?:\.\d{1,17})?(?:e[-+]?\d{1,3})?)\b",
     re.I,
 )
-_EFFICIENCY = re.compile(
+_EFFICIENCY = regex(
     r"\b(?:scaling|parallel|weak[ -]scaling|strong[ -]scaling) efficiency\W{1,4}(\d{1,3}(?:\.\d{1,4})?)( ?%)?", re.I
 )
-_SMI = re.compile(r"\| {1,6}(\d{1,7})MiB / {1,3}\d{1,7}MiB \|")
-_SCORED_ON = re.compile(
+_SMI = regex(r"\| {1,6}(\d{1,7})MiB / {1,3}\d{1,7}MiB \|")
+_SCORED_ON = regex(
     r"\b(?:acc\w{0,6}|loss|score|perplexity)\b[ :=]{1,3}[\d.]{1,20}%? (?:over|on|of|for) (\d{1,12})"
     r"(?: (?:of|out of) (\d{1,12}))? (?:rows|samples|examples|images|items)\b",
     re.I,
 )
-_SHARE = re.compile(
+_SHARE = regex(
     r"\b(?:my|own|local|its|share|shard|partition|part|gets|assigned|reads|holds"
     r"|takes)\b[^\n\d]{0,40}?(\d{1,12}) ?(?:of|/|out of) ?"
     r"(\d{1,12}) (?:training |train )?(?:samples|examples|rows|documents|records|images|files|shards)\b",
     re.I,
 )
-_DATA_SHARE = re.compile(
+_DATA_SHARE = regex(
     r"\b(\d{1,3}(?:\.\d{1,4})?) ?% (?:of (?:it|the step|the time|step time|time) )?(?:spent )?(?:waiting (?:for"
     r"|on)|in|on|for|loading)? ?"
     r"(?:the )?(?:data\w*|input|loader)\b|\b(?:data|input|loader)(?: (?:wait|time|share"
     r"|stall))?\W{1,3}(\d{1,3}(?:\.\d{1,4})?) ?%",
     re.I,
 )
-_EXTREMES = re.compile(
+_EXTREMES = regex(
     r"\b(?P<what>[a-z][a-z +/_-]{2,30}?)[ :=_(]{1,3}min(?:imum)?[ :=]{1,3}(?P<least>\d{1,9}(?:\.\d{1,6})?) ?"
     r"(?P<unit>ms|s)?"
     r"(?: \((?:on )?rank \d{1,6}\))?[ ,;|/]{1,4}max(?:imum)?[ :=]{1,3}(?P<most>\d{1,9}(?:\.\d{1,6})?) ?(?:ms|s)?"
@@ -103,13 +104,13 @@ _EXTREMES = re.compile(
     re.I,
 )
 _COUNTS = ("predictions", "evaluated", "gathered", "scored", "predicted")
-_LOW_AND_HIGH = re.compile(
+_LOW_AND_HIGH = regex(
     r"\b(?:param\w*|weights?|model)\b[^\n]{0,40}?\b(?:across|over|between|of all) ranks\b[^\n]{0,12}?"
     r"\bmin[ :=]{1,3}(-?\d{1,12}\.\d{1,17}(?:e[-+]?\d{1,3})?)[ ,;|/]{1,4}max[ :=]{1,3}(-?\d{1,12}\.\d{1,17}"
     r"(?:e[-+]?\d{1,3})?)\b",
     re.I,
 )
-_IN_SYNC = re.compile(
+_IN_SYNC = regex(
     r"\b(?:param\w*|weights?|models?|replicas?)\b(?: \w{1,12}){0,3}?[ _](in[_ ]sync|identical|equal|the same"
     r"|synced|consistent"
     r"|differ|out of sync|diverged)(?: (?:across|on|between) (?:all )?(?:ranks|replicas|workers|processes))?"
@@ -122,80 +123,80 @@ _STARTS = (
     "torchrun", "torch.distributed", "accelerate", "deepspeed", "mpirun", "mpiexec", "horovodrun",
     "slurm_ntasks", "omp_num", "dist_world", "distributed_world",
 )  # fmt: skip
-_GPU_THERE = re.compile(
+_GPU_THERE = regex(
     r"\bcuda(?:\.is_available\(\)| is available| available|_available)['\"]?[ :=]{1,3}(?:true|yes|1)\b", re.I
 )
-_DEVICE = re.compile(
+_DEVICE = regex(
     r"\b(?:using|training on|running on|selected|model on)? ?device['\"]?[ :=]{1,3}(?:device\(type=')?(cpu|cuda)\b",
     re.I,
 )
-_BACKEND = re.compile(r"\bbackend['\"]?[ :=]{1,3}['\"]?(gloo|nccl)\b", re.I)
-_ROUND_TRIPS = re.compile(r"\bMnRtt/Rnk: (\d{1,9}\.\d{1,4})ms/\d{1,6} \| MxRtt/Rnk: (\d{1,9}\.\d{1,4})ms/(\d{1,6})\b")
-_IDS = re.compile(
+_BACKEND = regex(r"\bbackend['\"]?[ :=]{1,3}['\"]?(gloo|nccl)\b", re.I)
+_ROUND_TRIPS = regex(r"\bMnRtt/Rnk: (\d{1,9}\.\d{1,4})ms/\d{1,6} \| MxRtt/Rnk: (\d{1,9}\.\d{1,4})ms/(\d{1,6})\b")
+_IDS = regex(
     r"\b(?:(?:sample|example|row|item|data|batch|doc|document|record)[_ ]?ids?|(?:samples|rows|examples)(?= ?\[)"
     r"|(?:\w{1,12}[_ ])?(?:idx|indices|indexes|queue|permutation|perm|order))['\"]?"
     r"(?: of [a-z ]{1,24})?[ :=]{0,3}(?:tensor\()?[\[(](\d{1,12}(?:,? {1,4}\d{1,12}){2,100})",
     re.I,
 )
 _LISTED = ("idx", "ind", "ids", "samples [", "rows [", "examples [", "queue", "perm", "order")
-_DIGITS = re.compile(r"\d{1,12}")
+_DIGITS = regex(r"\d{1,12}")
 _FEW = 4
-_RANGE = re.compile(
+_RANGE = regex(
     r"\b(?:samples|rows|indices|records|documents|lines|examples|items)\b[ :=]{0,3}[\[(]?(\d{1,12})"
     r"(?: to |\.\.| ?- ?| ?– ?|:|, ?)(\d{1,12})\b",
     re.I,
 )
-_FILES = re.compile(
+_FILES = regex(
     r"\b(?:reads?|reading|assigned|owns?|takes?|gets?|my|own)\b[^\n\[]{0,40}?\b(?:files?"
     r"|shards?)\b[^\n\[]{0,8}\[([^\]\n]{3,500})\]",
     re.I,
 )
-_QUOTED = re.compile(r"['\"]([^'\"\n]{1,120})['\"]")
-_LOCAL_OF_TOTAL = re.compile(
+_QUOTED = regex(r"['\"]([^'\"\n]{1,120})['\"]")
+_LOCAL_OF_TOTAL = regex(
     r"\b(?:local|sharded|own|this rank|optimi[sz]er state)\b[^\n\d]{0,30}?(\d{1,15}(?:,\d{3}){0,4}"
     r"(?:\.\d{1,6})?) ?([kmgt]i?b|[kmb]\b)?"
     r"[^\n\d]{1,24}?\b(?:total|full|whole|global|unsharded)\b[^\n\d]{0,40}?(\d{1,15}(?:,\d{3}){0,4}"
     r"(?:\.\d{1,6})?) ?([kmgt]i?b|[kmb]\b)?",
     re.I,
 )
-_HELD = re.compile(
+_HELD = regex(
     r"\b(\d{1,15}(?:\.\d{1,6})?)(?: ?(?:[kmgt]i?b|[kmb]|bytes|elements))? of (\d{1,15}(?:\.\d{1,6})?) ?"
     r"(?:(?:[kmgt]i?b|[kmb]|bytes|elements)(?: of)? )?(?:the )?(?:param|weight|optimi[sz]er|state|gradient)",
     re.I,
 )
-_PART = re.compile(r"\b(?P<size>\d{1,9}(?:\.\d{1,6})?) ?(?P<unit>[kmgt]i?b|bytes) of (?P<what>param|weight)", re.I)
-_OF_ALL = re.compile(r"\b(?:model|total|full|whole|unsharded)\b", re.I)
-_OF_ONE = re.compile(r"\b(?:rank|holds|keeps|local|shard|per)\b", re.I)
-_THROTTLED = re.compile(
+_PART = regex(r"\b(?P<size>\d{1,9}(?:\.\d{1,6})?) ?(?P<unit>[kmgt]i?b|bytes) of (?P<what>param|weight)", re.I)
+_OF_ALL = regex(r"\b(?:model|total|full|whole|unsharded)\b", re.I)
+_OF_ONE = regex(r"\b(?:rank|holds|keeps|local|shard|per)\b", re.I)
+_THROTTLED = regex(
     r"\b(?:quota|throttl\w{1,6})\b[^\n\d]{0,40}?(\d{1,12}) (?:of|out of|/) (\d{1,12})\b"
     r"|\bnr_periods\W{1,4}(?P<periods>\d{1,12})\W{1,4}nr_throttled\W{1,4}(?P<held>\d{1,12})\b",  # cpu.stat of cgroups
     re.I,
 )
-_NOT_FINITE = re.compile(
+_NOT_FINITE = regex(
     r"\b(?:non[-_ ]?finite|nan|inf)(?:[-_ ]ranks?| on ranks?)?['\"]?[ :=]{1,3}[\[(](\d{1,6})[\])]", re.I
 )
 _AMOUNT = r"(\d{1,3}(?:,\d{3}){1,4}|\d{1,12})"
 _SET_OF = (
     r"(?:images|samples|examples|records|rows|sequences|documents|docs|clips|utterances|items|videos|pairs|sentences)"
 )
-_TRAIN_SET = re.compile(
+_TRAIN_SET = regex(
     rf"\btrain(?:ing)?(?:[ _-]?(?:data ?set|data|set|split))?(?: (?:has|with|size|contains|of))?[ :=(]{{1,4}}"
     rf"{_AMOUNT} {_SET_OF}\b"
     rf"|\b{_AMOUNT} train(?:ing)? {_SET_OF}\b",
     re.I,
 )
-_TRAIN_LOADER = re.compile(
+_TRAIN_LOADER = regex(
     r"\btrain(?:ing)?[ _-]?(?:data[ _-]?)?loader\b[^\n\d]{0,24}?(\d{1,12}) "
     r"(?:mini-?)?(?:batches|steps|iterations|iters)\b"
     r"|\b(\d{1,12}) (?:train(?:ing)? )?(?:mini-?)?(?:batches|steps|iterations|iters)"
     r"(?: ?/ ?| per | in (?:an |each |one |the )?| an | each )epoch\b",
     re.I,
 )
-_NOT_ALL = re.compile(
+_NOT_ALL = regex(
     r"\b(?:rank|shard|sharded|local|own|per|each|part|this|val|valid|validation|test|eval\w{0,7}|dev)\b", re.I
 )
 """Before or behind a number: it is a part, or another set."""
-_EACH_BATCH = re.compile(
+_EACH_BATCH = regex(
     r"\b(?:batch(?:[ _]size)?|bs|bsz)[ :=]{1,3}(\d{1,7}) ?(?:/ ?|per |on each |x ?)(?:gpu|device|rank|process|card)\b",
     re.I,
 )
@@ -208,7 +209,7 @@ _UNLIKENESS = ("diff", "spread", "deviat", "drift", "across ranks", "sync", "ide
 
 
 _KINDS = ("classes", "categories", "labels", "vocab")
-_VOCABULARY = re.compile(
+_VOCABULARY = regex(
     r"\b(\d{1,3}(?:,\d{3}){1,3}|\d{1,9}) "
     r"(?:classes|categories|labels|(?:words|entries|tokens) in (?:the )?vocab\w{0,6})\b"
     r"|\b(?:(?:num|n)[_ ]?(?:classes|labels|categories)|vocab(?:ulary)?(?:[_ ]size)?)\W{1,3}"
@@ -217,19 +218,19 @@ _VOCABULARY = re.compile(
 )
 """How many kinds of things a model tells apart: what its first or last layer is as wide as."""
 _SAVES = ("sav", "checkpoint", "ckpt")
-_SAVE_TIME = re.compile(
+_SAVE_TIME = regex(
     r"\b(?:sav(?:e|ed|ing)|checkpoint(?:ing|ed)?|ckpt)\b[^\n]{0,160}?"
     r"\b(?:duration|took|takes|in|time|elapsed)\W{1,3}(\d{1,6}(?:\.\d{1,6})?) ?(ms|s|secs?|seconds)\b",
     re.I,
 )
-_RESTORED = re.compile(
+_RESTORED = regex(
     r"\brestored all states from the checkpoint(?: file)?(?: at)? (?P<all>\S{1,400})"
     r"|\bresum(?:ed|ing)(?: training)? from(?: (?:the )?(?:checkpoint|ckpt))?(?: at| path)?[ :=]{1,3}"
     r"['\"]?(?P<file>\S{1,400})",
     re.I,
 )
-_SAVED_EPOCH = re.compile(r"(?<![a-z])epoch[=_-]?(\d{1,6})(?!\d)", re.I)
-_SAVED_STEP = re.compile(
+_SAVED_EPOCH = regex(r"(?<![a-z])epoch[=_-]?(\d{1,6})(?!\d)", re.I)
+_SAVED_STEP = regex(
     r"(?<![a-z])(?:global[_-]?)?(?:step|iter(?:ation)?)s?[=_-]?(\d{1,9})(?!\d)|^checkpoint-(\d{1,9})$", re.I
 )
 WORDS = (
@@ -329,7 +330,7 @@ def _of_all(text: str, found: re.Match[str]) -> bool:
     )
 
 
-_OF_A_RANK = re.compile(
+_OF_A_RANK = regex(
     r" (?:per|on (?:each|this|every)|for (?:each|this)|of this) ?(?:rank|gpu|process|worker|shard)", re.I
 )
 
@@ -419,7 +420,7 @@ def _local_of_total(text: str) -> list[Value]:
     return _ratio("held", found[1].replace(",", ""), found[3].replace(",", ""))
 
 
-_SHARD = re.compile(
+_SHARD = regex(
     r"\b(?:shard(?:ed)?[ _](?:numel|size|params?|parameters)|param\w* (?:on|of|in|held by) (?:this|each"
     r"|the local) (?:rank|shard|device|gpu))"
     r"\W{1,3}(\d[\d,]{0,20}) ?(?:/|of|out of) ?(\d[\d,]{0,20})\b",

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 
 from paramedic.clocks import find_stamp
 from paramedic.model import Fact, Source
+from paramedic.regex import regex
 
 _PAGING = frozenset(("swpd", "si", "so", "free"))
 _RESIDENT, _VIRTUAL = ("RSS", "RES"), ("VSZ", "VIRT")
-_SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,3})?)([kmgt]?)")
+_SIZE = regex(r"(\d{1,12}(?:\.\d{1,3})?)([kmgt]?)")
 _KIB = {"": 1.0, "k": 1.0, "m": 1024.0, "g": 1024.0**2, "t": 1024.0**3}
-_OF_A_JOB = re.compile(r"python|pt_main_thread|pt_data_worker|ray::|train", re.I)
+_OF_A_JOB = regex(r"python|pt_main_thread|pt_data_worker|ray::|train", re.I)
 _MOST_ROWS, _MOST_PROCESSES, _MOST_TABLES, _LINE = 4_096, 512, 64, 400
 
 

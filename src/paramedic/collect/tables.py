@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from paramedic.collect.guarded import Words
+from paramedic.regex import regex
 
-_COLUMN = re.compile(r"[A-Za-z|][\w/.()@%+| -]{0,60}")
-_CELL = re.compile(r"[-+]?\d{1,45}(?:[.,]\d{0,20})?(?:e[-+]?\d{1,3})?%?|[-+]?(?:nan|inf)|[\w.:/ -]{0,40}", re.I)
+_COLUMN = regex(r"[A-Za-z|][\w/.()@%+| -]{0,60}")
+_CELL = regex(r"[-+]?\d{1,45}(?:[.,]\d{0,20})?(?:e[-+]?\d{1,3})?%?|[-+]?(?:nan|inf)|[\w.:/ -]{0,40}", re.I)
 RANK = ("rank", "global_rank")
 _COUNTED = (
     "step",
@@ -26,62 +27,62 @@ _COUNTED = (
     *RANK,
 )
 _MAX_COLUMNS = 64
-_DRAWN = re.compile(r"[|│┃](.{3,500})[|│┃]")
-_LINE_BETWEEN = re.compile(r"[|│┃]")
-_GAP = re.compile(r"\s{2,}|\t")
-_ULTRALYTICS = re.compile(r"\s{0,12}Epoch((?:\s{1,12}[A-Za-z]\w{1,20}){3,12})\s{0,4}$")
-_OF_ULTRALYTICS = re.compile(r"\s{0,12}(\d{1,6})/\d{1,6}((?:\s{1,12}[\d.]{1,12}G?){3,12}):?\s")
+_DRAWN = regex(r"[|│┃](.{3,500})[|│┃]")
+_LINE_BETWEEN = regex(r"[|│┃]")
+_GAP = regex(r"\s{2,}|\t")
+_ULTRALYTICS = regex(r"\s{0,12}Epoch((?:\s{1,12}[A-Za-z]\w{1,20}){3,12})\s{0,4}$")
+_OF_ULTRALYTICS = regex(r"\s{0,12}(\d{1,6})/\d{1,6}((?:\s{1,12}[\d.]{1,12}G?){3,12}):?\s")
 _A_NUMBER = r"-?\d{1,12}(?:\.\d{1,12})?(?:e[-+]?\d{1,3})?"
-_PER_RANK = re.compile(
+_PER_RANK = regex(
     r"\b([a-z][\w /-]{2,40}?) ?(?:per|by|of all|across|on all|for each) ranks?(?: ?\((ms|s|[kmgt]i?b)\))?\W{0,4}[\[(]"
     rf"({_A_NUMBER}(?:(?:, ?| {{1,3}}){_A_NUMBER}){{1,255}})[\])]",
     re.I,
 )
-_BY_RANK = re.compile(
+_BY_RANK = regex(
     r"\b([a-z][\w /.+|-]{2,60}?)(?: (ms|s|[kmgt]i?b))?(?:(?: (?:by|per|of each) |/)(?:tp |dp |pp )?"
     r"(?:rank|worker|stage|process|gpu)\b| ?\(all ranks\))\W{1,8}"
     rf"({_A_NUMBER}(?:[, ]{{1,3}}{_A_NUMBER}){{1,255}})(?=\s{{2}}|\s*$|\s*[|;)]|\s[a-z])",
     re.I,
 )
-_BY_TP = re.compile(
+_BY_TP = regex(
     rf"([a-z|][\w |.]{{2,60}}?)\s+(?:tp|dp|rank ?|r|gpu ?)0\.\.(?:tp|dp|rank ?|r|gpu ?)?\d{{1,4}}:? "
     rf"({_A_NUMBER}(?: {_A_NUMBER}){{1,63}})(?=\s*$|\s*[|;])",
     re.I,
 )
-_HEXES = re.compile(r"\w{0,30}['\"]?[:=] ?\[(?:['\"][0-9a-f]{6,64}['\"](?:, ?)?){2,256}")
-_HEX = re.compile(r"['\"]([0-9a-f]{6,64})['\"]")
-_BARE_HEXES = re.compile(
+_HEXES = regex(r"\w{0,30}['\"]?[:=] ?\[(?:['\"][0-9a-f]{6,64}['\"](?:, ?)?){2,256}")
+_HEX = regex(r"['\"]([0-9a-f]{6,64})['\"]")
+_BARE_HEXES = regex(
     r"(?:hash(?:es)?|crc(?:32)?|checksums?|md5|sha\d{0,3}|digests?|fingerprints?)\b[ :=]{1,3}"
     r"((?:(?=[0-9]{0,63}[a-f]|[a-f]{1,63})[0-9a-f]{6,64}[ ,]{1,3}){3,255}[0-9a-f]{6,64})(?=\s|$)"
 )
-_COUNTED_UP = re.compile(
+_COUNTED_UP = regex(
     rf"([a-z][\w /.+()-]{{1,40}}?)[ :=]{{1,4}}((?:\d{{1,4}}:{_A_NUMBER}(?:[ ,]{{1,4}}|$)){{4,256}})", re.I
 )
-_PAIR_OF = re.compile(rf"(\d{{1,4}}):({_A_NUMBER})")
-_SPACED = re.compile(
+_PAIR_OF = regex(rf"(\d{{1,4}}):({_A_NUMBER})")
+_SPACED = regex(
     r"(?<![\w|])(\|?[a-z]\w{0,20}\|?)(?: \(?(ms|s|[kmgt]i?b)\)?:?)?"
     rf"((?: {_A_NUMBER}){{3,64}}(?=\s{{2}}|\s*$|\s*[|;])|(?: {{1,8}}{_A_NUMBER}){{4,64}}(?=\s*$))",
     re.I,
 )
-_ROW_OF_NUMBERS = re.compile(r"\d {1,8}-?\d[-+.e\d]{0,30} {1,8}-?\d")
+_ROW_OF_NUMBERS = regex(r"\d {1,8}-?\d[-+.e\d]{0,30} {1,8}-?\d")
 """Stands in whatever `_SPACED` finds, and is found sooner."""
-_LISTED = re.compile(rf"\b([a-z]\w{{2,30}})['\"]?[=:] ?\[({_A_NUMBER}(?:, ?{_A_NUMBER}){{1,255}})\]", re.I)
-_MLLOG = re.compile(r':::MLLOG .{0,200}?"key": "(\w{1,60})", "value": (.{1,400}?), "metadata": (.{0,200})')
-_BY_NUMBER = re.compile(r"\b([a-z]\w{2,40})['\"]?[:=] ?\{((?:'?\d{1,5}'?: ?-?\d{1,12}(?:\.\d{1,12})?(?:, )?){2,256})\}")
-_NUMBERED = re.compile(r"(\d{1,5})'?: ?(-?\d{1,12}(?:\.\d{1,12})?)")
-_BY_NAME = re.compile(
+_LISTED = regex(rf"\b([a-z]\w{{2,30}})['\"]?[=:] ?\[({_A_NUMBER}(?:, ?{_A_NUMBER}){{1,255}})\]", re.I)
+_MLLOG = regex(r':::MLLOG .{0,200}?"key": "(\w{1,60})", "value": (.{1,400}?), "metadata": (.{0,200})')
+_BY_NUMBER = regex(r"\b([a-z]\w{2,40})['\"]?[:=] ?\{((?:'?\d{1,5}'?: ?-?\d{1,12}(?:\.\d{1,12})?(?:, )?){2,256})\}")
+_NUMBERED = regex(r"(\d{1,5})'?: ?(-?\d{1,12}(?:\.\d{1,12})?)")
+_BY_NAME = regex(
     r"\b(?:rank ?|r|tp)(\d{1,6})(?:[=:] ?|(?<=tp\d) )(-?\d{1,12}(?:\.\d{1,12})? ?(?:ms|s|[MG](?:i?B)?)?)"
     r"(?=[\s,;|)\]]|$)"
 )
-_PAIRED = re.compile(rf"\b(?:rank ?|r)(\d{{1,6}}):? ({_A_NUMBER})/({_A_NUMBER})(?=[\s,;|)\]]|$)")
-_FIRST_NAME = re.compile(r"\b(?:rank ?|r|tp)\d")
-_OF_REPLICA = re.compile(r"\s{0,3}dp\d{1,4}:?\s{0,3}$")
-_LENGTH = re.compile(r"\|\.?\|_?\d?")
-_ON_NODE = re.compile(r"\s{0,8}node[ _-]?(\d{1,5})\b")
-_GPUS = re.compile(r"\b([a-z]\w{1,30})((?: \d{1,9}(?:\.\d{1,6})?){4,16})(?=\s|$)")
+_PAIRED = regex(rf"\b(?:rank ?|r)(\d{{1,6}}):? ({_A_NUMBER})/({_A_NUMBER})(?=[\s,;|)\]]|$)")
+_FIRST_NAME = regex(r"\b(?:rank ?|r|tp)\d")
+_OF_REPLICA = regex(r"\s{0,3}dp\d{1,4}:?\s{0,3}$")
+_LENGTH = regex(r"\|\.?\|_?\d?")
+_ON_NODE = regex(r"\s{0,8}node[ _-]?(\d{1,5})\b")
+_GPUS = regex(r"\b([a-z]\w{1,30})((?: \d{1,9}(?:\.\d{1,6})?){4,16})(?=\s|$)")
 _SEVERAL, _MANY = 2, 4
-_WORD = re.compile(r"\S{1,40}")
-_NUMBER = re.compile(rf"{_A_NUMBER}%?|nan|inf", re.I)
+_WORD = regex(r"\S{1,40}")
+_NUMBER = regex(rf"{_A_NUMBER}%?|nan|inf", re.I)
 
 
 @dataclass(slots=True)
@@ -205,7 +206,7 @@ def _from_nought(pairs: Sequence[tuple[str, str]]) -> list[tuple[int, str]]:
     return counted if [rank for rank, _ in counted] == list(range(len(counted))) else []
 
 
-_UNIT_BEHIND = re.compile(r"(.{1,40}?) \(?(ms|s|[KMGT]i?B)\)?$", re.I)
+_UNIT_BEHIND = regex(r"(.{1,40}?) \(?(ms|s|[KMGT]i?B)\)?$", re.I)
 
 
 def _behind_its_name(text: str) -> Iterator[tuple[int, str]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from paramedic.collect.activity import shows_progress
 from paramedic.model import is_own
+from paramedic.regex import regex
 
 START = "Traceback (most recent call last)"
 FRAME = '", line '
@@ -21,60 +22,58 @@ _BETWEEN_FRAMES = 40  # source and marker lines that may stand between two frame
 
 _CHAIN = ("During handling of the above exception", "The above exception was the direct cause")
 _SPAWNED = "-- Process "  # torch.multiprocessing quotes the child's traceback after this line
-_CHILD = re.compile(r"^-- Process (\d{1,6}) terminated")
-_REMOTE = re.compile(r"\bray::.{1,400}?\(pid=(\d{1,10})(?:, ip=([\w.:-]{1,64}))?")
-_ACTOR = re.compile(r"^\s*(pid|ip): ([\w.:-]{1,64})$", re.M)
-_GRAPH_END = re.compile(r"\[Op:\w{1,200}\]")
+_CHILD = regex(r"^-- Process (\d{1,6}) terminated")
+_REMOTE = regex(r"\bray::.{1,400}?\(pid=(\d{1,10})(?:, ip=([\w.:-]{1,64}))?")
+_ACTOR = regex(r"^\s*(pid|ip): ([\w.:-]{1,64})$", re.M)
+_GRAPH_END = regex(r"\[Op:\w{1,200}\]")
 _GRAPH_LINES = 200
-_SAID_BELOW = re.compile(r"in user code:$|Exception encountered when calling .{1,200}$")
-_MORE_OF_IT = re.compile(
+_SAID_BELOW = regex(r"in user code:$|Exception encountered when calling .{1,200}$")
+_MORE_OF_IT = regex(
     r"/job:\w{1,40}/replica:\d{1,7}/task:\d{1,7}\s*$|# of tasks that reached |The first task at the barrier: "
     r"|The actor (?:is dead|died) because |\[ERROR\] [\d:-]{19} \(PID:\d|E[A-Z]\d{4}: "
 )
 """How the coordination service of TensorFlow and JAX, Ray and torch_npu go on in a message of several lines."""
-_OF_RANK = re.compile(r":? {1,4}\(RANK (\d{1,6})\)\s*$")
+_OF_RANK = regex(r":? {1,4}\(RANK (\d{1,6})\)\s*$")
 _WIDEST_PREFIX = 200
-_BOX = re.compile(r"^\s*[╭+][─-]{2,} ?" + re.escape(START) + r" ?[─-]{2,}[╮+]\s*$")
-_BOX_FRAME = re.compile(r"^(\S.{0,500}?):(\d{1,9}) in (\S.{0,200})$")
-_DIGIT = re.compile(r"\d")
-_FRAME = re.compile(r'^\s*(?:> )?File "([^"]{1,500})", line (\d{1,9})(?:, in (.{1,200}))?')
-_NAMED_FRAME = re.compile(r'^\s*File "[^"\n]{1,500}", line \d{1,9}, in \S')
-_NOTEBOOK = re.compile(
+_BOX = regex(r"^\s*[╭+][─-]{2,} ?" + re.escape(START) + r" ?[─-]{2,}[╮+]\s*$")
+_BOX_FRAME = regex(r"^(\S.{0,500}?):(\d{1,9}) in (\S.{0,200})$")
+_DIGIT = regex(r"\d")
+_FRAME = regex(r'^\s*(?:> )?File "([^"]{1,500})", line (\d{1,9})(?:, in (.{1,200}))?')
+_NAMED_FRAME = regex(r'^\s*File "[^"\n]{1,500}", line \d{1,9}, in \S')
+_NOTEBOOK = regex(
     r"^(?:File )?(?P<path>[~/.<][^\s:(]{1,400})(?::(?P<line>\d{1,9}))?,? in (?P<function><module>|[\w.<>]{1,200}\()"
 )
-_NOTEBOOK_CODE = re.compile(r"^-{1,6}> {0,6}\d{1,9} (.*)$")
-_EXCEPTION = re.compile(
-    r"^(?P<type>[A-Za-z_][\w.]{0,200}(?:\([\w., ]{1,200}\))?)(?::(?P<message>(?: .*)?)$|$)", re.DOTALL
-)
-_TWICE = re.compile(r"^([A-Z]\w{3,40}(?:Error|Exception|Interrupt))(?:\1)+$")
+_NOTEBOOK_CODE = regex(r"^-{1,6}> {0,6}\d{1,9} (.*)$")
+_EXCEPTION = regex(r"^(?P<type>[A-Za-z_][\w.]{0,200}(?:\([\w., ]{1,200}\))?)(?::(?P<message>(?: .*)?)$|$)", re.DOTALL)
+_TWICE = regex(r"^([A-Z]\w{3,40}(?:Error|Exception|Interrupt))(?:\1)+$")
 """Of two processes that wrote at the same moment."""
-_USUAL_NAME = re.compile(r"(?:[Ee]rror|Exception|\wWarning|Interrupt|Exit|StopIteration|Failed|Failure|Fault|Group)$")
-_LOG_LINE = re.compile(r"^\[?(?:[EWIFDV]\d{3,4} \d\d:|\[?20\d\d[-/]\d\d|(?:ERROR|WARNING|INFO|DEBUG|CRITICAL)\b)")
-_GROUP = re.compile(r"^\s*\+ Exception Group " + re.escape(START))
-_RANK = re.compile(r"(?<!lora[ _-])(?<!low[ _-])\brank[ _=:#-]{0,2}(\d{1,6})\b", re.I)
-_ANNOUNCES = re.compile(r"error|fail|exception|crash|abort|died|caught", re.I)
-_RAISING = re.compile(
+_USUAL_NAME = regex(r"(?:[Ee]rror|Exception|\wWarning|Interrupt|Exit|StopIteration|Failed|Failure|Fault|Group)$")
+_LOG_LINE = regex(r"^\[?(?:[EWIFDV]\d{3,4} \d\d:|\[?20\d\d[-/]\d\d|(?:ERROR|WARNING|INFO|DEBUG|CRITICAL)\b)")
+_GROUP = regex(r"^\s*\+ Exception Group " + re.escape(START))
+_RANK = regex(r"(?<!lora[ _-])(?<!low[ _-])\brank[ _=:#-]{0,2}(\d{1,6})\b", re.I)
+_ANNOUNCES = regex(r"error|fail|exception|crash|abort|died|caught", re.I)
+_RAISING = regex(
     r"""^(?:raise (?P<type>[A-Za-z_][\w.]{0,200})\(|assert\b[^"']{1,300}?, ?)\(?"""
     r"""[fFrR]{0,2}["']{1,3}(?P<message>[^"'\n].{3,400})"""
 )
-_PASSED_OVER = re.compile(
+_PASSED_OVER = regex(
     r"W\d{3,4} \d\d:\d\d:[\d.]{2,12} +\d+ (?:\S*/)?torch/_(?:dynamo|inductor|functorch)/"
     r"|[EI]\d{3,4} \d\d:\d\d:[\d.]{2,12} +\d+ (?:\S*/)?torch/_inductor/"
     r"(?:select_algorithm|codecache|autotune_process)\.py"
 )
 """How torch begins the lines of a warning of its own, and of a kernel that it does without after all."""
-_PRINTS_IT = re.compile(
+_PRINTS_IT = regex(
     r" in __del__$|multiprocessing/util\.py:\d{1,5} in (?:_run_finalizers|__call__)$"
     r"|/logging/(?:__init__|handlers)\.py:\d{1,6} in emit$"
 )
 """Where what is raised is printed, and passed over: finalisers, and logging that cannot write a record."""
-_TRACKER = re.compile(r"/(?:wandb/(?:sdk|sdk_py\d+|filesync)|neptune/internal|comet_ml|swanlab)/")
-_LOGGED = re.compile(r"\b(?:ERROR|WARNING|CRITICAL)\b")
+_TRACKER = regex(r"/(?:wandb/(?:sdk|sdk_py\d+|filesync)|neptune/internal|comet_ml|swanlab)/")
+_LOGGED = regex(r"\b(?:ERROR|WARNING|CRITICAL)\b")
 """Before a traceback's head: somebody has caught it, and logs it."""
-_OWN_RANK = re.compile(
+_OWN_RANK = regex(
     r"(?:store based barrier on|communicator was aborted on|which did not receive grad for) rank:? (\d{1,6})\b"
 )
-_MARGIN = re.compile(r"^\s*(?:\| ?|\+[-+])")
+_MARGIN = regex(r"^\s*(?:\| ?|\+[-+])")
 
 
 @dataclass(slots=True)

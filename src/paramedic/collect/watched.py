@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -12,6 +11,7 @@ from paramedic.collect.identity import MAX_WORLD_SIZE
 from paramedic.collect.logs import LogRead
 from paramedic.model import Event, Fact, Skipped, Source
 from paramedic.redact import clipped
+from paramedic.regex import regex
 
 MAX_WATCHED = 8 << 20
 NO_CALLS = "no collective was called from Python"
@@ -20,7 +20,7 @@ _MAX_TEXT, _MAX_ITEMS, _MAX_DEPTH = 400, 512, 8
 _MAGIC = b"paramedic-box 1\n"
 _SLOT = 256
 _MAX_BOX = len(_MAGIC) + 4096 * _SLOT
-_NUMBER = re.compile(r"[0-9]{1,15}")
+_NUMBER = regex(r"[0-9]{1,15}")
 _CALL = 8  # columns of a slot: number, group, number in the group, operation, sizes, type, peer, place
 
 

@@ -10,9 +10,10 @@ from paramedic.detect.network import Found, at, several, uses_nccl
 from paramedic.detect.topology import Node, listed, majority, nodes, plain
 from paramedic.knowledge import Rule
 from paramedic.model import Finding, Run
+from paramedic.regex import regex
 
 _MUST_AGREE = ("nnodes", "rdzv_id", "rdzv_backend", "rdzv_endpoint", "master_addr", "master_port", "nproc_per_node")
-_OF_THE_NODE = re.compile(
+_OF_THE_NODE = regex(
     r"MASTER_\w+|\w*RANK|LOCAL_\w+|SLURM_\w+|OMPI_COMM_\w+|CUDA_VISIBLE_DEVICES|\w+_SOCKET_IFNAME|NCCL_IB_HCA"
     r"|NCCL_TOPO_FILE|TORCHELASTIC_\w+|UCX_NET_DEVICES|WORLD_SIZE|GROUP_\w+|NCCL_IB_(?:TC|SL)|\w*TIMEOUT\w*|NCCL_HOSTID"
 )

@@ -11,32 +11,31 @@ from paramedic.detect.match import on_events
 from paramedic.detect.once import once
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
+from paramedic.regex import regex
 
-_NOT_ADMITTED = re.compile(
+_NOT_ADMITTED = regex(
     r"couldn't assign flavors to pod set (?P<set>[\w.-]{1,80}): (?P<why>[^\n]{1,240})"
     r"|(?P<reason>insufficient (?:unused )?quota for \S{1,80} in flavor [^\n]{1,200})"
 )
-_ADMITTED = re.compile(r"\bAdmitted by ClusterQueue\b|\bQuota reserved in ClusterQueue\b")
-_EVICTED = re.compile(
+_ADMITTED = regex(r"\bAdmitted by ClusterQueue\b|\bQuota reserved in ClusterQueue\b")
+_EVICTED = regex(
     r"(?P<why>Preempted to accommodate a workload(?: \([^)\n]{1,160}\))?(?: due to [\w -]{1,80})?)"
     r"|\bEvictedDueTo(?P<reason>Preempted|ClusterQueueStopped|LocalQueueStopped)\b"
 )
-_STATE = re.compile(r"^\s{0,12}[Mm]essage:|\(x\d{1,6} over \d")
-_NEVER_FITS = re.compile(r"maximum capacity|unavailable in ClusterQueue|borrowing limit|doesn't match|supports only")
-_UNHEALTHY = re.compile(r"device marked unhealthy: (?P<device>\S{1,80})|marking device as unhealthy")
-_HEALTHY_AGAIN = re.compile(r"device marked healthy: (?P<device>\S{1,80})")
+_STATE = regex(r"^\s{0,12}[Mm]essage:|\(x\d{1,6} over \d")
+_NEVER_FITS = regex(r"maximum capacity|unavailable in ClusterQueue|borrowing limit|doesn't match|supports only")
+_UNHEALTHY = regex(r"device marked unhealthy: (?P<device>\S{1,80})|marking device as unhealthy")
+_HEALTHY_AGAIN = regex(r"device marked healthy: (?P<device>\S{1,80})")
 _SCHEDULER, _LAUNCH, _HARDWARE = "preemption-or-scheduler-action", "launcher-or-rank-misconfiguration", "hardware-fault"
 _CLEAR = 8.0
-_RAY_JOB = re.compile(
+_RAY_JOB = regex(
     r"^\s{0,8}\d{1,5} {1,8}(?P<job>[0-9a-f]{8}) .{0,300}? {2}(?:SUBMISSION|DRIVER) {1,12}(?P<status>[A-Z]{4,12})\b"
 )
-_RAY_ACTOR = re.compile(r"^\s{0,8}\d{1,5} {1,8}[0-9a-f]{32} {1,8}\S.{0,120}? {2}ALIVE {1,12}(?P<job>[0-9a-f]{8})\b")
-_RAY_GROUP = re.compile(
+_RAY_ACTOR = regex(r"^\s{0,8}\d{1,5} {1,8}[0-9a-f]{32} {1,8}\S.{0,120}? {2}ALIVE {1,12}(?P<job>[0-9a-f]{8})\b")
+_RAY_GROUP = regex(
     r"^\s{0,8}\d{1,5} {1,8}[0-9a-f]{36} .{0,120}? (?P<job>[0-9a-f]{8}) {1,12}(?P<state>CREATED|PENDING)\b"
 )
-_RAY_WAITS = re.compile(
-    r"pending (?:placement groups|tasks/actors)|^Trial status: (?:\d{1,5} \w{1,12} \| )?\d{1,5} PENDING"
-)
+_RAY_WAITS = regex(r"pending (?:placement groups|tasks/actors)|^Trial status: (?:\d{1,5} \w{1,12} \| )?\d{1,5} PENDING")
 """Rows of `ray list jobs`, `actors` and `placement-groups`, and what `ray status` and Tune say of what waits."""
 _OF_JOBS = ("SUBMISSION", "DRIVER")
 _OF_RAY = (*_OF_JOBS, "ALIVE", "CREATED", "PENDING", "pending ")

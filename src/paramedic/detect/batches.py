@@ -8,19 +8,20 @@ from collections.abc import Collection, Mapping, Set
 from paramedic.detect.ranks import named
 from paramedic.detect.series import by_rank, every
 from paramedic.model import Run
+from paramedic.regex import regex
 
-_THROUGH = re.compile(
+_THROUGH = regex(
     r"\bepoch \d{1,6}\b.{0,20}\b(?:done|finished|completed?|ended)\b|\b(?:loop|iterator|loader|shard|data) (?:is )?"
     r"(?:done|finished)\b",
     re.I,
 )
-_DRY = re.compile(
+_DRY = regex(
     r"\b(?:loop|iterator|loader|shard|data) (?:is )?(?:exhausted|empty)\b|\bexhausted\b|\bout of data\b"
     r"|\bno more (?:data|batches)\b",
     re.I,
 )
-_ASIDE = re.compile(r"\b(?:evaluat|validat|(?:val|eval)\b)", re.I)
-_OF_ALL = re.compile(r"(?<![\d/.:])(\d{1,9})/(\d{1,9})(?![\d/.:])")
+_ASIDE = regex(r"\b(?:evaluat|validat|(?:val|eval)\b)", re.I)
+_OF_ALL = regex(r"(?<![\d/.:])(\d{1,9})/(\d{1,9})(?![\d/.:])")
 ENDS_FIRST = "{} came to the end of the data first"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,8 +11,9 @@ from typing import Any, NamedTuple
 from paramedic.detect.once import once
 from paramedic.detect.stated import stated
 from paramedic.model import Event, Run
+from paramedic.regex import regex
 
-_NATURAL = re.compile(r"[0-9]{1,15}")
+_NATURAL = regex(r"[0-9]{1,15}")
 _MOST = 1 << 21
 _DIMENSIONS = 16
 _REDUCED = ("all_reduce", "allreduce", "reduce", "_reduce_oop", "allreduce_coalesced", "all_reduce_barrier")

@@ -16,24 +16,25 @@ from paramedic.detect.situation import parting, situation
 from paramedic.detect.where import places
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
+from paramedic.regex import regex
 
 _MISMATCH = "Detected mismatch between collectives on ranks"
-_FINGERPRINT = re.compile(
+_FINGERPRINT = regex(
     r"Rank (?P<rank>\d{1,6}) is running (?:inconsistent )?(?:collective: )?CollectiveFingerPrint\("
     r"(?:SequenceNumber=(?P<sequence>\d+), )?OpType=(?P<op>\w+)"
     r"(?:, TensorShape=(?P<shape>\[[^\]]{0,200}\]))?(?:, TensorDtypes=(?P<dtype>\w+))?"
 )
-_COUNTS = re.compile(
+_COUNTS = regex(
     r"but Rank (?P<one>\d{1,6}) has (?P<its>\d{1,9}) params, "
     r"while rank (?P<other>\d{1,6}) has inconsistent (?P<theirs>\d{1,9}) params"
 )
-_SIZES = re.compile(
+_SIZES = regex(
     r"(?:\[(?P<rank>\d{1,6})\]: )?(?:params|replicas\[0\])\[\d{1,9}\] in this process with (?:sizes|strides) "
     r"(?P<size>\[[\d, ]{0,200}\]) appears not to match \w{1,20} of the same param in process 0"
 )
 
-_READY = re.compile(r"\[ready ranks: ?(\d{1,6}(?:, ?\d{1,6}){0,4095})\]")
-_SAME_GPU = re.compile(
+_READY = regex(r"\[ready ranks: ?(\d{1,6}(?:, ?\d{1,6}){0,4095})\]")
+_SAME_GPU = regex(
     r"Duplicate GPU detected ?: rank (?P<first>\d{1,6}) and rank (?P<second>\d{1,6}) "
     r"both on CUDA device (?P<gpu>[0-9a-fA-F]{1,16})"
 )
@@ -63,7 +64,7 @@ def _far_apart(runs: Mapping[int, str]) -> bool:
     return len(sizes) == len(runs) and len({*sizes}) > 1 and max(sizes) > _TIMES * max(1, min(sizes))
 
 
-_FLAT, _TIMES = re.compile(r"ALLREDUCE \[(\d{1,12})\] "), 16
+_FLAT, _TIMES = regex(r"ALLREDUCE \[(\d{1,12})\] "), 16
 
 
 def _of_two(stood: Mapping[int, Sequence[str]]) -> dict[str, str]:
@@ -148,7 +149,7 @@ def shared_gpus(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Find
             yield on_events(rule, events[:4], ranks if 2 * len(ranks) <= size else (), pairs[0].groupdict())
 
 
-_UNLIKE = re.compile(
+_UNLIKE = regex(
     r"tensor of shape \[(?P<one>[\d, ]{1,200})\], but another rank sent a tensor of shape \[(?P<other>[\d, ]{1,200})\]"
     r"|equal to (?P<size>\d{1,12}), but another rank sent a tensor with dimension \d{1,3} equal to (?P<two>\d{1,12})"
 )
@@ -175,7 +176,7 @@ def unlike_vocabularies(run: Run, rule: Rule, found: Sequence[Finding]) -> Itera
         yield on_events(rule, [*shown, events[0]], named, fields, _LOCAL_FILE)
 
 
-_OWN_SHAPE = re.compile(
+_OWN_SHAPE = regex(
     r"\bOp at device /job:(?P<job>\w{1,40})/replica:\d{1,4}/task:(?P<task>\d{1,6})/\S{1,60} expected shape "
     r"(?P<own>\[[\d,? ]{0,200}\]) but another member in the group expected shape (?P<other>\[[\d,? ]{0,200}\])"
 )

@@ -14,6 +14,7 @@ from paramedic.detect.words import MOST, shares
 from paramedic.knowledge import Rule, load_taxonomy
 from paramedic.knowledge.wordings import NONE, descriptions
 from paramedic.model import VERDICT_AT, Event, Finding, Run
+from paramedic.regex import regex
 
 DESCRIBED_BY = "description.described"
 """The name under which rules ask for it."""
@@ -71,7 +72,7 @@ def _ranked(found: Mapping[str, float]) -> list[tuple[str, float]]:
     return sorted(((id, share) for id, share in found.items() if id != NONE), key=lambda item: -item[1])
 
 
-_ASKS = re.compile(
+_ASKS = regex(
     r"(?:what(?:'s| does| do| is| are)|how (?:do|does|can) (?:i|we|you)) [^.\n]{1,80} (?:mean|do|for|set|use)\?", re.I
 )
 
@@ -81,7 +82,7 @@ def asks(text: str) -> bool:
     return _ASKS.fullmatch(text.strip()) is not None
 
 
-_WELL = re.compile(
+_WELL = regex(
     r"\b(?:is|are|'s|looks?|seems?|runs?|running|works?|working|goes|going|went|trains?|training|all|everything)"
     r"(?: (?:all|very|quite|pretty|just|now|really|perfectly|again|so far)){0,2}"
     r" (?:fine|good|ok|okay|well|great|normal|healthy|perfect(?:ly)?|smooth(?:ly)?|correct(?:ly)?|nice(?:ly)?|green)\b"
@@ -92,7 +93,7 @@ _WELL = re.compile(
     r"|\b(?:happy|content|satisfied|pleased) with\b",
     re.I,
 )
-_NO_ERROR = re.compile(r"\b(?:no|without)(?: any| more)? (?:error|failure|crash|hang|warning|nan)(?:s|es)?\b", re.I)
+_NO_ERROR = regex(r"\b(?:no|without)(?: any| more)? (?:error|failure|crash|hang|warning|nan)(?:s|es)?\b", re.I)
 """Is said of what goes wrong without a word, too."""
 _BUT = """
 but however except although though yet until unless instead despite only not cannot never no none nothing why what how
@@ -105,10 +106,10 @@ differ mismatch strang weird suspicio leak grow timeout timed refus unable probl
 random twice doubl garbage nonsense unexpected block wait silent quiet disappear vanish exit abort restart preempt reset
 drop corrupt throttl degrad
 """
-_ILL = re.compile(rf"\b(?:{'|'.join(_BUT.split())})\b|\b(?:{'|'.join(_ILL_BEGINNINGS.split())})|\booms|n't\b|\?", re.I)
+_ILL = regex(rf"\b(?:{'|'.join(_BUT.split())})\b|\b(?:{'|'.join(_ILL_BEGINNINGS.split())})|\booms|n't\b|\?", re.I)
 """Who is content may say such a word, too, and is then asked as everybody is."""
-_POLITE = re.compile(r"(?:hi|hey|hello|dear|thanks?|thank you|thx|cheers|many thanks|great work)\b[\w ]{0,30}", re.I)
-_CLAUSE = re.compile(r"[,.;:!\n]+(?=\s|$)|\s[-\u2013\u2014]\s")
+_POLITE = regex(r"(?:hi|hey|hello|dear|thanks?|thank you|thx|cheers|many thanks|great work)\b[\w ]{0,30}", re.I)
+_CLAUSE = regex(r"[,.;:!\n]+(?=\s|$)|\s[-\u2013\u2014]\s")
 
 
 def content(text: str) -> bool:

@@ -27,6 +27,7 @@ from paramedic.detect.series import (
 )
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
+from paramedic.regex import regex
 
 _APART = 1e-4
 """Replicas apply the same update to the same weights, so they stay equal to the bit; this is for rounding in print."""
@@ -88,7 +89,7 @@ def _rates(steps: Sequence[tuple[str, Sequence[float]]], apart: Sequence[float])
 _BEGAN, _MUCH = 0.5, 0.01
 
 
-_PART = re.compile(r"\b(?:expert|shard|stage|partition|part)[ _#=:]{0,2}\d", re.I)
+_PART = regex(r"\b(?:expert|shard|stage|partition|part)[ _#=:]{0,2}\d", re.I)
 
 
 def _of_parts(series: Iterable[Series]) -> bool:
@@ -96,7 +97,7 @@ def _of_parts(series: Iterable[Series]) -> bool:
     return all(_PART.search(event.text) for one in series for event in one.shown(LAST))
 
 
-_SAVED = re.compile(r"(\S{0,300}/\S{0,200}?)(\d{1,12})(?=[^\d/\s]{0,40}(?:\s|$))")
+_SAVED = regex(r"(\S{0,300}/\S{0,200}?)(\d{1,12})(?=[^\d/\s]{0,40}(?:\s|$))")
 _FROM_ANOTHER = 60.0
 
 
@@ -124,10 +125,10 @@ def _files(run: Run, behind: Mapping[int, Event]) -> dict[str, str]:
     return {"older": older, "newer": newer} if older and newer else {}
 
 
-_FILE = re.compile(r"[\w.-]{0,200}(?:/[\w.=-]{1,200}){1,40}")
+_FILE = regex(r"[\w.-]{0,200}(?:/[\w.=-]{1,200}){1,40}")
 
 
-_REFUSED = re.compile(
+_REFUSED = regex(
     r"\b(?:param(?:eter)?s?|weights?|models?|replicas?|checksums?|hash(?:es)?|state|buffers?)\b[^\n]{0,60}?"
     r"\brank ?(?P<rank>\d{1,6})\b[^\n]{0,40}?\b(?:differs?|diverged?|mismatch\w{0,3}|unequal|not equal|out of sync)\b"
     r"[^\n]{0,40}?\brank ?(?P<reference>\d{1,6})\b"
@@ -199,7 +200,7 @@ def _may_be_shards(name: str) -> bool:
     return " of " not in name and "buffer" not in name and _WHOLE_ON_ALL.search(name) is None
 
 
-_WHOLE_ON_ALL = re.compile(r"\b(?:ln|layer ?norm|rms ?norm|norm weight)\b")
+_WHOLE_ON_ALL = regex(r"\b(?:ln|layer ?norm|rms ?norm|norm weight)\b")
 """Tensor parallelism does not split these."""
 
 
@@ -227,7 +228,7 @@ def _evaluations(run: Run, rule: Rule) -> Iterator[Finding]:
         yield on_events(rule, events, (), {"what": "evaluation loss", "by": f"{looks[-1]:.3g}"})
 
 
-_OF_ROWS = re.compile(r"\b(?:over|on|of) \d{1,9} (?:rows|samples|examples|batches|items)\b", re.I)
+_OF_ROWS = regex(r"\b(?:over|on|of) \d{1,9} (?:rows|samples|examples|batches|items)\b", re.I)
 
 
 def never_updated(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -307,7 +308,7 @@ def _same_values(run: Run) -> Iterator[tuple[list[Event], str]]:
 _ALIKE = 4
 _FINELY = 5
 """Digits behind the point: of what is printed so, small values have fewer digits, and are as telling."""
-_OF_DATA = re.compile(r"\b(?:keys?|samples?|ids?|indices|batch|docs?|documents|rows?|data|shards?|files?)\b", re.I)
+_OF_DATA = regex(r"\b(?:keys?|samples?|ids?|indices|batch|docs?|documents|rows?|data|shards?|files?)\b", re.I)
 
 
 def _overlaps(run: Run) -> Iterator[tuple[list[Event], str]]:
@@ -471,9 +472,9 @@ def _two_scales(run: Run) -> Iterator[tuple[list[Event], str]]:
                 )
 
 
-_HASH = re.compile(r"\[Rank (\d{1,6})\] Hash not matching for (\S{1,200}) in model chunk \d")
-_REPLICAS = re.compile(r"\bdata-parallel size: (\d{1,6})\b")
-_PASSED = re.compile(r"Weight hashes match after (\d{1,12}) iterations")
+_HASH = regex(r"\[Rank (\d{1,6})\] Hash not matching for (\S{1,200}) in model chunk \d")
+_REPLICAS = regex(r"\bdata-parallel size: (\d{1,6})\b")
+_PASSED = regex(r"Weight hashes match after (\d{1,12}) iterations")
 _FEW_OF, _TWO, _MANY_RANKS = 3, 2, 16
 _HAD_AGREED = 4.0
 

@@ -12,12 +12,13 @@ from paramedic.detect.places import NCCL_PROCESS, rank_by_nccl
 from paramedic.detect.where import places
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
+from paramedic.regex import regex
 
 _ENDS = (
-    ("localGid", re.compile(r"\blocalGid ?([0-9a-fA-F:.]{2,45}) {1,4}remoteGids? ?([0-9a-fA-F:.]{2,45})")),
+    ("localGid", regex(r"\blocalGid ?([0-9a-fA-F:.]{2,45}) {1,4}remoteGids? ?([0-9a-fA-F:.]{2,45})")),
     (
         "Peer EFA addr",
-        re.compile(
+        regex(
             r"\bMy EFA addr: ?\S{0,20}?\[([0-9a-fA-F:]{2,45})\]\S{0,40} .{0,80}?"
             r"\bPeer EFA addr: ?\S{0,20}?\[([0-9a-fA-F:]{2,45})\]"
         ),
@@ -65,8 +66,8 @@ def _place(own: Sequence[Event]) -> dict[str, str]:
     return fields | ({"instance": instances.pop()} if len(instances) == 1 else {})
 
 
-_NAME = re.compile(r"\bhca (\w[\w.-]{1,30})")
-_INSTANCE = re.compile(r"\bMy host id: (i-[0-9a-f]{4,20})\b")
+_NAME = regex(r"\bhca (\w[\w.-]{1,30})")
+_INSTANCE = regex(r"\bMy host id: (i-[0-9a-f]{4,20})\b")
 
 
 def _transfers(run: Run, word: str, ends: re.Pattern[str]) -> Iterator[_Transfer]:

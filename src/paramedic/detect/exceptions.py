@@ -15,6 +15,7 @@ from paramedic.detect.match import MAX_MESSAGE, on_event, own_frame, own_frames
 from paramedic.knowledge import Rule, load_taxonomy
 from paramedic.knowledge.clues import load_clues
 from paramedic.model import Event, Finding, Run, is_own, last_exception
+from paramedic.regex import regex
 
 _LAUNCHER = (
     "ChildFailedError",
@@ -28,7 +29,7 @@ _QUIET = ("KeyboardInterrupt", "SystemExit", "BdbQuit")
 _USUAL = "step-execution-error"
 _USUAL_ODDS = 1.2
 """Log odds of an ordinary error in the step, against one symptom that some clue speaks for."""
-_NAMED = re.compile(
+_NAMED = regex(
     r"\b[Rr]anks?:? \[?(?P<accused>\d{1,6}(?:, ?\d{1,6}){0,63})\]? (?:has |have |is |are |was |were )?"
     r"(?:failed to (?:pass|arrive|join|respond|reach|report|connect|call|enter)|did not|didn't|not |never |missing"
     r"|died|dead|crashed|exited|left|lost|gone|timed out|unreachable|unresponsive)"
@@ -38,12 +39,10 @@ _LAST_CALLS = 12
 _SHARPER = 1.3
 _ENOUGH = 2.4
 """Log odds that a mere line must gather to be believed."""
-_RAISED = re.compile(
-    r"^((?:[a-z_][\w.]{0,200}\.)?[A-Z]\w{0,100}(?:Error|Exception)|Exception)(?:\([\w., ]{1,100}\))?: \S"
-)
+_RAISED = regex(r"^((?:[a-z_][\w.]{0,200}\.)?[A-Z]\w{0,100}(?:Error|Exception)|Exception)(?:\([\w., ]{1,100}\))?: \S")
 _ENOUGH_RAISED = 2.0
 """The last line of a traceback, all that is left of it, need not gather as much."""
-_GOES_ON = re.compile(
+_GOES_ON = regex(
     r"\b(?:continuing|continue (?:with|without|to|anyway)|fall(?:s|ing)? ?back|ignor(?:e|ed|ing)|skipp(?:ed|ing)"
     r"|retry(?:ing)?|reinit\w*|newly initiali[sz]ed|temporarily|safely|by default|instead of|using \S.{0,40} instead"
     r"|(?:will|going to) (?:use|retry|ignore|default)|not (?:fatal|critical)|disabl(?:ed|ing)|deprecat\w+)\b"
@@ -62,7 +61,7 @@ _OF_PEERS = frozenset(["DistBackendError", "DistNetworkError", "DistStoreError"]
 """What torch raises when it cannot reach or await the others, whatever stopped them."""
 
 
-_DISTRIBUTED = re.compile(
+_DISTRIBUTED = regex(
     r"\b(?:dist|hvd|ddp|fsdp|mesh|deepspeed|horovod|megatron|accelerat\w*|fabric|trainer|strategy|no_sync|barrier|ray)\b"
     r"|distribut|parallel|(?<!lora_)(?:\b|_)ranks?\b|world_?size|all_?(?:reduce|gather|to_all)|broadcast|scatter|process_group|shard"
     r"|/(?:torch/nn/parallel|torch/distributed(?!/elastic|/run\.py|/launch)|lightning|transformers|tensorflow|jax|keras)/",
@@ -73,7 +72,7 @@ _NOT_DISTRIBUTED = {"distributed-api-misuse": 0.1, "framework-implementation-def
 """What an error says that the user's own code raised, and in which nothing of the kind is named."""
 
 
-_ENDED_BY_OTHERS = re.compile(r"\) (?:exited )?is killed by signal: (?:Terminated|Interrupt)\b")
+_ENDED_BY_OTHERS = regex(r"\) (?:exited )?is killed by signal: (?:Terminated|Interrupt)\b")
 """A loader's worker that was asked to end, with its rank."""
 
 
@@ -95,8 +94,8 @@ def unrecognised(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
 _GONE = frozenset(
     ["BrokenPipeError", "ConnectionRefusedError", "ConnectionResetError", "EOFError", "FileNotFoundError"]
 )
-_PINNING = re.compile(r" in _pin_memory_loop$")
-_BORN = re.compile(r"multiprocessing/spawn\.py:\d{1,5} in _main$")
+_PINNING = regex(r" in _pin_memory_loop$")
+_BORN = regex(r"multiprocessing/spawn\.py:\d{1,5} in _main$")
 
 
 def _left_alone(event: Event, name: str) -> bool:
@@ -110,9 +109,9 @@ def _left_alone(event: Event, name: str) -> bool:
 
 _MOST_HEARD = 64
 """Complaints that differ in more than their numbers; all ranks say the same few."""
-_OF_TRACKER = re.compile(r" (?:ERROR|WARNING) +[\w-]{1,40}:\d{1,10} \[[\w/]{1,60}\.py:\w{1,60}\(\):\d{1,6}\] ")
+_OF_TRACKER = regex(r" (?:ERROR|WARNING) +[\w-]{1,40}:\d{1,10} \[[\w/]{1,60}\.py:\w{1,60}\(\):\d{1,6}\] ")
 """How wandb writes its own log."""
-_KERNEL = re.compile(r"\[ {0,6}\d{1,8}\.\d{6}\] ")
+_KERNEL = regex(r"\[ {0,6}\d{1,8}\.\d{6}\] ")
 
 
 def last_words(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

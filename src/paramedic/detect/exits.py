@@ -14,6 +14,7 @@ from paramedic.detect.once import once
 from paramedic.detect.places import at_ranks
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Evidence, Finding, Run, names_processes
+from paramedic.regex import regex
 
 _CRASHES = {signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE}
 _FROM_OUTSIDE = {
@@ -26,13 +27,13 @@ _FROM_OUTSIDE = {
     signal.SIGXCPU,
     signal.SIGXFSZ,
 }
-_CLOSED = re.compile(r"Sending process \d{1,10} closing signal |\bKilling subprocess \d{1,10}\b")
-_LOADER_KILLED = re.compile(r"DataLoader worker \(pid (\d{1,10})\) is killed by signal: Killed")
-_FORCED = re.compile(r"Unable to shutdown process (\d{1,10}) via")
-_STEP_ENDED = re.compile(
+_CLOSED = regex(r"Sending process \d{1,10} closing signal |\bKilling subprocess \d{1,10}\b")
+_LOADER_KILLED = regex(r"DataLoader worker \(pid (\d{1,10})\) is killed by signal: Killed")
+_FORCED = regex(r"Unable to shutdown process (\d{1,10}) via")
+_STEP_ENDED = regex(
     r"slurmstepd: error: \*\*\* (?:STEP|JOB) \S{1,40} ON \S{1,120} CANCELLED AT|srun: Job step aborted: Waiting up to"
 )
-_SCHEDULER = re.compile(
+_SCHEDULER = regex(
     r"slurm|\bsrun\b|\bsbatch\b|kubernetes|kubectl|\bpod[/ s]|k8s|preempt|evict|\bspot\b|\bPBS|\bLSF|sagemaker|volcano",
     re.I,
 )
@@ -48,7 +49,7 @@ _ENDINGS: Mapping[str, Mapping[str, float]] = {
     "SIGBUS": {"host-resource-exhaustion": 300.0},  # a mapped page that could not be had: mostly /dev/shm
     "SIGILL": {"driver-toolkit-or-architecture-mismatch": 30.0},  # an instruction that this processor has not
 }
-_MEMORY_USED = re.compile(
+_MEMORY_USED = regex(
     r"(?i)(?:virtual|host|cpu|system|ram)[ _]?(?:mem(?:ory)?|ram)?\b[^\n%]{0,60}?\b(\d{2,3}(?:\.\d{1,4})?) ?%"
 )
 _NEARLY_FULL = 90.0
@@ -100,8 +101,8 @@ def _scheduled(run: Run) -> bool:
     return by_srun or "nodelist" in names or any(_SCHEDULER.search(text) for text in chain(names, texts))
 
 
-_SLURM_JOB = re.compile(r"\b(?:SLURM_JOB_?ID=|STEP |JOB |StepId=)(\d{2,10})\b")
-_SLURM_FILE = re.compile(r"(?:^|/)slurm[-_](\d{2,10})\b")
+_SLURM_JOB = regex(r"\b(?:SLURM_JOB_?ID=|STEP |JOB |StepId=)(\d{2,10})\b")
+_SLURM_FILE = regex(r"(?:^|/)slurm[-_](\d{2,10})\b")
 
 
 @once
@@ -144,9 +145,7 @@ def loader_aborted(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[F
             yield on_event(rule, event, {"library": part[1]})
 
 
-_CUDNN_PART = re.compile(
-    r"Could not load library (libcudnn[\w.]{1,40}?)\. Error: (?!.{0,300}cannot open shared object)"
-)
+_CUDNN_PART = regex(r"Could not load library (libcudnn[\w.]{1,40}?)\. Error: (?!.{0,300}cannot open shared object)")
 """As cuDNN 8 says it itself, before it aborts."""
 
 
@@ -155,7 +154,7 @@ def _is_abort(event: Event) -> bool:
     return ended or "Fatal Python error: Aborted" in event.text or "SIGABRT" in event.text
 
 
-_SIGNALLED = re.compile(r"\[([\w.-]{1,120}:\d{1,10})\] \*\*\* Process received signal \*\*\*")
+_SIGNALLED = regex(r"\[([\w.-]{1,120}:\d{1,10})\] \*\*\* Process received signal \*\*\*")
 
 
 def with_the_crashed(run: Run, found: Sequence[Finding]) -> list[Finding]:
@@ -219,8 +218,8 @@ def _beyond_the_last_device(first: Finding, ended: Collection[int]) -> bool:
     )
 
 
-_LEFT = re.compile(r"srun: error: [\w.-]{1,120}: tasks? ([\d,-]{1,2000}): Exited with exit code ([1-9]\d{0,2})\b")
-_OF_STEPD = re.compile(r"slurmstepd(?:-[\w.-]{1,80})?: error: ")
+_LEFT = regex(r"srun: error: [\w.-]{1,120}: tasks? ([\d,-]{1,2000}): Exited with exit code ([1-9]\d{0,2})\b")
+_OF_STEPD = regex(r"slurmstepd(?:-[\w.-]{1,80})?: error: ")
 _MOST_TASKS = 1 << 16
 
 
@@ -278,7 +277,7 @@ def deepspeed_killed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator
             yield _explained_by_memory(one, found)
 
 
-_RETURNED_KILLED = re.compile(r"exits with return code = (-9|137)\b")
+_RETURNED_KILLED = regex(r"exits with return code = (-9|137)\b")
 
 
 def terminated(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

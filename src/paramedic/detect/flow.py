@@ -18,6 +18,7 @@ from paramedic.detect.expressions import Expressions, Frame
 from paramedic.detect.program import Function, Module, Program, text_of
 from paramedic.detect.values import MOST, UNPACKED, Context, Guard, Loop, Names, Op, Value, parts_of
 from paramedic.detect.vocabulary import hint_of
+from paramedic.regex import regex
 
 _TELLS = (
     "torch", "dist", "ddp", "fsdp", "shard", "rank", "world", "model", "net", "loss", "optim", "grad",
@@ -27,8 +28,8 @@ _TELLS = (
 """A word of these stands in every function that rules ask about."""
 
 
-_VARIABLE = re.compile(r"\b(?:environ|getenv)\b")
-_PLACE = re.compile(r"RANK|WORLD|PROC|NODE")
+_VARIABLE = regex(r"\b(?:environ|getenv)\b")
+_PLACE = regex(r"RANK|WORLD|PROC|NODE")
 """Variables that launchers set."""
 
 

@@ -17,6 +17,7 @@ from paramedic.detect.once import once
 from paramedic.detect.series import FIRST, LAST, Series, by_rank, every, kendall, names, parts, sharded
 from paramedic.knowledge import Rule
 from paramedic.model import Finding, Run
+from paramedic.regex import regex
 
 _POINTS = 6
 _WARM_UP = 0.2
@@ -60,7 +61,7 @@ def _of_host(name: str) -> dict[str, str]:
     return {"memory": "host memory"} if _HOST.search(name) else {}
 
 
-_HOST = re.compile(r"\b(?:rss|resident|host|vms|uss|pss)\b", re.I)
+_HOST = regex(r"\b(?:rss|resident|host|vms|uss|pss)\b", re.I)
 
 
 def _over_steps(same: Sequence[Series]) -> tuple[Sequence[Series], int]:
@@ -312,8 +313,8 @@ def _slows(values: Sequence[float]) -> bool:
     return first > 0 and last >= (_SLOWER if trend < _PLAIN else _SLOWER_PLAINLY) * first and trend >= _STEADY
 
 
-_RETRACED = re.compile(r"\b(\d{1,6}) out of the last (\d{1,6}) calls to .{0,200}?triggered tf\.function retracing")
-_NOT_TRAINING = re.compile(r"predict|test_function|test_step|evaluate|restore|save|\bserving")
+_RETRACED = regex(r"\b(\d{1,6}) out of the last (\d{1,6}) calls to .{0,200}?triggered tf\.function retracing")
+_NOT_TRAINING = regex(r"predict|test_function|test_step|evaluate|restore|save|\bserving")
 
 
 def retraced(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -326,9 +327,9 @@ def retraced(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding
             return
 
 
-_UNIT = re.compile(r"\(_fsdp_wrapped_module\): (\w{1,120})\(")
-_BLOCKS = re.compile(r"\(0-\d{1,4}\): (\d{1,5}) x (\w{1,120}(?:Layer|Block))\(")
-_ASKED = re.compile(r"transformer_layer_cls_to_wrap['\"]?[:= ]{1,3}[\[(']{0,2}(\w{1,120})")
+_UNIT = regex(r"\(_fsdp_wrapped_module\): (\w{1,120})\(")
+_BLOCKS = regex(r"\(0-\d{1,4}\): (\d{1,5}) x (\w{1,120}(?:Layer|Block))\(")
+_ASKED = regex(r"transformer_layer_cls_to_wrap['\"]?[:= ]{1,3}[\[(']{0,2}(\w{1,120})")
 _FEWEST_BLOCKS, _MANY_BLOCKS, _BELOW = 4, 16, 400
 
 

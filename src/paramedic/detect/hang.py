@@ -15,14 +15,15 @@ from paramedic.detect.ranks import few, few_of, listed, named
 from paramedic.detect.situation import is_aside, situation
 from paramedic.knowledge import Rule, load_taxonomy
 from paramedic.model import Event, Finding, Run
+from paramedic.regex import regex
 
-_SUBGROUP = re.compile(r"\bPG (?:ID )?[1-9]\d{0,6}\b")
+_SUBGROUP = regex(r"\bPG (?:ID )?[1-9]\d{0,6}\b")
 """A process group that is not the default one: who belongs to it, the message does not say."""
-_IN_GROUP = re.compile(r"\bPG (?:ID )?\d{1,7}\b[^\]\n]{0,80}?\bRank (\d{1,6})\]")
-_SAVING_FRAME = re.compile(r" in \w*(?:sav(?:e|ing)|checkpoint)\w*$", re.I)
+_IN_GROUP = regex(r"\bPG (?:ID )?\d{1,7}\b[^\]\n]{0,80}?\bRank (\d{1,6})\]")
+_SAVING_FRAME = regex(r" in \w*(?:sav(?:e|ing)|checkpoint)\w*$", re.I)
 _CLOSING = (" in barrier", " in monitored_barrier", " in destroy_process_group")
-_SAVING = re.compile(r"\b(?:sav(?:e|ing)|writ(?:e|ing)|checkpoint|flush|upload)", re.I)
-_SETTING_UP = re.compile(
+_SAVING = regex(r"\b(?:sav(?:e|ing)|writ(?:e|ing)|checkpoint|flush|upload)", re.I)
+_SETTING_UP = regex(
     r"\bjoining\b|\bconnecting\b|rendezvous|waiting for|init_process_group|distributed_backend|process group|barrier"
     r"|init(?:iali[sz])?(?:e|ing|ation)?[_ ](?:of )?(?:the )?(?:process|distributed|torch|nccl|parallel|collective)"
     r"|world[ _]size|\brank \d+ (?:of|/) ?\d+|torch_extensions|loading extension|building extension"
@@ -30,16 +31,16 @@ _SETTING_UP = re.compile(
     r"|initiali[sz]ing (?:ddp|distributed): GLOBAL_RANK",
     re.I,
 )
-_ENQUEUED = re.compile(r"(?i)last enqueued (?:NCCL )?work: (\d{1,12})")
+_ENQUEUED = regex(r"(?i)last enqueued (?:NCCL )?work: (\d{1,12})")
 _MOST_RANKS = 1 << 20
 _AGAIN = 3
-_PREPARES = re.compile(
+_PREPARES = regex(
     r"^(?:\W{0,4}\w{0,20}[:\]] )?(?:Running )?"
     r"(?:[Mm]ap(?:ping)?|[Tt]okeni[sz]\w{2,6}|[Ff]ilter(?:ing)?|Generating \w{1,20} (?:split|examples)|[Gg]rouping"
     r"|[Pp]acking|[Pp]re-?process\w{0,4}|Extracting|Downloading|Saving the dataset|Creating \w{1,20} from)\b"
 )
 """Bars of work on the data before training, which one rank does for all."""
-_LOCK = re.compile(r"(?i)\block(?:s|ed| ?file)?\b|\.lock\b")
+_LOCK = regex(r"(?i)\block(?:s|ed| ?file)?\b|\.lock\b")
 _FOR_A_LOCK = 250.0
 _MORE_THAN_SET_UP = ("progress", "description")
 PLACES: Mapping[str, Mapping[str, float]] = {
@@ -64,11 +65,11 @@ class _Wait:
     event: Event
 
 
-_TRIES = re.compile(
+_TRIES = regex(
     r"\b[Rr]etry(?:ing)?\b|still (?:pending|waiting)|not respond|\b[Rr]econnect|slow read|read timed out", re.I
 )
 _LOST = ("communication-runtime-error", "rendezvous-setup-failure")
-_CALL = re.compile(r"\bOpType=(\w{1,40})")
+_CALL = regex(r"\bOpType=(\w{1,40})")
 _STAYED_AWAY = "did not join the collective in which"
 
 
@@ -185,7 +186,7 @@ def _all_but_the_first(run: Run, found: Sequence[Finding], victims: Sequence[Fin
 _AT_BARRIER = "COL008"
 _WORKS_FOR_ALL = {"uneven-work-across-ranks": 3.0}
 """What rank 0 is late with is mostly work that it does for all: it evaluates, saves or prepares."""
-_ENDED_BY_AGENT = re.compile(r"Sending process (\d{1,10}) closing signal")
+_ENDED_BY_AGENT = regex(r"Sending process (\d{1,10}) closing signal")
 
 
 def _processes(run: Run) -> int:
@@ -287,8 +288,8 @@ def rank_unasked(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fin
 
 
 _ASKED_TO_END = "JOB071"
-_RAISED = re.compile(r"[\w.]{0,200}(?:Error|Exception): ")
-_AT_ERROR = re.compile(r"^[\d-]{10} [\d:.]{8,20}: [EF] \w|^[EF]\d{4} [\d:.]{8,20}")
+_RAISED = regex(r"[\w.]{0,200}(?:Error|Exception): ")
+_AT_ERROR = regex(r"^[\d-]{10} [\d:.]{8,20}: [EF] \w|^[EF]\d{4} [\d:.]{8,20}")
 """Glog's level, in lines of TensorFlow and XLA."""
 
 

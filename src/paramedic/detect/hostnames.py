@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-ADDRESS = re.compile(r"[\d.]+|[0-9a-fA-F:]*:[0-9a-fA-F:]*")
+from paramedic.regex import regex
+
+ADDRESS = regex(r"[\d.]+|[0-9a-fA-F:]*:[0-9a-fA-F:]*")
 
 
 def short(host: str) -> str:

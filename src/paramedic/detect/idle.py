@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
@@ -12,20 +11,21 @@ from paramedic.detect.once import once
 from paramedic.detect.series import FIRST, LAST, every
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
+from paramedic.regex import regex
 
-_ARGUMENT = re.compile(
+_ARGUMENT = regex(
     r"^\s{0,8}(pipeline_model_parallel_size|data_parallel_size|micro_batch_size|global_batch_size"
     r"|num_layers|num_layers_per_virtual_pipeline_stage|num_virtual_stages_per_pipeline_rank"
     r"|tensor_model_parallel_size|world_size|hidden_size|seq_length) \.{2,60} (\d{1,7})\s*$"
 )
 _DATA_PARALLEL = "data-parallel size: "
-_SIZES = re.compile(rf"\b{_DATA_PARALLEL}(\d{{1,6}})\b")
+_SIZES = regex(rf"\b{_DATA_PARALLEL}(\d{{1,6}})\b")
 _WANTED = ("pipeline_model_parallel_size", "micro_batch_size", "global_batch_size", "data_parallel_size")
 _MODEL = ("world_size", "hidden_size", "num_layers", "seq_length")
 _LARGE = 1 / 3
 """Of a step: from so much on, other numbers would pay."""
-_MAP = re.compile(r"\bhf_device_map\W{1,4}\{([^}\n]{10,3900})")
-_ON = re.compile(r"'?: (?:'cuda:)?(\d{1,2})\b")
+_MAP = regex(r"\bhf_device_map\W{1,4}\{([^}\n]{10,3900})")
+_ON = regex(r"'?: (?:'cuda:)?(\d{1,2})\b")
 _STEPS = 3
 
 
@@ -106,7 +106,7 @@ def _samples_a_second(run: Run, source: str) -> float | None:
     return min(batches) / usual if len(batches) == 1 and usual > 0 else None
 
 
-_PER_GPU = re.compile(r"\bthroughput per GPU \(TFLOP/s/GPU\): (\d{1,5}(?:\.\d{1,3})?) ")
+_PER_GPU = regex(r"\bthroughput per GPU \(TFLOP/s/GPU\): (\d{1,5}(?:\.\d{1,3})?) ")
 
 
 def _work_a_second(run: Run, source: str) -> float | None:

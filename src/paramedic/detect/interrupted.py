@@ -9,19 +9,20 @@ from dataclasses import replace
 from paramedic.detect.once import once
 from paramedic.knowledge.waits import is_own_frame, waits_in
 from paramedic.model import Event, Run
+from paramedic.regex import regex
 
 TIME_LIMIT = "JOB006"
 """The rule for what a scheduler ends because its time is over."""
-_TOLD = re.compile(r"Received (?:2|Signals\.SIGINT) death signal|\bgot signal: (?:2|Signals\.SIGINT)\b")
+_TOLD = regex(r"Received (?:2|Signals\.SIGINT) death signal|\bgot signal: (?:2|Signals\.SIGINT)\b")
 """How torchrun says that it was interrupted."""
-_BY_KEYBOARD = re.compile(
+_BY_KEYBOARD = regex(
     r"\bkeyboard interruption\b(?! handler)|^\W{0,3}keyboard interrupt(?:ed)?[.!]?\s*\Z"
     r"|\b(?:detected|caught|received|got|due to(?: a)?) keyboard ?interrupt(?!\w* (?:handler|registration))",
     re.I,
 )
 """How programs say that they were."""
-_LOST_PEER = re.compile(r"Connection (?:closed|reset) by (?:remote )?peer|remote process exited")
-_SLEEPS = re.compile(r"\bsleep\(")
+_LOST_PEER = regex(r"Connection (?:closed|reset) by (?:remote )?peer|remote process exited")
+_SLEEPS = regex(r"\bsleep\(")
 _STILL_MOVED_NS = 15 * 1_000_000_000
 
 

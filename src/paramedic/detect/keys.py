@@ -9,14 +9,15 @@ from paramedic.detect.match import finding, on_event
 from paramedic.detect.where import places
 from paramedic.knowledge import Rule
 from paramedic.model import Finding, Run
+from paramedic.regex import regex
 
-_TARGET = re.compile(r"Error\(s\) in loading state_dict for (\w{1,80})")
-_MISSING = re.compile(r"Missing key\(s\) in state_dict: ([^\n]{1,16000})")
-_UNEXPECTED = re.compile(r"Unexpected key\(s\) in state_dict: ([^\n]{1,16000})")
-_KEY = re.compile(r'"([^"\n]{1,200})"')
+_TARGET = regex(r"Error\(s\) in loading state_dict for (\w{1,80})")
+_MISSING = regex(r"Missing key\(s\) in state_dict: ([^\n]{1,16000})")
+_UNEXPECTED = regex(r"Unexpected key\(s\) in state_dict: ([^\n]{1,16000})")
+_KEY = regex(r'"([^"\n]{1,200})"')
 _SHOWN = 3
-_SIZES = re.compile(r"The size of tensor a \((\d{1,18})\) must match the size of tensor b \((\d{1,18})\)")
-_IN_OPTIMIZER = re.compile(r"torch/optim/\w{1,40}\.py:\d{1,6} in (?:_single_tensor|_multi_tensor|_fused)_\w{1,40}$")
+_SIZES = regex(r"The size of tensor a \((\d{1,18})\) must match the size of tensor b \((\d{1,18})\)")
+_IN_OPTIMIZER = regex(r"torch/optim/\w{1,40}\.py:\d{1,6} in (?:_single_tensor|_multi_tensor|_fused)_\w{1,40}$")
 
 
 def prefixed(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -45,14 +46,14 @@ def nothing_loaded(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[F
             return
 
 
-_INCOMPATIBLE = re.compile(
+_INCOMPATIBLE = regex(
     r"IncompatibleKeys\(missing_keys=\[([^\]\n]{1,16000})\][^\[\n]{0,40}\bunexpected_keys=\[([^\]\n]{0,16000})"
 )
-_QUOTED = re.compile(r"'([^'\n]{1,200})'")
+_QUOTED = regex(r"'([^'\n]{1,200})'")
 _SEVERAL, _MANY = 3, 400
 
 
-_COUNTS = re.compile(
+_COUNTS = regex(
     r"\bmissing(?:[_ ]keys)?\W{1,4}(\d{1,7})\W{1,6}(?:and )?unexpected(?:[_ ]keys)?\W{1,4}(\d{1,7})\b", re.I
 )
 _ALL_OF_THEM = 8

@@ -25,6 +25,7 @@ from paramedic.detect.sentinels import values_of
 from paramedic.detect.watched import said_by, watcher_of
 from paramedic.knowledge import Rule
 from paramedic.model import Finding, Run
+from paramedic.regex import regex
 
 _NOTHING, _LONG_ENOUGH = 1e-6, 20
 _SELDOM, _STILL_LOW = 0.25, 0.2
@@ -43,7 +44,7 @@ _PLAIN = ("SGD", "RMSprop", "Rprop", "ASGD")
 """Optimizers whose step grows with the gradient: Adam's does not."""
 _MOSTLY, _ALL_BUT, _ASKED = 0.8, 0.95, 256
 """Of the elements that have a gradient; so many must have been looked at."""
-_HALF_HOOK = re.compile(r"(?i)fp16|float16|half")
+_HALF_HOOK = regex(r"(?i)fp16|float16|half")
 _LEAST_HALF = 2**-23
 """The smallest numbers of float16; below there is nothing."""
 _TURNING = ("CosineAnnealingLR",)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
@@ -13,18 +12,19 @@ from paramedic.detect.places import Places
 from paramedic.detect.where import places
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
+from paramedic.regex import regex
 
-_LINK = re.compile(
+_LINK = regex(
     r"\b(?:mlx5_core|mlx4_core|mlx4_en|bnxt_en|ice|irdma|ionic) ?"
     r"(?P<bus>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f])?:? ?"
     r"(?P<name>[\w.-]{0,32}):? (?:NIC )?Link (?:is )?(?P<state>[Dd]own|[Uu]p)\b"
 )
-_OF_SYSLOG = re.compile(
+_OF_SYSLOG = regex(
     r"(?:[A-Z][a-z]{2} {1,2}\d{1,2} [\d:]{8}|\d{4}-\d\d-\d\dT[\d:.+Z-]{8,30}) (?P<host>[\w.-]{1,120}) kernel:"
 )
-_GROUP = re.compile(r"\bPG ID \d{1,7} PG GUID ([^\s\]]{1,60}) Rank \d|\bPG ID (\d{1,7}) ")
+_GROUP = regex(r"\bPG ID \d{1,7} PG GUID ([^\s\]]{1,60}) Rank \d|\bPG ID (\d{1,7}) ")
 _WATCHDOG = "failure detected by watchdog at work sequence id: "
-_GAVE_UP = re.compile(_WATCHDOG + r"(?P<seq>\d{1,12}) PG status: last enqueued work: (?P<enqueued>\d{1,12})")
+_GAVE_UP = regex(_WATCHDOG + r"(?P<seq>\d{1,12}) PG status: last enqueued work: (?P<enqueued>\d{1,12})")
 _HANG, _ERROR = "collective-hang", "communication-runtime-error"
 _AGAIN = 2
 
@@ -103,7 +103,7 @@ def _host(event: Event, hosts: Mapping[str, frozenset[int]]) -> str:
     return next(iter(of_file)) if len(of_file) == 1 else ""
 
 
-_PORT = re.compile(
+_PORT = regex(
     r"(?<![\w.-])(?:(?P<host>[\w.-]{1,120}) kernel: (?:\[ {0,8}[\d.]{1,20}\] )?|^\[[^\]\n]{1,40}\] )?"
     r"\w{2,20} [0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.\d (?P<port>[\w.@-]{1,40}): "
     r"(?:NIC )?Link (?:is )?(?P<state>[Uu]p|[Dd]own)\b"

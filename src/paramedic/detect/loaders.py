@@ -9,13 +9,14 @@ from statistics import median
 
 from paramedic.detect.series import LAST, Series, every, numbered
 from paramedic.model import Event, Run
+from paramedic.regex import regex
 
 _STATED = (
     "samples", "device_batch", "whole_batch", "accumulated", "epoch_steps", "epoch_place", "total_steps", "epochs",
     "world", "throughput", "step_time",
 )  # fmt: skip
 _NEAR, _FEW, _ROUND = 0.1, 3, 50
-_OF_SAMPLES = re.compile(r"\b(?:images?|imgs?|samples?|examples?|seqs?|sequences?)(?: ?/ ?s| per s)", re.I)
+_OF_SAMPLES = regex(r"\b(?:images?|imgs?|samples?|examples?|seqs?|sequences?)(?: ?/ ?s| per s)", re.I)
 _SHARES = ("share", "range_start", "reads")
 """Where ranks say which part is theirs, the samples that they count may be those of their part."""
 _MOST_ALONE = 8

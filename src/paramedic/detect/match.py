@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from paramedic.detect.places import Places
@@ -11,17 +10,18 @@ from paramedic.knowledge import Knowledge, Rule
 from paramedic.knowledge.clues import named_causes
 from paramedic.model import Event, Evidence, Finding, Run, is_own, names_processes
 from paramedic.prefilter import Prefilter
+from paramedic.regex import regex
 
-_RANKS = re.compile(r"(?<!\d)\d{1,7}(?!\d)")
-_TASKS = re.compile(r"/task:(\d{1,7})(?!\d)")
+_RANKS = regex(r"(?<!\d)\d{1,7}(?!\d)")
+_TASKS = regex(r"/task:(\d{1,7})(?!\d)")
 """How TensorFlow and JAX name a rank: `/job:worker/replica:0/task:3`."""
 MAX_MESSAGE = 1_200
 """So much of a message is read for what it says about the cause."""
 SPOKEN = ("line", "traceback")
 """Kinds of events that signatures are about."""
-_PID = re.compile(r"\d{1,10}")
-_ASCEND = re.compile(r"\(PID:\d{1,10}, Device:-?\d{1,4}, RankID:(\d{1,6})\)")
-_PROCESS = re.compile(
+_PID = regex(r"\d{1,10}")
+_ASCEND = regex(r"\(PID:\d{1,10}, Device:-?\d{1,4}, RankID:(\d{1,6})\)")
+_PROCESS = regex(
     r"\b(?:pid[=: ]{1,2}'?|[Kk]ill(?:ed)? process )(\d{1,10})\b"
     r"|^(?:\[[^\]\n]{1,60}\] ?|\d{4}-\d\d-\d\d[ T][\d:.,]{8,15}Z? )?[\w.-]{1,120}:(\d{1,10}):\d{1,10} \[-?\d{1,3}\] "
 )

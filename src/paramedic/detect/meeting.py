@@ -9,19 +9,20 @@ from collections.abc import Iterator, Sequence
 from paramedic.detect.match import on_event, on_events
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
+from paramedic.regex import regex
 
-_UNRESOLVED = re.compile(
+_UNRESOLVED = regex(
     r"The (?P<kind>IPv[46] )?network addresses of \((?P<host>[^)]{1,255}?), (?P<port>\d{1,5})\) cannot be retrieved "
     r"\(gai error: -[2-5] - (?P<why>[^)]{1,255})\)"
 )
 _AGAIN = 3
-_UNANSWERED = re.compile(
+_UNANSWERED = regex(
     r"^(?:tcp6? .{0,80}?|SYN-SENT .{0,80}?)\s(?P<own>[\[\]\w.:%]{2,80}):\d{1,5}\s{1,40}(?P<address>[\[\]\w.:%]{2,80}):"
     r"(?P<port>\d{4,5})\s{1,40}(?:SYN_SENT\s{1,20})?(?:users:\(\(\"|(?P<before>\d{1,10})/)(?P<name>[\w.:-]{1,40})"
     r"(?:\",pid=(?P<pid>\d{1,10}))?"
 )
 """As `ss -tnp` and `netstat -tnp` write it, with the process."""
-_OF_TRAINING = re.compile(r"python|torchrun|pt_main|mpi|orted|hydra|ray|horovod|deepspeed|accelerate")
+_OF_TRAINING = regex(r"python|torchrun|pt_main|mpi|orted|hydra|ray|horovod|deepspeed|accelerate")
 _TOGETHER = 2
 
 
@@ -53,11 +54,11 @@ def never_answered(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[F
         yield on_events(rule, list(most.values())[:4], (), fields)
 
 
-_ASSIGNED = re.compile(
+_ASSIGNED = regex(
     r"\bassign rank=(?P<id>\d{1,6}) to node role=(?P<role>worker|server),(?: id=\d{1,6},)? ip=(?P<ip>[\d.]{7,15}),"
 )
-_CONNECTED = re.compile(r"\b[WS]\[(\d{1,6})\] is connected to others")
-_INSIDE = re.compile(r"127\.|172\.(?:1[7-9]|2\d|3[01])\.0\.1$|192\.168\.122\.1$|10\.88\.0\.1$")
+_CONNECTED = regex(r"\b[WS]\[(\d{1,6})\] is connected to others")
+_INSIDE = regex(r"127\.|172\.(?:1[7-9]|2\d|3[01])\.0\.1$|192\.168\.122\.1$|10\.88\.0\.1$")
 """Addresses of loopback, and of the bridges of Docker, libvirt and Podman: only their own host can reach them."""
 _FIRST_WORKER = 9
 

@@ -13,6 +13,7 @@ from paramedic.detect.once import once
 from paramedic.detect.series import every
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
+from paramedic.regex import regex
 
 _UNITS = {
     "B": 1,
@@ -25,28 +26,28 @@ _UNITS = {
     "GB": 1 << 30,
 }
 _SIZE = r"(?<![\d.])(\d{1,12}(?:\.\d{1,9})?) ?(KiB|MiB|GiB|KB|MB|GB|bytes|B)\b"
-_OOM = re.compile(
+_OOM = regex(
     r"(?:CUDA|HIP|XPU|NPU|MPS)\S{0,20}(?: backend)? out of memory|OutOfMemoryError|Out of memory error on [GX]PU \d"
 )
 _SPEAKS_OF_IT = ("out of memory", "OutOfMemory", "Out of memory error")
-_RAISED = re.compile(
+_RAISED = regex(
     r"(?:^|\n)(?:torch\.(?:cuda\.)?OutOfMemoryError|RuntimeError): (?:CUDA|HIP|XPU|NPU|MPS)(?: backend)? out of memory"
 )
 """Said by the allocator itself, also where whoever passed it on has left the sizes out."""
 _CLAUSES = {
     # Every clause is optional: wordings of torch 1.x to 2.15 differ in which ones they print, and Paddle has its own.
-    "request": re.compile(rf"[Tt]ried to allocate {_SIZE}|Cannot allocate {_SIZE} memory on [GX]PU"),
-    "total": re.compile(rf"total capac(?:i)?ty of {_SIZE}|{_SIZE} total capacity"),
-    "free": re.compile(rf"of which {_SIZE} is free|{_SIZE} free[;.)]|available memory is only {_SIZE}"),
-    "used": re.compile(rf"this process has {_SIZE} memory in use"),
-    "allocated": re.compile(rf"{_SIZE} (?:is allocated by PyTorch|already allocated|memory has been allocated)"),
-    "unused": re.compile(rf"{_SIZE} is reserved by PyTorch but unallocated"),
-    "reserved": re.compile(rf"{_SIZE} reserved in total by PyTorch"),
-    "allowed": re.compile(rf"{_SIZE} allowed;"),
+    "request": regex(rf"[Tt]ried to allocate {_SIZE}|Cannot allocate {_SIZE} memory on [GX]PU"),
+    "total": regex(rf"total capac(?:i)?ty of {_SIZE}|{_SIZE} total capacity"),
+    "free": regex(rf"of which {_SIZE} is free|{_SIZE} free[;.)]|available memory is only {_SIZE}"),
+    "used": regex(rf"this process has {_SIZE} memory in use"),
+    "allocated": regex(rf"{_SIZE} (?:is allocated by PyTorch|already allocated|memory has been allocated)"),
+    "unused": regex(rf"{_SIZE} is reserved by PyTorch but unallocated"),
+    "reserved": regex(rf"{_SIZE} reserved in total by PyTorch"),
+    "allowed": regex(rf"{_SIZE} allowed;"),
 }
-_OTHERS = re.compile(rf"Process (?P<pid>\d{{1,10}}) has (?P<size>{_SIZE}) memory in use")
-_A_SIZE = re.compile(_SIZE)
-_HOME = re.compile(r"/(?:home|Users)/([\w.-]{1,64})/")
+_OTHERS = regex(rf"Process (?P<pid>\d{{1,10}}) has (?P<size>{_SIZE}) memory in use")
+_A_SIZE = regex(_SIZE)
+_HOME = regex(r"/(?:home|Users)/([\w.-]{1,64})/")
 _MOST_NAMED = 3
 _LIST_ALL = "nvidia-smi --query-compute-apps=pid,used_memory,name --format=csv"
 
@@ -163,7 +164,7 @@ def _pids(run: Run) -> dict[tuple[str, int], set[str]]:
     return found
 
 
-_ENDED = re.compile(r"\bSending process (\d{1,10}) closing signal\b|\bKilling subprocess (\d{1,10})\b")
+_ENDED = regex(r"\bSending process (\d{1,10}) closing signal\b|\bKilling subprocess (\d{1,10})\b")
 
 
 def _before_it_failed(run: Run, event: Event, shares: Sequence[Event]) -> bool:
@@ -183,7 +184,7 @@ def _a_strangers(event: Event, oom: DeviceOom) -> bool:
     return gpu is not None and gpu[1] != "0" and len(held) <= _FEW and most > _MOST_OF * (oom.total or most)
 
 
-_GPU, _MOST_OF = re.compile(r"\bGPU (\d{1,3}) has a total"), 0.5
+_GPU, _MOST_OF = regex(r"\bGPU (\d{1,3}) has a total"), 0.5
 
 
 def _of_before(run: Run, event: Event) -> bool:
@@ -245,7 +246,7 @@ def _besides_itself(event: Event, oom: DeviceOom) -> list[tuple[str, int]]:
 
 _FEW, _FAR_MORE = 2, 1.5
 """More processes than that are hardly what a former run has left: they are the job's own."""
-_LOADS = re.compile(r"/torch/serialization\.py:\d{1,5} in load$")
+_LOADS = regex(r"/torch/serialization\.py:\d{1,5} in load$")
 
 
 def of_another(process: str, event: Event) -> bool:
@@ -255,7 +256,7 @@ def of_another(process: str, event: Event) -> bool:
     return home is not None and bool(own) and home[1] not in own
 
 
-_MADE = re.compile(
+_MADE = regex(
     r"Created (?:TensorFlow )?device \(?/job:\S{1,80}?device:GPU:\d{1,3} with (\d{1,7}) MB memory\)?"
     r".{0,160}?\bpci bus id: ([0-9a-fA-F:.]{7,20})"
 )
@@ -306,49 +307,49 @@ def _micro_batch(run: Run) -> int:
 
 _HALVES = (
     (
-        re.compile(r"/nemo/"),
+        regex(r"/nemo/"),
         "micro_batch_size={half}   # of the data module, or below model: in the YAML; global_batch_size stays",
     ),
     (
-        re.compile(r"/megatron/(?:core|training)/"),
+        regex(r"/megatron/(?:core|training)/"),
         "--micro-batch-size {half}   # --global-batch-size stays: the micro-batches become more by themselves",
     ),
     (
-        re.compile(r"/transformers/trainer\w{0,20}\.py|/trl/trainer/"),
+        regex(r"/transformers/trainer\w{0,20}\.py|/trl/trainer/"),
         "--per_device_train_batch_size {half} --gradient_accumulation_steps TWICE_AS_MANY",
     ),
     (
-        re.compile(r"/(?:pytorch_lightning|lightning/pytorch)/"),
+        regex(r"/(?:pytorch_lightning|lightning/pytorch)/"),
         "DataLoader(..., batch_size={half}); Trainer(..., accumulate_grad_batches=TWICE_AS_MANY)",
     ),
     (
-        re.compile(r"/deepspeed/"),
+        regex(r"/deepspeed/"),
         '"train_micro_batch_size_per_gpu": {half}, "gradient_accumulation_steps": TWICE_AS_MANY   # in ds_config.json',
     ),
-    (re.compile(r"/torchtitan/"), "--training.local_batch_size {half}   # --training.global_batch_size stays"),
+    (regex(r"/torchtitan/"), "--training.local_batch_size {half}   # --training.global_batch_size stays"),
 )
 """The micro-batch in the words of whose frames were seen."""
 _RECOMPUTES = (
     (
-        re.compile(r"/nemo/"),
+        regex(r"/nemo/"),
         'recompute_granularity="full", recompute_method="uniform", recompute_num_layers=1   # of the model',
     ),
     (
-        re.compile(r"/megatron/(?:core|training)/"),
+        regex(r"/megatron/(?:core|training)/"),
         "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
     ),
-    (re.compile(r"/transformers/trainer\w{0,20}\.py|/trl/trainer/"), "--gradient_checkpointing True"),
-    (re.compile(r"/torchtitan/"), "--activation_checkpoint.mode full"),
+    (regex(r"/transformers/trainer\w{0,20}\.py|/trl/trainer/"), "--gradient_checkpointing True"),
+    (regex(r"/torchtitan/"), "--activation_checkpoint.mode full"),
     (
-        re.compile(r"/transformers/models/"),
+        regex(r"/transformers/models/"),
         'model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})',
     ),
     (
-        re.compile(""),
+        regex(""),
         "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)   # for each block of the model",
     ),
 )
-_RECOMPUTED = re.compile(
+_RECOMPUTED = regex(
     r"/torch/utils/checkpoint\.py|/tensor_parallel/random\.py|\bin (?:custom_forward|checkpoint_handler|recompute)\b"
 )
 

@@ -10,11 +10,12 @@ from itertools import pairwise
 from paramedic.detect.calls import Call, Group, Part, Signature
 from paramedic.detect.difference import CALLED_BY, NO_CALL, Difference, call_of, shows
 from paramedic.detect.sisters import called_by_sisters
+from paramedic.regex import regex
 
 _CONTEXTS = (12, 6, 3, 1)
 """So many calls before the difference are looked for earlier: what followed there is what was to come here."""
 _NEAR = 16
-_EVALUATES = re.compile(r" in \w*(?:valid|eval)\w*$", re.I)
+_EVALUATES = regex(r" in \w*(?:valid|eval)\w*$", re.I)
 
 
 def unlike(groups: Sequence[Group], group: Group) -> Iterator[tuple[int, Difference]]:

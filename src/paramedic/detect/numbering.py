@@ -8,19 +8,20 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 
 from paramedic.detect.hostnames import short
 from paramedic.model import Run
+from paramedic.regex import regex
 
 MOST_ON_A_NODE, _MOST_NODES = 1024, 16_384
 _MOST_GPUS, _SEVERAL = 16, 3
 _USUAL = (2, 4, 8, 16)
 """GPUs of a node, where nobody tells how many ranks there are."""
 _MOST_IN_A_RACK = 72
-_OF_PLACE = re.compile(r"(\S{1,120}) (\d{1,6}) (\d{1,6})")
-_NUMBERED_NODE = re.compile(r"(\S{1,120}) (\d{1,6})")
-_OF_SLOTS = re.compile(r"(\S{1,120}) (\d{1,4})")
-_PER_NODE = re.compile(r"ppr:(\d{1,4}):node")
-_NUMBERED = re.compile(r"(.{1,120}?[a-z_-])(0|[1-9]\d{0,5})")
-_PADDED = re.compile(r"(.{1,120}?[a-z_-])0\d{1,5}")
-_IN_RACK = re.compile(r"([a-z][a-z_-]{0,40})(\d{1,4})([a-z_-]{1,20})(\d{1,4})")
+_OF_PLACE = regex(r"(\S{1,120}) (\d{1,6}) (\d{1,6})")
+_NUMBERED_NODE = regex(r"(\S{1,120}) (\d{1,6})")
+_OF_SLOTS = regex(r"(\S{1,120}) (\d{1,4})")
+_PER_NODE = regex(r"ppr:(\d{1,4}):node")
+_NUMBERED = regex(r"(.{1,120}?[a-z_-])(0|[1-9]\d{0,5})")
+_PADDED = regex(r"(.{1,120}?[a-z_-])0\d{1,5}")
+_IN_RACK = regex(r"([a-z][a-z_-]{0,40})(\d{1,4})([a-z_-]{1,20})(\d{1,4})")
 
 
 def as_told(run: Run, hosts: dict[str, set[int]]) -> None:

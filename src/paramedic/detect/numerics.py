@@ -14,8 +14,9 @@ from paramedic.detect.sentinels import lost_losses
 from paramedic.detect.series import FIRST, LAST, Lost, Series, at_line, by_rank, every
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
+from paramedic.regex import regex
 
-_NON_FINITE = re.compile(
+_NON_FINITE = regex(
     r"\b(?P<what>(?:[a-z]\w*[ _])?loss|grad[_ ]norm)['\"]?\s{0,3}[:=|]?\s{0,3}(?P<value>-?(?:nan|inf))\b", re.I
 )
 
@@ -52,7 +53,7 @@ def ended_non_finite(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator
 _ITS_OWN_BATCH = {"data-or-input-defect": 4.0}
 """All have the same weights and settings; what it alone has is its data, and its device."""
 _AS_EVER = 2.0
-_PLACE = re.compile(r"(?:epoch (\d{1,9}) )?step (\d{1,12})|#(\d{1,9})")
+_PLACE = regex(r"(?:epoch (\d{1,9}) )?step (\d{1,12})|#(\d{1,9})")
 
 
 def _first_lost(run: Run) -> dict[int, Lost]:
@@ -166,7 +167,7 @@ def diverged(run: Run, first: Finding) -> Mapping[str, float]:
     return _EXPLODED if far else _DIVERGED
 
 
-_ON_GPU = re.compile(
+_ON_GPU = regex(
     r"\bDevice: (?P<device>\S{1,20}), node: (?P<node>[\w.-]{1,120})"
     r"|\bnode (?P<host>[\w.-]{1,120}), device (?P<gpu>[^\s,]{1,20}), iteration"
 )

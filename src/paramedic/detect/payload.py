@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
@@ -12,13 +11,14 @@ from paramedic.detect.reach import Ends, blamed, drops, filter_events, said, way
 from paramedic.detect.topology import Node, listed, nodes, plain
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
+from paramedic.regex import regex
 
 _SLOW = 0.25
 _CERTAINLY_FAST_MBPS = 2_000.0
 """Above this no path is called slow: what differs there is the machines' load."""
 _LOST = 0.02
 _LOST_AT_LEAST = 20
-_HANDLE = re.compile(r"# handle (\d{1,9})")
+_HANDLE = regex(r"# handle (\d{1,9})")
 
 
 def large_packets_vanish(run: Run, rule: Rule, found: Sequence[Finding]) -> Found:

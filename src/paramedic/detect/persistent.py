@@ -9,13 +9,14 @@ from dataclasses import replace
 from paramedic.detect.match import on_events
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
+from paramedic.regex import regex
 
-_KEPT = re.compile(r"Parameter Offload: Total persistent parameters: (\d{1,15}) in (\d{1,9}) params")
-_ALL = re.compile(r"\bnum_params = (\d{1,9}), num_elems = (\d{1,6}(?:\.\d{1,4})?)B")
+_KEPT = regex(r"Parameter Offload: Total persistent parameters: (\d{1,15}) in (\d{1,9}) params")
+_ALL = regex(r"\bnum_params = (\d{1,9}), num_elems = (\d{1,6}(?:\.\d{1,4})?)B")
 _MUCH = 0.3
-_OFF = re.compile(r"\bzero_enabled \.{2,60} False\s*$")
-_BLOCK = re.compile(r'^\s{0,60}"zero_optimization": \{\s{0,4}$')
-_STAGE = re.compile(r'^\s{0,60}"stage": ([123])\b')
+_OFF = regex(r"\bzero_enabled \.{2,60} False\s*$")
+_BLOCK = regex(r'^\s{0,60}"zero_optimization": \{\s{0,4}$')
+_STAGE = regex(r'^\s{0,60}"stage": ([123])\b')
 _WITHIN = 40
 """Lines: as long as a block of settings gets."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
@@ -11,10 +10,11 @@ from paramedic.detect.match import on_events
 from paramedic.detect.series import FIRST, LAST, Series, every, latest, of_this_run
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
+from paramedic.regex import regex
 
 _STEPS, _SAID_OFTEN = 6, 3
 _LEFT_OUT = "Skipping registering GPU devices"
-_NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,9})?")
+_NUMBER = regex(r"-?\d{1,15}(?:\.\d{1,9})?")
 
 
 def other_than_planned(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -71,7 +71,7 @@ def _trainers_alone(run: Run) -> list[Event]:
     return said if len(said) > 1 and every_one and len({event.source for event in said}) == 1 else []
 
 
-_FIRST_OF_ALL = re.compile(r"\bProcess rank: (?:0|-1), device: \S{1,20}, n_gpu: \d{1,4},? ?distributed training: False")
+_FIRST_OF_ALL = regex(r"\bProcess rank: (?:0|-1), device: \S{1,20}, n_gpu: \d{1,4},? ?distributed training: False")
 
 
 def _tasks_of_one_job(run: Run) -> bool:
@@ -150,13 +150,11 @@ def _differ_by_a_number(sources: Iterable[str]) -> bool:
     return len({_COUNT.sub("#", source) for source in sources}) == 1
 
 
-_COUNT = re.compile(r"\d{1,5}(?=\D{0,12}$)")
+_COUNT = regex(r"\d{1,5}(?=\D{0,12}$)")
 """The last number in a file's name."""
 
 
-_NUMBERED = re.compile(
-    r"^Process index: (\d{1,6})$|\bGLOBAL_RANK: (\d{1,6}), MEMBER:|\bProcess rank: (\d{1,6}), device:"
-)
+_NUMBERED = regex(r"^Process index: (\d{1,6})$|\bGLOBAL_RANK: (\d{1,6}), MEMBER:|\bProcess rank: (\d{1,6}), device:")
 """As accelerate, Lightning and transformers print the rank of each process in its job."""
 
 
@@ -175,8 +173,8 @@ def same_task_twice(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[
         yield on_events(rule, list(told[twice[0]].values())[:2], twice, fields)
 
 
-_TASK = re.compile(r'"task"\s{0,4}:\s{0,4}\{[^}]{0,80}"worker"[^}]{0,40}"index"\s{0,4}:\s{0,4}"?(\d{1,5})')
-_WORKERS = re.compile(r'"worker"\s{0,4}:\s{0,4}\[([^\]]{1,20000})\]')
+_TASK = regex(r'"task"\s{0,4}:\s{0,4}\{[^}]{0,80}"worker"[^}]{0,40}"index"\s{0,4}:\s{0,4}"?(\d{1,5})')
+_WORKERS = regex(r'"worker"\s{0,4}:\s{0,4}\[([^\]]{1,20000})\]')
 
 
 def each_does_all(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

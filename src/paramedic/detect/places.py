@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from paramedic.detect.hostnames import ADDRESS, short
 from paramedic.model import Event, Finding
+from paramedic.regex import regex
 
-NCCL_PROCESS = re.compile(
+NCCL_PROCESS = regex(
     r"(?:\[[^\]\n]{1,60}\] ?|\d{4}-\d\d-\d\d[ T][\d:.,]{8,15}Z? )?([\w.-]{1,120}):(\d{1,10}):\d{1,10} \[(-?\d{1,3})\] "
 )
 

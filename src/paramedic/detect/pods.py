@@ -9,13 +9,14 @@ from paramedic.detect.hostnames import parts_of_name, short
 from paramedic.detect.numbering import MOST_ON_A_NODE
 from paramedic.detect.places import Places
 from paramedic.model import Event, Finding, Run
+from paramedic.regex import regex
 
-_NUMBERED_POD = re.compile(r"\bpod/([a-z0-9][a-z0-9.-]{0,252})-(\d{1,5})\b")
-_POD = re.compile(r"\bpod/([a-z0-9][a-z0-9.-]{0,252})|^([a-z0-9][a-z0-9.-]{0,252}-\d{1,5}) {1,40}\d{1,4}/\d{1,4} ")
-_TAKEN = re.compile(
+_NUMBERED_POD = regex(r"\bpod/([a-z0-9][a-z0-9.-]{0,252})-(\d{1,5})\b")
+_POD = regex(r"\bpod/([a-z0-9][a-z0-9.-]{0,252})|^([a-z0-9][a-z0-9.-]{0,252}-\d{1,5}) {1,40}\d{1,4}/\d{1,4} ")
+_TAKEN = regex(
     r"\b(?:Killing|Evicted|TaintManagerEviction|Preempted|NodeNotReady|NodeLost) {1,40}pod/([a-z0-9][a-z0-9.-]{0,252})"
 )
-_OF_NODE = re.compile(r" node/([a-z0-9][a-z0-9.-]{0,252})")
+_OF_NODE = regex(r" node/([a-z0-9][a-z0-9.-]{0,252})")
 
 
 def counted(run: Run) -> dict[str, int]:
@@ -43,7 +44,7 @@ def ranks_of_pod(name: str, known: Places, pods: Mapping[str, int | None], size:
     return () if rank is None else (rank,)
 
 
-_DRAWN = re.compile(r"(?<=-\d)-[a-z0-9]{5}$|(?<=-\d\d)-[a-z0-9]{5}$|(?<=-\d\d\d)-[a-z0-9]{5}$")
+_DRAWN = regex(r"(?<=-\d)-[a-z0-9]{5}$|(?<=-\d\d)-[a-z0-9]{5}$|(?<=-\d\d\d)-[a-z0-9]{5}$")
 """What a controller adds to the number of a pod."""
 
 

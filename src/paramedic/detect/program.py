@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from paramedic.model import Event
+from paramedic.regex import regex
 from paramedic.syntax import parsed
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-_TRAINS = re.compile(
+_TRAINS = regex(
     r"\.backward\(|apply_gradients|def training_step|\.minimize\(|\.fit\(|\.train_batch\("
     r"|optim\b(?<!\woptim)|clip_grad_norm_|opt\w*\.step\(|schedule\.step\(|get_forward_backward_func|execute_pipeline"
 )
 """Every alternative begins with a letter of its own: so the search need not stop at every place."""
-_LIBRARY = re.compile(r"\b(?:transformers|trl)\b")
-_HANDS_OVER = re.compile(r"Trainer[()]")
+_LIBRARY = regex(r"\b(?:transformers|trl)\b")
+_HANDS_OVER = regex(r"Trainer[()]")
 """Behind the name of the library: the loop is in it."""
 _MOST = 400_000
 """Characters: a longer file is no training program."""

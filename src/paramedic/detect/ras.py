@@ -5,26 +5,24 @@ RAS numbers ranks within their communicator: only in the one that holds the whol
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from paramedic.detect.once import once
 from paramedic.model import Event, Run
+from paramedic.regex import regex
 
-_TITLE = re.compile(r"^#(\d{1,6}-\d{1,6}) \([0-9a-f]{1,20}\) ")
+_TITLE = regex(r"^#(\d{1,6}-\d{1,6}) \([0-9a-f]{1,20}\) ")
 _BEGINS = "Communicator ranks have different "
-_CAMP = re.compile(
+_CAMP = regex(
     r"^\s{0,8}(\d{1,6}) ranks? ha(?:ve|s) (?:launched up to operation (\d{1,18})|not launched any operations)"
 )
-_RANK = re.compile(
+_RANK = regex(
     r"^\s{0,8}Rank (\d{1,6})(?: has (?:launched up to operation (\d{1,18})|(not) launched any operations))? -- "
     r"GPU \S{1,60} managed by process (\d{1,10}) on node \S"
 )
-_GROUP = re.compile(
-    r"^\s{0,8}\d{1,6}\s{1,10}\d{1,6}\s{1,10}\d{1,6}\s{1,10}\d{1,6}\s{1,10}(\d{1,6})\s{1,10}\d{1,7}\s{1,4}"
-)
+_GROUP = regex(r"^\s{0,8}\d{1,6}\s{1,10}\d{1,6}\s{1,10}\d{1,6}\s{1,10}\d{1,6}\s{1,10}(\d{1,6})\s{1,10}\d{1,7}\s{1,4}")
 
 
 @dataclass(slots=True)

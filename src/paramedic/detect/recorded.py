@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -17,6 +16,7 @@ from paramedic.detect.stacks import Standing, doing, standing
 from paramedic.detect.traces import differences, standstill
 from paramedic.knowledge import Rule, load_taxonomy
 from paramedic.model import Evidence, Finding, Run, is_own
+from paramedic.regex import regex
 
 _WEIGHTS: Mapping[str, Mapping[str, float]] = {
     "order": {"collective-order-divergence": 6.0},
@@ -35,11 +35,11 @@ _LEAST_ON_NODE = 4
 """Fewer ranks that are silent need not be all of a node."""
 _OTHER_CALLS: Mapping[str, float] = {"collective-order-divergence": 6.0}
 """Tensors differ because the calls do."""
-_CLOCK = re.compile(r"(?<![0-9:])[0-9]{2}:(?P<minute>[0-5][0-9]):(?P<second>[0-5][0-9])(?![0-9:])")
-_MEASURED = re.compile(r"(?<![0-9:.,])[0-9]{1,6}\.[0-9]{1,9}(?![0-9.:])")
+_CLOCK = regex(r"(?<![0-9:])[0-9]{2}:(?P<minute>[0-5][0-9]):(?P<second>[0-5][0-9])(?![0-9:])")
+_MEASURED = regex(r"(?<![0-9:.,])[0-9]{1,6}\.[0-9]{1,9}(?![0-9.:])")
 """A step's line has numbers that were measured; a watcher's, which only says that it lives, has none."""
-_LOCKING = re.compile(r"threading\.py:\d+ in __enter__$| in _?acquire(?:_?[lL]ock)?$")
-_FORKED = re.compile(r"concurrent/futures/process\.py:\d+ in _process_worker$|multiprocessing/pool\.py:\d+ in worker$")
+_LOCKING = regex(r"threading\.py:\d+ in __enter__$| in _?acquire(?:_?[lL]ock)?$")
+_FORKED = regex(r"concurrent/futures/process\.py:\d+ in _process_worker$|multiprocessing/pool\.py:\d+ in worker$")
 _BY_FORK = {"framework-implementation-defect": 250.0}
 _TOO_SHORT: Mapping[str, float] = {"communication-backend-misconfiguration": 60.0, "uneven-work-across-ranks": 4.0}
 _USUAL_LIMIT_MS = 600_000

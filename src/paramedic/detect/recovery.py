@@ -20,6 +20,7 @@ from paramedic.detect.series import Series, every, numbered, of_all_attempts
 from paramedic.detect.where import located, places
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
+from paramedic.regex import regex
 
 MEETING = ("rendezvous-setup-failure", "rendezvous-setup-hang")
 _LEFT_BEHIND = "resource-leak-or-retained-reference"
@@ -47,7 +48,7 @@ _MISTAKES = frozenset(
 )
 """What no restart makes up for: whoever starts again has changed something, and is judged by this start."""
 _SURE = 0.5
-_DOES_NOT_FIT = re.compile(
+_DOES_NOT_FIT = regex(
     r"loading state_dict|[Mm]issing key|[Uu]nexpected key|size mismatch|parameter group"
     r"|not found in (?:the )?checkpoint"
 )
@@ -212,7 +213,7 @@ def _on_one_node(run: Run, one: Finding) -> tuple[int, ...]:
 
 _AGAIN = 2
 _BROKEN = ("accelerator-fault",)
-_ON_DEVICE = re.compile(r"(?:(?<=\s)([\w.-]{1,120}) kernel: .{0,40}?)?NVRM: Xid \(PCI:([0-9A-Fa-f:.]{7,16})\)")
+_ON_DEVICE = regex(r"(?:(?<=\s)([\w.-]{1,120}) kernel: .{0,40}?)?NVRM: Xid \(PCI:([0-9A-Fa-f:.]{7,16})\)")
 _SO_OFTEN = 3
 
 
@@ -329,8 +330,8 @@ def former_process_holds(run: Run, rule: Rule, found: Sequence[Finding]) -> Iter
 _LOST = "worker-or-node-loss"
 BY_SCHEDULER = (TIME_LIMIT, "JOB006", "JOB008", "JOB011", "JOB023", "JOB059", "JOB740")
 """Rules that tell of a scheduler, or of a cloud that takes its machine back."""
-_RESTARTS = re.compile(r"\brestart[_ ]count['\"]?\W{1,3}(\d{1,4})\b", re.I)
-_FROM_NOUGHT = re.compile(
+_RESTARTS = regex(r"\brestart[_ ]count['\"]?\W{1,3}(\d{1,4})\b", re.I)
+_FROM_NOUGHT = regex(
     r"\b(?:start|begin|train|resum)\w{0,5}(?: training)?(?: (?:at|from))? "
     r"(?:global[_ ])?(?:step|iteration|iter|epoch)[ :=]{1,3}0\b"
     r"|\bfrom scratch\b|\bwill start from random\b"
@@ -482,7 +483,7 @@ def _behind(stops: Sequence[Finding], one: Finding) -> Finding:
     return replace(one, weights={"preemption-or-scheduler-action": 8.0}) if scheduled else one
 
 
-_OTHER_SELF = re.compile(
+_OTHER_SELF = regex(
     r"/task:(\d{1,6})(?:/device:\S{1,20})? (?:unexpectedly tried to connect with a different incarnation"
     r"|current incarnation doesn't match with one in the group)"
 )

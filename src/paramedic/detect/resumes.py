@@ -15,6 +15,7 @@ from paramedic.detect.series import FIRST, LAST, Series, every, kendall, numbere
 from paramedic.detect.where import places
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
+from paramedic.regex import regex
 
 _NAMES = {"lr": "learning rate", "step": "step", "loss": "loss"}
 _NOTHING_PRINTED = 1e-12
@@ -22,7 +23,7 @@ _LOOKS = 3
 
 
 _MISSING = ("zero checkpoints paths are missing", "zero checkpoint load paths")
-_SHARD = re.compile(r"zero_pp_rank_(\d{1,6})_mp_rank_(\d{1,6})")
+_SHARD = regex(r"zero_pp_rank_(\d{1,6})_mp_rank_(\d{1,6})")
 
 
 class _Missing(NamedTuple):
@@ -101,8 +102,8 @@ def _unlike_its_file(run: Run, rule: Rule) -> Iterator[Finding]:
 
 
 _COUNTS = ("loss", "step", "step_time", "throughput")
-_COUNTED = re.compile(r"(?:epoch (?P<epoch>\d{1,6})(?:\.\d{1,9})?)?(?: ?step (?P<step>\d{1,12}))?")
-_A_BAR = re.compile(r"it/s|s/it|%\|")
+_COUNTED = regex(r"(?:epoch (?P<epoch>\d{1,6})(?:\.\d{1,9})?)?(?: ?step (?P<step>\d{1,12}))?")
+_A_BAR = regex(r"it/s|s/it|%\|")
 
 
 def _begun_anew(saved: Series, after: Series, what: str) -> tuple[float, float] | None:
@@ -247,7 +248,7 @@ def _retraced(before: Sequence[float], after: Sequence[float]) -> tuple[float, f
 
 
 _COME_ALONG, _AS_AT_FIRST = 0.3, 0.15
-_OF_ONE_START = re.compile(
+_OF_ONE_START = regex(
     r"\b(?:time|elapsed|secs?|seconds|minutes|hours|eta|since|run|session|local|job|wall|done|left|remaining|percent|rss"
     r"|mem(?:ory)?|alloc\w{0,10}|cache\w{0,3}|epochs?|it|iter|step)\b|/s\b",
     re.I,
@@ -313,13 +314,13 @@ _UNDER_THE_SAME_RATE = (("loss", "loss", _leapt), ("grad_norm", "gradient norm",
 """The same between two logs, and what tells something only where the learning rate goes on."""
 
 
-_LACKS = re.compile(
+_LACKS = regex(
     r"^(?P<host>[A-Za-z][\w.-]{0,100}): (?:\S{0,40}/)?(?:ls|cat|stat|du|head|tail|find|readlink): "
     r"(?:cannot (?:access|open|stat) )?"
     r"['\u2018]?(?P<path>/[^'\u2019\n:]{1,300})['\u2019]?(?: for reading)?: No such file or directory"
 )
-_OF_STATE = re.compile(r"ckpt|checkpoint|\biter_\d|global_step|\blatest\b", re.I)
-_LISTED = re.compile(r"^(?P<host>[A-Za-z][\w.-]{0,100}): (?P<said>.{1,400})")
+_OF_STATE = regex(r"ckpt|checkpoint|\biter_\d|global_step|\blatest\b", re.I)
+_LISTED = regex(r"^(?P<host>[A-Za-z][\w.-]{0,100}): (?P<said>.{1,400})")
 
 
 def on_some_hosts_only(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

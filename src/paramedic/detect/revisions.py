@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from paramedic.detect.calls import Group
 from paramedic.detect.difference import CALLED_BY, call_of
 from paramedic.detect.mismatches import same_calls
+from paramedic.regex import regex
 
 _LAST = 16
-_FRAME = re.compile(r"(.{1,450}):(\d{1,9})( in .{1,90})")
+_FRAME = regex(r"(.{1,450}):(\d{1,9})( in .{1,90})")
 
 
 def of_another_revision(groups: Sequence[Group]) -> frozenset[int]:

@@ -11,24 +11,23 @@ from paramedic.detect.match import on_events
 from paramedic.detect.recovery import begins_at_nought
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
+from paramedic.regex import regex
 
-_NOT_FOUND = re.compile(
+_NOT_FOUND = regex(
     r"(?:could not find the metadata file|Unable to find latest file at"
     r"|\b[Nn]o (?:\w{1,12} )?checkpoints? (?:was |were )?(?:found|available) (?:in|at|under))"
     r" ['\"]?(?P<path>/[^\s'\",;]{3,300})"
 )
 _FEW = 16
 _POINTERS = ("latest_checkpointed_iteration.txt", "latest")
-_SAVED = re.compile(r"\b[Ss]av(?:ed|ing)\b[^\n/]{0,120}(?P<path>/[^\s'\",;]{3,300})")
-_NOT_SAVED = re.compile(r"\b(?:fail|error|could not|unable|cannot)", re.I)
+_SAVED = regex(r"\b[Ss]av(?:ed|ing)\b[^\n/]{0,120}(?P<path>/[^\s'\",;]{3,300})")
+_NOT_SAVED = regex(r"\b(?:fail|error|could not|unable|cannot)", re.I)
 _WORDS = ("could not find the metadata file", "Unable to find latest file at", "o checkpoint", "checkpoint found")
-_LOCAL = re.compile(
-    r"^/(?:tmp|local\w{0,10}|scratch[_-]?local|dev/shm|raid\w{0,3}|nvme\w{0,3}|ssd\w{0,3}|var/tmp)(?:/|$)"
-)
+_LOCAL = regex(r"^/(?:tmp|local\w{0,10}|scratch[_-]?local|dev/shm|raid\w{0,3}|nvme\w{0,3}|ssd\w{0,3}|var/tmp)(?:/|$)")
 
 
-_EMPTY = re.compile(r"\b(?:resum|restor|empty|absent|missing|nothing|not found|does not exist|no checkpoint)", re.I)
-_PATH = re.compile(r"(?<![\w.-])/[^\s'\",;:()]{3,300}")
+_EMPTY = regex(r"\b(?:resum|restor|empty|absent|missing|nothing|not found|does not exist|no checkpoint)", re.I)
+_PATH = regex(r"(?<![\w.-])/[^\s'\",;:()]{3,300}")
 
 
 def gone_when_begun_again(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:

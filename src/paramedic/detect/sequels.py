@@ -13,15 +13,16 @@ from typing import NamedTuple
 from paramedic.detect.once import once
 from paramedic.detect.series import FIRST, LAST, Series, of_all_attempts
 from paramedic.model import Event, Run
+from paramedic.regex import regex
 
-_NOT_RESUMED = re.compile(r"\bresume\w{0,20}['\"]?[ :=]{1,3}['\"]?(?:false|none|null|no|0)\b", re.I)
+_NOT_RESUMED = regex(r"\bresume\w{0,20}['\"]?[ :=]{1,3}['\"]?(?:false|none|null|no|0)\b", re.I)
 _COUNTED = ("step", "loss", "lr", "grad_norm", "consumed")
 _PLAN = (
     "samples", "whole_batch", "device_batch", "accumulated", "parameters", "total_steps", "epoch_steps", "epochs",
     "work sequence length", "work seq len",
 )  # fmt: skip
 """What a run states of itself: where two logs differ in it, they are of two runs."""
-_RESUMED = re.compile(r"\bresum(?:ed|ing)\b|\bcontinu(?:ed|ing)\b", re.I)
+_RESUMED = regex(r"\bresum(?:ed|ing)\b|\bcontinu(?:ed|ing)\b", re.I)
 _FEW, _GAP, _FAR = 3, 2.5, 10
 _MOST_LOGS = 64
 """Of runs from their first step on: among more nobody knows which of them another goes on from."""

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from paramedic.clocks import Stamp, find_stamp
 from paramedic.detect.once import once
 from paramedic.model import Event, Run
+from paramedic.regex import regex
 
 FIRST, LARGEST, LAST = 0, 1, -1
 
@@ -246,7 +247,7 @@ def parts(values: Sequence[float], number: int) -> list[float]:
     return [median(values[int(n * size) : max(int((n + 1) * size), int(n * size) + 1)]) for n in range(number)]
 
 
-_OF_ANOTHER_RUN = re.compile(r"(?:^|[/._-])(?:prev|previous|reference|baseline|earlier|known[-_]?good)(?=[/._-])", re.I)
+_OF_ANOTHER_RUN = regex(r"(?:^|[/._-])(?:prev|previous|reference|baseline|earlier|known[-_]?good)(?=[/._-])", re.I)
 
 
 def of_this_run(found: Sequence[Series]) -> Sequence[Series]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from paramedic.detect.calls import Group, Part, Signature
 from paramedic.detect.waits import Waits
+from paramedic.regex import regex
 
 _BEFORE = 3
 """So many calls before must be the same: stages of a pipeline have groups of one name that call other things."""
-_NUMBER = re.compile(r"[_ -]?\d{1,6}")
+_NUMBER = regex(r"[_ -]?\d{1,6}")
 
 
 def called_by_sisters(groups: Sequence[Group], group: Group, seq: int) -> set[Signature]:

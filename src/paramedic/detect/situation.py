@@ -9,21 +9,22 @@ from collections.abc import Collection, Mapping, Sequence
 from paramedic.detect.batches import fewer
 from paramedic.detect.match import own_frames
 from paramedic.model import Run
+from paramedic.regex import regex
 
-_ASIDE = re.compile(
+_ASIDE = regex(
     r" in \w*(?:sav(?:e|ing)|checkpoint|eval|valid|infer|generat|report|log_metric|log_dict|barrier"
     r"|broadcast_object|gather_object|finali[sz]e|destroy|teardown|shutdown|upload|export|callback)\w*$",
     re.I,
 )
 """Frames of work beside the training step, which people put under `if rank == 0`."""
 _KINDS = (
-    ("saves", re.compile(r" in \w*(?:sav(?:e|ing)|checkpoint|state_dict)\w*$", re.I)),
-    ("generates", re.compile(r" in \w*(?:generat|sample_text|rollout)\w*$", re.I)),
-    ("evaluates", re.compile(r" in \w*(?:eval|valid|infer|perplexity|predict|metric|score|log_)\w*$", re.I)),
+    ("saves", regex(r" in \w*(?:sav(?:e|ing)|checkpoint|state_dict)\w*$", re.I)),
+    ("generates", regex(r" in \w*(?:generat|sample_text|rollout)\w*$", re.I)),
+    ("evaluates", regex(r" in \w*(?:eval|valid|infer|perplexity|predict|metric|score|log_)\w*$", re.I)),
 )
 """Work beside the training step, by the names of the functions."""
-_FRAME = re.compile(r"(.{1,400}):(\d{1,9}) in (.{1,200})")
-_SERVER = re.compile(r"\bserver ([\w.-]{1,100}),? (?:is )?not responding")
+_FRAME = regex(r"(.{1,400}):(\d{1,9}) in (.{1,200})")
+_SERVER = regex(r"\bserver ([\w.-]{1,100}),? (?:is )?not responding")
 _WAY = 4
 
 

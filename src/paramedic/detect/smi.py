@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ from paramedic.detect.ranks import listed
 from paramedic.detect.where import places, whole_blocks
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
+from paramedic.regex import regex
 
 _OFTEN, _LOOKS = 0.5, 3
 """Of all looks at a GPU at work so many show it slowed down, and as many looks are needed where nothing else tells."""
@@ -38,8 +38,8 @@ _SERVES = ("mps-server", "Xorg", "Xwayland", "gnome-shell", "dcgm", "nv-hostengi
 _OOM = "device-out-of-memory"
 _STRAGGLER = "straggler-or-imbalance"
 _SLOW_TOO = (_STRAGGLER, "low-throughput")
-_GPU = re.compile(r"\bGPU (\d{1,3})(?:;| has a total)")
-_OTHER = re.compile(r"\bProcess (\d{1,10}) has ")
+_GPU = regex(r"\bGPU (\d{1,3})(?:;| has a total)")
+_OTHER = regex(r"\bProcess (\d{1,10}) has ")
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from paramedic.detect.where import places
 from paramedic.knowledge import Rule, load_taxonomy
 from paramedic.knowledge.waits import for_peers, load_waits
 from paramedic.model import Event, Finding, Run
+from paramedic.regex import regex
 
 _STOPPED, _ENDED = "T", ("Z", "X", "gone")
 _BUSY = 0.5  # of a core
@@ -233,7 +234,7 @@ _BY_SOMEBODY = frozenset(["JOB006", "JOB014", "JOB055"])
 """A time limit, a job that was cancelled, a key that was pressed."""
 ENDED = _BY_SOMEBODY | {"HOST010", "JOB002", "JOB004"}
 """And what becomes of the ranks then."""
-_SAVES = re.compile(r" in _{0,2}(?:\w{1,60}_)?(?:save|saving|write)(?:_\w{0,60})?$")
+_SAVES = regex(r" in _{0,2}(?:\w{1,60}_)?(?:save|saving|write)(?:_\w{0,60})?$")
 
 
 def _long_after(run: Run, found: Sequence[Finding]) -> bool:
@@ -248,7 +249,7 @@ def _long_after(run: Run, found: Sequence[Finding]) -> bool:
     return late or all(_IS_SAVING.search(event.text) for event in last)
 
 
-_IS_SAVING = re.compile(r"\b(?:sav|writ)ing\b", re.I)
+_IS_SAVING = regex(r"\b(?:sav|writ)ing\b", re.I)
 _LONG_NS = 600 * 1_000_000_000
 
 
@@ -288,9 +289,9 @@ def inherited_lock(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[F
             return
 
 
-_LWP = re.compile(r"\(LWP (\d{1,10})\)")
-_FIRST_THREAD = re.compile(r"(?:\* {1,4})?1 {1,8}Thread 0x|Thread 1 \(Thread 0x")
-_LOCKING = re.compile(r"#\d{1,3} {1,4}(?:0x[0-9a-f]{1,16} in )?_{0,6}(?:GI_{1,6})?lll_lock_wait\b")
+_LWP = regex(r"\(LWP (\d{1,10})\)")
+_FIRST_THREAD = regex(r"(?:\* {1,4})?1 {1,8}Thread 0x|Thread 1 \(Thread 0x")
+_LOCKING = regex(r"#\d{1,3} {1,4}(?:0x[0-9a-f]{1,16} in )?_{0,6}(?:GI_{1,6})?lll_lock_wait\b")
 
 
 # -- how a scene is judged -----------------------------------------------------------------------------------------

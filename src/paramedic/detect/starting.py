@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
@@ -11,17 +10,18 @@ from paramedic.detect.places import at_ranks
 from paramedic.detect.where import places
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
+from paramedic.regex import regex
 
-_NOT_FOUND = re.compile(
+_NOT_FOUND = regex(
     r"\bunable to (?:find|access) the specified executable file"
     r"|\bunable to launch the specified application as it could not access"
     r"|^\[proxy:\S{1,40}@(?P<host>[\w.-]{1,255})\] HYDU_create_process .{0,80}execvp error on file (?P<file>\S{1,400})"
 )
-_RANK = re.compile(
+_RANK = regex(
     r"^(?:rank )?(\d{1,6}); it may have occurred for other processes|\battempting to start process rank (\d{1,6})\b"
 )
-_FILE = re.compile(r"(?:^|\s)Executable: {1,4}(\S{1,400})$")
-_COUNT = re.compile(r"^(\d{1,6}) total process(?:es)? failed to start")
+_FILE = regex(r"(?:^|\s)Executable: {1,4}(\S{1,400})$")
+_COUNT = regex(r"^(\d{1,6}) total process(?:es)? failed to start")
 _REFUSED = ("specified executable file", "could not access", "execvp error")
 _WORDS = ("executable", "Executable: ", *_REFUSED[1:], "for other processes", "to start process", "failed to start")
 
@@ -48,7 +48,7 @@ def no_executable(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
         yield at_ranks(one, struck) if struck else one
 
 
-_NOT_LISTENING = re.compile(
+_NOT_LISTENING = regex(
     r"has failed to listen on any local network address\..{0,200}?"
     r"(?:port: |bind to \S{1,60}:)(?P<port>\d{1,5})[ ,].{0,200}?(?:EADDRINUSE|Address already in use)"
 )
@@ -79,7 +79,7 @@ def _struck(run: Run, ranks: set[int], hosts: set[str], counted: int) -> set[int
     return whole if counted in (0, len(whole)) else set()
 
 
-_NOT_CREATED = re.compile(
+_NOT_CREATED = regex(
     r"Job \d{1,12} step creation (?:temporarily|still) disabled, retrying(?: \((?P<what>[^)\n]{1,80})\))?"
 )
 

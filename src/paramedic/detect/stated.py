@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
+
+from paramedic.regex import regex
 
 _LARGEST = 1 << 64
 _MOST, _LEAST = 1e100, 1e-100
 """The product of two such numbers, and the quotient, is still one."""
-_ODD = re.compile(r"\d{19}|[eE][+-]?\d{3}|NaN|Infinity")
+_ODD = regex(r"\d{19}|[eE][+-]?\d{3}|NaN|Infinity")
 
 
 def stated(text: str) -> Any:

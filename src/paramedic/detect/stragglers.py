@@ -24,6 +24,7 @@ from paramedic.detect.series import (
 )
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
+from paramedic.regex import regex
 
 _STEPS = 5
 _SOON, _LATER, _MANY = 2.0, 1.4, 20
@@ -118,11 +119,11 @@ def _reported(run: Run, rule: Rule) -> Iterator[Finding]:
         return
 
 
-_EXTREME = re.compile(r"\b(M[nx](?:Rtt|Clk|Tmp))/Rnk: ?(\d{1,9}(?:\.\d{1,6})?)(?:ms|s|MHz|C)/(\d{1,6})\b")
+_EXTREME = regex(r"\b(M[nx](?:Rtt|Clk|Tmp))/Rnk: ?(\d{1,9}(?:\.\d{1,6})?)(?:ms|s|MHz|C)/(\d{1,6})\b")
 _REPORTS, _COOL, _SLOWED = 3, 0.85, 1.15
 
 
-_LOWEST = re.compile(r"Ranks with lowest {1,3}Etpt\(TF\): ?((?:\d{1,9}(?:\.\d{1,6})?/\d{1,6}(?:, ?)?){2,64})")
+_LOWEST = regex(r"Ranks with lowest {1,3}Etpt\(TF\): ?((?:\d{1,9}(?:\.\d{1,6})?/\d{1,6}(?:, ?)?){2,64})")
 
 
 def extremes(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -453,16 +454,16 @@ def _too_few_cores(run: Run) -> dict[str, str]:
     return {"few": few, "workers": workers} if few and workers and int(few) < int(workers) else {}
 
 
-_CPU_MAX = re.compile(r"(?:^|\s|:)(\d{4,9}) 100000\s*$")
-_WORKERS = re.compile(r"\bnum_workers\W{1,3}(\d{1,3})\b|\bwill create (\d{1,3}) worker processes")
+_CPU_MAX = regex(r"(?:^|\s|:)(\d{4,9}) 100000\s*$")
+_WORKERS = regex(r"\bnum_workers\W{1,3}(\d{1,3})\b|\bwill create (\d{1,3}) worker processes")
 _CORES = (
-    re.compile(r"suggested max number of worker in current system is (\d{1,4})\b"),
-    re.compile(r"(?:--cpus-per-task[= ]|CPUs/Task=|SLURM_CPUS_PER_TASK=)(\d{1,4})\b"),
+    regex(r"suggested max number of worker in current system is (\d{1,4})\b"),
+    regex(r"(?:--cpus-per-task[= ]|CPUs/Task=|SLURM_CPUS_PER_TASK=)(\d{1,4})\b"),
 )
 """The surest first: what torch found there."""
 
 
-_COUNTED = re.compile(r"^\W{0,4}(nr_periods|nr_throttled)\W{1,4}(\d{1,15})\s*$")
+_COUNTED = regex(r"^\W{0,4}(nr_periods|nr_throttled)\W{1,4}(\d{1,15})\s*$")
 _LONG = 1_000
 """Periods of a tenth of a second: what was looked at earlier says little."""
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 from paramedic.detect.match import on_events
 from paramedic.knowledge import Rule
 from paramedic.model import Finding, Run
+from paramedic.regex import regex
 
-_PIPE_FAILED = re.compile(
+_PIPE_FAILED = regex(
     r"webdataset/\w{1,40}\.py:\d{1,6}: UserWarning: .{0,300}?\.(?:tar|tgz)\b.{0,300}?\bexit -?\d{1,3} \(\w{1,8}\)"
     r"|\b(?:download|cat) failed: (?:s3|gs|az)://\S{1,300}?\.(?:tar|tgz|parquet|jsonl|tfrecord)(?:\.\w{2,4})? to - "
 )
 """webdataset's word for a command that failed while it read, and that of `aws s3 cp` about what it writes to a pipe."""
-_COMMAND = re.compile(
+_COMMAND = regex(
     r"^(?:\[[^\]\n]{1,60}\]:? ?)?(?:fatal error: |An error occurred|download failed: |cat failed: ).{0,400}?"
     r"(?:\((?P<what>[\w.]{3,40})\) when calling the GetObject|"
     r"(?P<why>Read timeout|Connect timeout|Could not connect|Connection was closed)|"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -13,12 +12,13 @@ from paramedic.detect.series import kendall, parts
 from paramedic.detect.stacks import standing
 from paramedic.knowledge import Rule, load_taxonomy
 from paramedic.model import Fact, Finding, Run
+from paramedic.regex import regex
 
-_PAGING = re.compile(r"(\d{1,6}) (\d{1,12}) (\d{1,12})")
-_RESIDENT = re.compile(r"(\d{1,10}) (\d{1,12}) ((?:\d{1,15},){0,64}\d{1,15}) ((?:\d{1,15},){0,64}\d{1,15})")
+_PAGING = regex(r"(\d{1,6}) (\d{1,12}) (\d{1,12})")
+_RESIDENT = regex(r"(\d{1,10}) (\d{1,12}) ((?:\d{1,15},){0,64}\d{1,15}) ((?:\d{1,15},){0,64}\d{1,15})")
 _SAMPLES, _HARD = 5, 20_000
 """So many looks of vmstat, and in three of four so many KiB a second both in and out: then it does little else."""
-_LOADS = re.compile(r"(?:serialization|checkpoint)\w{0,40}\.py:\d{1,9} in \w{0,40}load\w{0,40}$")
+_LOADS = regex(r"(?:serialization|checkpoint)\w{0,40}\.py:\d{1,9} in \w{0,40}load\w{0,40}$")
 _EXHAUSTED = {"host-resource-exhaustion": 60.0}
 
 

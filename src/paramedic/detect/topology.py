@@ -14,6 +14,7 @@ from typing import Any
 
 from paramedic.detect.once import once
 from paramedic.model import Event, Fact, Run
+from paramedic.regex import regex
 
 IP = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -33,8 +34,8 @@ _VIRTUAL = (
     "cilium",
 )
 _NOTHING: Mapping[str, Any] = {}
-_PLAIN = re.compile(r"[\w.:/@=+,^%-][\w.:/@=+,^% -]{0,199}", re.A)
-_INTERFACE = re.compile(r"[\w.@:-]{1,40}")
+_PLAIN = regex(r"[\w.:/@=+,^%-][\w.:/@=+,^% -]{0,199}", re.A)
+_INTERFACE = regex(r"[\w.@:-]{1,40}")
 
 
 @dataclass(frozen=True, slots=True)

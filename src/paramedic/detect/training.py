@@ -26,6 +26,7 @@ from paramedic.detect.series import (
 )
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
+from paramedic.regex import regex
 
 _BLOWN_UP, _RISEN, _LEAST = 10.0, 3.0, 0.01
 """Times the very first value, or times the largest of the first ones; below the least a loss is as good as none."""
@@ -104,15 +105,15 @@ def never_moves(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Find
                 return
 
 
-_PENALTY = re.compile(r"\bkl\b")
+_PENALTY = regex(r"\bkl\b")
 """How far a policy has moved from its reference: nothing, step after step, only if both are one."""
-_COUNTS = re.compile(
+_COUNTS = regex(
     r"\b(?:n?(?:sentences|tokens|samples|words|examples|batches|items|images|frames|steps|epochs)"
     r"|wpb|bsz|bs|size|num|count|total|length|len|decay|momentum|lr|every|interval|freq|seed|weight|scale"
     r"|(?:learning|sampl\w{1,3}|frame|decay|drop(?:out)?) rate)\b"
 )
 """How many there were, or a setting: it may well be the same each time."""
-_JUDGED = re.compile(r"\b(?:ema|val|valid|validation|eval|test|dev|reward|score)\b")
+_JUDGED = regex(r"\b(?:ema|val|valid|validation|eval|test|dev|reward|score)\b")
 
 
 _OFTEN = 4
@@ -156,7 +157,7 @@ def flat(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
 
 _FEW_POINTS, _SURE = 24, 0.7
 _NEAR, _GUESS, _UNSURE, _GAIN, _ABSURD = 1.5, 0.55, 0.6, 0.93, 100.0
-ZERO_RATE = re.compile(
+ZERO_RATE = regex(
     r"(?:\blrs?|learning[_ ]rates?)['\"]?[ :=\[]{1,5}['\"]?0(?:(?:\.0)?(?![\d.e])|(?:\.0{1,12})?e[-+]?\d)", re.I
 )
 
@@ -248,7 +249,7 @@ _STEPS, _MOVES = 40, 1e-3
 _PASSES, _GAINED, _FALLS = 3, 0.015, 0.4
 _DIGITS = 10
 _FEW = 4
-_PLAYS = re.compile(r"\b(?:d|g|gen\w*|disc\w*|critic|actor|policy|adv\w*|reward|kl)[ _]?loss|\bgan\b", re.I)
+_PLAYS = regex(r"\b(?:d|g|gen\w*|disc\w*|critic|actor|policy|adv\w*|reward|kl)[ _]?loss|\bgan\b", re.I)
 """Players that learn against each other, and policies, have losses that need not fall."""
 
 

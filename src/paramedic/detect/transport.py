@@ -16,26 +16,27 @@ from paramedic.detect.recordings import odd_ones
 from paramedic.detect.where import places, whole_blocks
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Finding, Run
+from paramedic.regex import regex
 
 _SOCKETS = "NCCL INFO Using network Socket"
-_BETWEEN = re.compile(r"\bvia NET/Socket/\d")
+_BETWEEN = regex(r"\bvia NET/Socket/\d")
 _WHY = (
-    (re.compile(r"NCCL_IB_DISABLE(?: set by environment to|=) ?1\b"), "communication-backend-misconfiguration"),
+    (regex(r"NCCL_IB_DISABLE(?: set by environment to|=) ?1\b"), "communication-backend-misconfiguration"),
     (
-        re.compile(r"(?:Failed to open|cannot open) libibverbs|libibverbs\.so\S{0,8}: cannot open"),
+        regex(r"(?:Failed to open|cannot open) libibverbs|libibverbs\.so\S{0,8}: cannot open"),
         "missing-or-misresolved-dependency",
     ),
-    (re.compile(r"Could not find: ?libnccl-net|No plugin found \(libnccl-net"), "missing-or-misresolved-dependency"),
+    (regex(r"Could not find: ?libnccl-net|No plugin found \(libnccl-net"), "missing-or-misresolved-dependency"),
 )
 """The surest first: that there is no plugin NCCL says on nearly every machine."""
-_FABRIC = re.compile(
+_FABRIC = regex(
     r"Link layer: InfiniBand|\bmlx5\w*\b[^\n]{0,40}\b(?:Active|[HNEX]DR\d{0,3})\b"
     r"|NET/IB : Using \[|NET/OFI Selected|[Pp]rovider is efa|FI_PROVIDER\W{1,3}efa|\bFI_EFA_\w|\b(?:\d{1,3} )?EFA\b"
     r"|\bNCCL_IB_HCA\W{1,12}(?:value\W{1,4})?=?mlx5|\brdma/[a-z]\w{2,40}\W{1,4}[1-9]|\buverbs\d{1,3}$|\brdmap\d{1,4}s\d|\bp(?:4de?|5e?n?|6-b\d00)\.\d{1,3}xlarge|\ba3-(?:high|mega|ultra)gpu|\bStandard_ND\w{0,12}rs?_"
 )
 """Adapters, settings for them, and machines that clouds sell with them."""
-_COMPARED = re.compile(r"\b(?:expected|baseline|should be|was|last week|before)\b\D{0,40}(\d[\d,.]{0,12})", re.I)
-_FIGURE = re.compile(r"(?<![\w.])\d{1,9}(?:\.\d{1,6})?(?=m?s\b|m?s/| |$)")
+_COMPARED = regex(r"\b(?:expected|baseline|should be|was|last week|before)\b\D{0,40}(\d[\d,.]{0,12})", re.I)
+_FIGURE = regex(r"(?<![\w.])\d{1,9}(?:\.\d{1,6})?(?=m?s\b|m?s/| |$)")
 _SLOWER = 3.0
 _NAMED = 20.0
 _MAY_BE_MEANT = 0.5
@@ -78,7 +79,7 @@ def _none_of_that_name(run: Run) -> list[tuple[Event, str]]:
     return [(named[0], "communication-backend-misconfiguration")] if named and none else []
 
 
-_ADAPTERS = re.compile(r"\bNCCL_IB_HCA (?:is )?set (?:by environment )?to ")
+_ADAPTERS = regex(r"\bNCCL_IB_HCA (?:is )?set (?:by environment )?to ")
 
 
 def _failed(run: Run, found: Sequence[Finding]) -> bool:
@@ -92,9 +93,9 @@ def _last(run: Run) -> int:
     return max((event.attempt for event in run.of_kind("progress")), default=0)
 
 
-_PROVIDER = re.compile(r"MPI startup\(\): libfabric provider: (?P<name>[a-z]\w{1,20})")
+_PROVIDER = regex(r"MPI startup\(\): libfabric provider: (?P<name>[a-z]\w{1,20})")
 _BY_TCP, _FASTER = ("tcp", "sockets", "net"), ("mlx", "verbs", "psm2", "psm3", "efa", "cxi", "opx", "gni")
-_ASKED_FOR_TCP = re.compile(r"\b(?:FI_PROVIDER|I_MPI_OFI_PROVIDER)=(?:tcp|sockets|net)\b")
+_ASKED_FOR_TCP = regex(r"\b(?:FI_PROVIDER|I_MPI_OFI_PROVIDER)=(?:tcp|sockets|net)\b")
 
 
 def mpi_over_tcp(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -132,13 +133,13 @@ def peer_to_peer_off(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator
     yield one if links else replace(one, severity="info", confidence=_MAY_BE_MEANT)
 
 
-_OFF = re.compile(
+_OFF = regex(
     r"\b(?P<name>NCCL_P2P_(?:DISABLE|LEVEL))(?: set by environment to |=)(?P<value>(?<=DISABLE=)1|(?<=LEVEL=)LOC"
     r"|(?<=to )(?:1\b|LOC\b))"
 )
-_LINKS = re.compile(r"^GPU\d{1,2}\t.{0,200}\bNV\d{1,2}\b")
+_LINKS = regex(r"^GPU\d{1,2}\t.{0,200}\bNV\d{1,2}\b")
 """A row of `nvidia-smi topo -m`."""
-_TOPOLOGY = re.compile(r"^GPU\d{1,2}\t")
+_TOPOLOGY = regex(r"^GPU\d{1,2}\t")
 _PEERS, _THROUGH = " via P2P/", " via SHM/"
 
 
@@ -175,8 +176,8 @@ def other_version(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Fi
 
 
 _MISMATCH, _ENOUGH = "NET026", 3
-_HAS = re.compile(r"\brank (\d{1,6}) version (\d{4,6})\b")
-_BANNER = re.compile(r"\bNCCL version (\d{1,2})\.(\d{1,2})\.(\d{1,2})\b")
+_HAS = regex(r"\brank (\d{1,6}) version (\d{4,6})\b")
+_BANNER = regex(r"\bNCCL version (\d{1,2})\.(\d{1,2})\.(\d{1,2})\b")
 
 
 def _code(found: re.Match[str]) -> int:
@@ -210,8 +211,8 @@ def met_over_a_local_link(run: Run, rule: Rule, found: Sequence[Finding]) -> Ite
     yield on_events(rule, [event, others[0]], ranks, fields)
 
 
-_OFFERED = re.compile(r"NCCL INFO Bootstrap ?: Using (?:\[\d\])?([\w.-]{1,32}):([\da-f.:]{2,45})<\d")
-_BRIDGE = re.compile(r"docker\d{1,3}|br-[0-9a-f]{12}|virbr\d{1,3}|lxcbr\d|cni\d{1,3}|podman\d|veth\w{1,12}|lo")
+_OFFERED = regex(r"NCCL INFO Bootstrap ?: Using (?:\[\d\])?([\w.-]{1,32}):([\da-f.:]{2,45})<\d")
+_BRIDGE = regex(r"docker\d{1,3}|br-[0-9a-f]{12}|virbr\d{1,3}|lxcbr\d|cni\d{1,3}|podman\d|veth\w{1,12}|lo")
 _LINK_LOCAL = ("169.254.", "fe80:")
 
 
@@ -287,11 +288,11 @@ def _below_its_peers(one: _Port, ports: Sequence[_Port]) -> bool:
     return fewer or (bool(elsewhere) and 2 * one.rate <= min(elsewhere))
 
 
-_HOST_ABOVE = re.compile(
+_HOST_ABOVE = regex(
     r"^(?:[-=#\s]{1,6}|\[?\w{1,20}@)([a-z][\w.-]{1,60}?)(?::| |~|\]|$)|^([a-z][\w.-]{1,60}): CA '", re.I
 )
-_DEVICE = re.compile(r"\b((?:mlx[45]|bnxt_re|irdma|rdmap|hfi1|ib)_?\d{1,3}[\w]{0,12})\b")
-_RATE = re.compile(
+_DEVICE = regex(r"\b((?:mlx[45]|bnxt_re|irdma|rdmap|hfi1|ib)_?\d{1,3}[\w]{0,12})\b")
+_RATE = regex(
     r"(?:^|[ \t])rate:? {0,4}(?P<rate>\d{1,4}(?:\.\d)?) Gb/sec(?: \((?P<lanes>\d{1,2})X [A-Z]{2,6}\))?"
     r"|(?:^\s{0,12}|LinkUp\s{1,4})Rate: (?P<bare>\d{1,4})\s*$",
     re.I,
@@ -314,8 +315,8 @@ def not_direct_on_some(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterat
     yield replace(one, weights={"missing-or-misresolved-dependency": _NAMED} if module else {})
 
 
-_DIRECT = re.compile(r"GPU Direct RDMA (Enabled|Disabled) for HCA")
-_MODULE = re.compile(r"\bnv(?:idia)?_peer_?mem\b")
+_DIRECT = regex(r"GPU Direct RDMA (Enabled|Disabled) for HCA")
+_MODULE = regex(r"\bnv(?:idia)?_peer_?mem\b")
 
 
 def _by_host(run: Run, words: str, pattern: re.Pattern[str]) -> Iterator[tuple[str, re.Match[str], Event]]:

@@ -8,15 +8,16 @@ from functools import lru_cache
 
 from paramedic.detect.program import text_of
 from paramedic.detect.values import Value
+from paramedic.regex import regex
 
-RANK = re.compile(
+RANK = regex(
     r"(?i)(?:^|(?<!per)(?<!each)(?<!lora)(?<!low)_)rank(?:_id)?$|^(?:get_|world_|global_|local_)?rank$|process_index$|^local_rank$|^procid$"
 )
-FIRST = re.compile(
+FIRST = regex(
     r"(?i)^is_(?:main|master|chief|primary|first|leader|root|rank)\w*$|^(?:chief|coordinator)$|^is_(?:global|local|world)_(?:process_)?zero$"
     r"|(?:main|master)_process$"
 )
-WORLD = re.compile(
+WORLD = regex(
     r"(?i)^(?:n_|num_|world_?|get_world_?)(?:size|ranks|processes|replicas|workers_total)?$|world_?size$|num_replicas|num_processes$|^world$|^n_?ranks$"
 )
 _RANK_VARIABLES = {"RANK", "LOCAL_RANK", "SLURM_PROCID", "SLURM_LOCALID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"}
@@ -150,8 +151,8 @@ _OPTIMIZERS = frozenset(
         "Muon",
     ]
 )
-_KERAS_LAYERS = re.compile(r"(?:^|\.)(?:keras|layers)\.")
-SCHEDULER = re.compile(r"LR$|Scheduler$|Restarts$|^get_\w*(?:schedule|scheduler)(?:_with_\w+)?$|^ReduceLROnPlateau$")
+_KERAS_LAYERS = regex(r"(?:^|\.)(?:keras|layers)\.")
+SCHEDULER = regex(r"LR$|Scheduler$|Restarts$|^get_\w*(?:schedule|scheduler)(?:_with_\w+)?$|^ReduceLROnPlateau$")
 WRAPPERS = {
     "DistributedDataParallel": "ddp", "FullyShardedDataParallel": "fsdp", "fully_shard": "fsdp2",
     "prepare_model": "ray",
@@ -179,7 +180,7 @@ MODEL_METHODS = frozenset(
         "buffers",
     ]
 )
-ASKED = re.compile(
+ASKED = regex(
     r"get|set|num|count|estimate|generate|save|load|configure|print|log|register|add|named|push|init|fit|compile|summary|_"
 )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
@@ -12,37 +11,38 @@ from paramedic.detect.hostnames import in_order, parts_of_name, short
 from paramedic.detect.once import once
 from paramedic.detect.places import LACKING, NCCL_PROCESS, Places, at_ranks, rank_by_nccl
 from paramedic.model import Event, Finding, Run
+from paramedic.regex import regex
 
-_WORD = re.compile(r"[A-Za-z0-9][\w.-]{0,120}")
-_BUS = re.compile(r"[0-9A-Fa-f]{4,8}:([0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})(?:\.|$)")
-_OF_NCCL = re.compile(r"(\S{1,120}) ([0-9a-f]{2}:[0-9a-f]{2}) (\d{1,6})")
-_OF_SMI = re.compile(r"([0-9a-f]{2}:[0-9a-f]{2}) (\d{1,2})")
-_OF_GPU = re.compile(r"[( ]GPU (\d{1,2})[; ]")
-_BY_DRIVER = re.compile(r"\bRPC response from GPU(\d{1,2}) GSP!")
+_WORD = regex(r"[A-Za-z0-9][\w.-]{0,120}")
+_BUS = regex(r"[0-9A-Fa-f]{4,8}:([0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})(?:\.|$)")
+_OF_NCCL = regex(r"(\S{1,120}) ([0-9a-f]{2}:[0-9a-f]{2}) (\d{1,6})")
+_OF_SMI = regex(r"([0-9a-f]{2}:[0-9a-f]{2}) (\d{1,2})")
+_OF_GPU = regex(r"[( ]GPU (\d{1,2})[; ]")
+_BY_DRIVER = regex(r"\bRPC response from GPU(\d{1,2}) GSP!")
 """The driver counts GPUs as they stand on the bus, and a node full of ranks gives each one in this order."""
 _ON_ONE_NODE = 8
 _HEAD = 80  # so far into a line of progress a program names its host
-_NOT_THE_ONE = re.compile(r"\bON \S{1,120} CANCELLED")
+_NOT_THE_ONE = regex(r"\bON \S{1,120} CANCELLED")
 """Slurm names the first node of a job that it cancels, whichever it lost."""
-_LOADER_WORKER = re.compile(r"DataLoader worker \(pid (\d{1,10})\) ")
-_DESCRIBED = re.compile(r"\s{0,12}(?:Message|Status|Reason|Last State):\s")
+_LOADER_WORKER = regex(r"DataLoader worker \(pid (\d{1,10})\) ")
+_DESCRIBED = regex(r"\s{0,12}(?:Message|Status|Reason|Last State):\s")
 """Lines of `kubectl describe`, whose file is about one pod."""
-_OWN_END = re.compile(r"death signal|\bSIGTERM\b")
+_OWN_END = regex(r"death signal|\bSIGTERM\b")
 """An agent that is told to end speaks of itself."""
-_CLOSURE = re.compile(
+_CLOSURE = regex(
     r"/job:worker(?:/replica:\d{1,4})?/task:(\d{1,6}) encountered the following error"
     r" when processing (?:resource )?closure"
 )
-_BOX = re.compile(r"= {1,6}RANK (\d{1,6}) PID \d{1,10} RUNNING AT \S")
-_CRASHED = re.compile(r"= {1,6}KILLED BY SIGNAL: (?:4|7|8|11) \(")
-_OF_TWO = re.compile(r"\brank \d{1,6} and rank \d{1,6} both on\b")
+_BOX = regex(r"= {1,6}RANK (\d{1,6}) PID \d{1,10} RUNNING AT \S")
+_CRASHED = regex(r"= {1,6}KILLED BY SIGNAL: (?:4|7|8|11) \(")
+_OF_TWO = regex(r"\brank \d{1,6} and rank \d{1,6} both on\b")
 """Whoever says it has it in common with another."""
-_NODE_GONE = re.compile(
+_NODE_GONE = regex(
     r"\b(?:its|the actor's) node (?:has died|was terminated)|\bSpotInterruption\b|\bNodeShutdown\b|\bpreempted\b"
 )
-_OF_MACHINE = re.compile(r"\bip: (\d{1,3}(?:\.\d{1,3}){3})\b|\bip-(\d{1,3}(?:-\d{1,3}){3})\b")
+_OF_MACHINE = regex(r"\bip: (\d{1,3}(?:\.\d{1,3}){3})\b|\bip-(\d{1,3}(?:-\d{1,3}){3})\b")
 """As Ray writes it, and as Amazon names its machines by it."""
-_NODE_FAILED = re.compile(r"\bNode failure on ([\w.-]{1,120})\s*$")
+_NODE_FAILED = regex(r"\bNode failure on ([\w.-]{1,120})\s*$")
 _MISSED = ("collective-hang", "communication-runtime-error")
 _OF_NODES = ("worker-or-node-loss", "rendezvous-setup-failure")
 _OF_PROCESSES = ("accelerator-fault", "host-out-of-memory", "native-crash", "device-out-of-memory")

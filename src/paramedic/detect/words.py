@@ -7,7 +7,6 @@ feature the symptoms that it speaks for or against. Nothing is fetched, nothing 
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
@@ -15,11 +14,13 @@ from importlib import resources
 from itertools import pairwise
 from typing import NamedTuple
 
+from paramedic.regex import regex
+
 MOST = 4_000
 """Characters that are read: what fails is said early."""
-_WORD = re.compile(r"[a-z]+[a-z0-9]*|\b(?:13[4579]|143|40[134])\b")
-_FIRST = re.compile(r"[a-z]{1,20}")
-_UNSPACED = re.compile(r"[\u4e00-\u9fff]{2,}")
+_WORD = regex(r"[a-z]+[a-z0-9]*|\b(?:13[4579]|143|40[134])\b")
+_FIRST = regex(r"[a-z]{1,20}")
+_UNSPACED = regex(r"[\u4e00-\u9fff]{2,}")
 """Chinese has no spaces between words: its pairs of signs are taken for them."""
 _COMMON_WORDS = """
 a an the of to in on at is are was were be been it its this that and or but i my me we our you your he they with by as

@@ -20,10 +20,11 @@ from paramedic.knowledge.rules import Rule
 from paramedic.knowledge.schema import problems
 from paramedic.knowledge.taxonomy import Taxonomy, load_taxonomy
 from paramedic.model import Fix
+from paramedic.regex import regex
 
 DETECTOR = "advisories.known"
 HEADINGS = ("What happens", "Do instead")
-_ID = re.compile(r"^ADV\d{3}-")
+_ID = regex(r"^ADV\d{3}-")
 
 
 @dataclass(frozen=True, slots=True)

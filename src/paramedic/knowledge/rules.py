@@ -19,6 +19,7 @@ from paramedic.errors import ParamedicError
 from paramedic.knowledge.schema import problems
 from paramedic.knowledge.taxonomy import Taxonomy
 from paramedic.model import Consequence, Fix, Severity, Symptom
+from paramedic.regex import regex
 
 OF_CONDUCT = frozenset({"replicas", "orders", "learning", "feeding", "restoring", "waste", "parts"})
 """Rooms of detectors over what a watched program did."""
@@ -64,9 +65,7 @@ BEFORE = frozenset(
 HEADINGS = ("What it means", "Confirm", "Fix", "Not this")
 _MAX_FILE = 1 << 20
 _MANY = 16  # a repetition that can go on longer than this counts as one without end
-_FENCE = re.compile(
-    r"^```(log|folder|facts|config|code) (fires|silent|bad|good|fixed)([^\n]*)\n(.*?)^```$", re.M | re.S
-)
+_FENCE = regex(r"^```(log|folder|facts|config|code) (fires|silent|bad|good|fixed)([^\n]*)\n(.*?)^```$", re.M | re.S)
 _WORDS = {
     "env": ("name", "value"),
     "config": ("file", "key", "value"),

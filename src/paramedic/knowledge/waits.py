@@ -12,8 +12,9 @@ from importlib import resources
 from typing import Any
 
 from paramedic.model import is_own
+from paramedic.regex import regex
 
-_NOTHING = re.compile(r"(?!)")
+_NOTHING = regex(r"(?!)")
 
 
 @dataclass(frozen=True, slots=True)
