@@ -657,3 +657,57 @@ def test_epochs_of_a_log_too_long_to_be_read_whole_may_be_those_of_two_runs(told
     between = "the second run begins, with another model\n" * 4_000
     last = "".join(f"Epoch [{e}][{n}/400] loss: 0.3{n % 7}\n" for e in (39, 40) for n in range(10, 400))
     assert told(first + between + last).verdict is None
+
+
+@pytest.mark.parametrize("daemon", ["slurmstepd: error:", "[2026-05-04T10:00:23.817] error:"])
+def test_whom_slurm_kills_after_a_task_failed_was_not_first(told: Told, daemon: str) -> None:
+    failed = raised(
+        "/srv/train.py:40:<module>",
+        "/opt/torch/distributed/c10d_logger.py:97:wrapper",
+        error="torch.distributed.DistBackendError: NCCL error in: /opt/torch/csrc/distributed/c10d/NCCLUtils.cpp:93, "
+        "invalid usage (run with NCCL_DEBUG=WARN for details), NCCL version 2.29.3\n5: ncclInvalidUsage: This usually "
+        "reflects invalid usage of NCCL library.\n5: Last error:\n5: Failed to initialize any NET plugin",
+        prefix="5: ",
+    )
+    text = (
+        f"{failed}srun: error: node-03: task 5: Exited with exit code 1\nsrun: Terminating StepId=4711.0\n"
+        f"0: {daemon} *** STEP 4711.0 ON node-01 CANCELLED AT 2026-05-04T10:00:23 DUE TO TASK FAILURE ***\n"
+        "srun: error: node-02: tasks 2-3: Killed\nsrun: error: node-01: tasks 0-1: Killed\n"
+        "srun: error: node-03: task 4: Killed\nsrun: Force Terminated StepId=4711.0\n"
+    )
+    found = verdict(told(text))
+    assert (found.rule, found.ranks, found.hosts) == ("NET027", (5,), ("node-03",))
+
+
+def test_a_run_that_wandb_tracks_after_a_launcher_gave_up_is_another(told: Told) -> None:
+    def tracked(since: str) -> str:
+        return f"wandb: Run data is saved locally in /srv/wandb/run-{since}-1oma3dzi\nTraining with one process.\n"
+
+    def epoch(number: int) -> str:
+        return "".join(f"epoch {number} [{n}/288] loss {1 - n / 300:.4f}\n" for n in range(0, 280, 10))
+
+    gave_up = (
+        raised("/srv/train.py:198:<module>", "/srv/train.py:150:main", error="RuntimeError: the tracker is away")
+        + "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: 1) local_rank: 0 (pid: 2672) of binary: "
+        "/usr/bin/python\n"
+        + raised("/opt/torch/distributed/run.py:765:<module>", error="torch.distributed.elastic.ChildFailedError: ")
+    )
+    hung_up = (
+        "WARNING:torch.distributed.elastic.agent.server.api:Received 1 death signal, shutting down workers\n"
+        + raised(
+            "/opt/torch/distributed/run.py:765:<module>",
+            error="torch.distributed.elastic.multiprocessing.api.SignalException: Process 1914 got signal: 1",
+        )
+    )
+    first = tracked("20260504_085830") + epoch(1)
+    assert verdict(told(first + gave_up + tracked("20260504_121531") + epoch(1) + hung_up)).rule == "JOB051"
+    other_rank = tracked("20260504_085932")
+    assert verdict(told(first + other_rank + gave_up)).attempt == 0
+
+
+def test_a_program_that_an_old_python_cannot_read_never_began(told: Told) -> None:
+    text = '  File "train.py", line 201\n    print(f"rank {rank}")\n                       ^\nSyntaxError: invalid syntax\n'
+    found = verdict(told(text, train__py="from torchvision import datasets\n"))
+    assert (found.rule, found.symptom) == ("ENV055", "unsupported-api-or-attribute")
+    warned = '  File "train.py", line 201\n    print(x)\nDeprecationWarning: x is old\n'
+    assert told(warned + steps()).verdict is None

@@ -118,3 +118,10 @@ def test_numbers_on_both_sides_of_a_slash_are_seen(text: str) -> None:
 @pytest.mark.parametrize("text", ["", "/", "/8", "3/", "tokens/s 5179", "a/3", "3/a"])
 def test_a_rate_or_a_path_divides_no_numbers(text: str) -> None:
     assert not divides(text)
+
+
+def test_no_word_hides_the_platform_that_its_pattern_finds(lines: set[str]) -> None:
+    assert identity._PLATFORM_WORDS.keys() == identity._PLATFORMS.keys()
+    for name, pattern in identity._PLATFORMS.items():
+        words = identity._PLATFORM_WORDS[name]
+        assert not [line for line in lines if pattern.search(line) and not any(word in line for word in words)]

@@ -3,6 +3,7 @@
 import gc
 import pkgutil
 import re
+import warnings
 from importlib import import_module
 
 import pytest
@@ -36,6 +37,7 @@ def test_it_is_compiled_once_and_not_before() -> None:
 
 
 def test_every_pattern_compiles() -> None:
+    warnings.simplefilter("ignore")  # torch, of its own names: it may be there already
     for name in ("collect", "detect", "knowledge"):
         for module in pkgutil.walk_packages(import_module(f"paramedic.{name}").__path__, f"paramedic.{name}."):
             import_module(module.name)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from paramedic.detect.where import places
 from paramedic.knowledge import Knowledge, Rule
 from paramedic.knowledge.clues import OUTRIGHT
 from paramedic.knowledge.priors import Setting
@@ -40,12 +43,15 @@ class Place:
     """What is asked of the run for every finding, worked out once."""
 
     hosts: Mapping[int | None, str]
+    """Which rank was where, as the launcher's table says."""
+    inferred: Mapping[int | None, str]
+    """And as whatever else says that names one host."""
     blamed: int | None
     ranks_seen: int
 
     @classmethod
     def of(cls, run: Run) -> Place:
-        return cls(_hosts(run), _blamed_by_torchrun(run), len(run.ranks_seen))
+        return cls(_hosts(run), _inferred(run), _blamed_by_torchrun(run), len(run.ranks_seen))
 
 
 def explained(place: Place, one: Finding, knowledge: Knowledge, setting: Setting) -> Finding:
@@ -59,15 +65,30 @@ def explained(place: Place, one: Finding, knowledge: Knowledge, setting: Setting
     some_only = bool(one.ranks) and place.ranks_seen > len(one.ranks)
     return replace(
         one,
-        hosts=tuple(sorted({*one.hosts, *(place.hosts[rank] for rank in one.ranks if rank in place.hosts)})),
+        hosts=tuple(sorted({*one.hosts, *_of(one.ranks, place.hosts)} or _of(one.ranks, place.inferred))),
         causes=_causes(prior, weights, one.weights, some_only, setting),
         summary=summary(rule, one) + _misled(place, one),
     )
 
 
+def _of(ranks: Sequence[int], hosts: Mapping[int | None, str]) -> set[str]:
+    return {hosts[rank] for rank in ranks if rank in hosts}
+
+
 def _hosts(run: Run) -> dict[int | None, str]:
-    """Which rank was where, as the launcher's table says."""
     return {e.rank: str(e.fields["host"]) for e in run.of_kind("exit") if e.fields.get("host")}
+
+
+def _inferred(run: Run) -> dict[int | None, str]:
+    told: dict[int | None, list[str]] = defaultdict(list)
+    for host, ranks in places(run).ranks_on.items():
+        for rank in ranks:
+            told[rank].append(host)
+    return {rank: hosts[0] for rank, hosts in told.items() if len(hosts) == 1 and not _NO_HOST.fullmatch(hosts[0])}
+
+
+_NO_HOST = regex(r"localhost|127\..*|(?:r|rank)[-_]?\d{1,6}|[a-z]{0,20}(?:agent|launcher|console|output)|.*_.*", re.I)
+"""What files are called beside: a process, a rank, or whose words they hold."""
 
 
 def _blamed_by_torchrun(run: Run) -> int | None:

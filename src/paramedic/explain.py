@@ -138,7 +138,7 @@ def _calibrated(verdict: Finding, rule: Rule) -> Finding:
 
 def foresee(run: Run, found: Iterable[Finding], knowledge: Knowledge, setting: Setting) -> Report:
     """Before the start nothing has failed yet: no verdict, and every finding stands for itself."""
-    place = Place({}, None, 0)
+    place = Place({}, {}, None, 0)
     findings = [explained(place, one, knowledge, setting) for one in found]
     findings.sort(key=lambda one: (SEVERITIES[::-1].index(one.severity), -one.confidence))
     return Report(run=run, verdict=None, findings=tuple(findings), skipped=run.skipped)

@@ -38,8 +38,9 @@ _GAVE_UP = "> stop running"
 _LAST_WORDS = 6  # lines
 _LAUNCHED = "Setting OMP_NUM_THREADS environment variable for each process"
 """What torchrun says as its first words. Its workers begin when all its agents have, so none does after one failed."""
-CANCELLED = "slurmstepd: error: *** "
-_STEP_ENDS = ("srun: Terminating StepId=", CANCELLED)
+CANCELLED = ("slurmstepd: error: *** ", "] error: *** ")
+"""With the daemon's name before it, or the time, as its site would have it."""
+_STEP_ENDS = ("srun: Terminating StepId=", *CANCELLED)
 _RETURNED = "exits with return code = "
 _NEXT_STEP = "+ srun "
 """As a script that is traced says what it does next: one that waits for its steps, or it would have said so before."""
@@ -50,6 +51,9 @@ _TO_BE_REQUEUED = "scontrol requeue "
 _FATAL = "FatalError: `"
 """What Paddle says of a signal that ends its process, whoever has sent it."""
 _BEGINS, _ENDS = "---Begin global rank ", "---End global rank "
+_TRACKED = "Run data is saved locally in"
+_TRACKED_SINCE = regex(r"\brun-(?P<day>\d{8})_(?P<time>\d{6})-\w")
+"""What wandb says when it begins, in each run once: its folder is named after the time."""
 _ENDED = ("failed (exitcode: ", _GIVEN_UP, _SPAWNED_ENDS, _RETURNED, _REQUEUED)
 LITERALS = (
     "Root Cause (first observed failure)",
@@ -84,6 +88,7 @@ LITERALS = (
     _SPAWNED_ENDS,
     _TO_BE_REQUEUED,
     _FATAL,
+    _TRACKED,
 )
 MAX_ROWS = 4_096
 _MAX_BOUNDS = 512
@@ -310,6 +315,7 @@ class Restarts:
     _given_up: int = 0
     _born: dict[str, int] = field(default_factory=dict)
     _launched: list[Start] = field(default_factory=list)
+    _tracked: list[Start] = field(default_factory=list)
     _stops: list[End] = field(default_factory=list)
     _counted: int = 0
     _number: int = -1
@@ -376,7 +382,7 @@ class Restarts:
         if self._ends is None:
             groups = [start - 1 for start in self._groups[1:]] or self._hosts
             said = sorted([*self._torchrun(), *self._again, *groups])
-            starts = begun_again([*self._launched, *self.again], self._stops)
+            starts = begun_again([*self._launched, *self.again, *self._tracked], self._stops)
             alone = [] if said or self._launched else self._begun_alone()
             self.appended = len(alone) > len(starts)
             starts = alone if self.appended else starts
@@ -403,6 +409,8 @@ class Restarts:
             return
         if _LAUNCHED in text:
             self._launched.append(Start(line, as_written(text), by_launcher=True))
+        elif _TRACKED in text and (since := _TRACKED_SINCE.search(text)) and len(self._tracked) < _MAX_BOUNDS:
+            self._tracked.append(Start(line, as_written(f"{since['day']} {since['time']}")))
         elif _FATAL in text:
             self.falls.append(Fall(line))
         elif _NEXT_STEP in text and text.strip().lstrip("+").startswith(" srun "):
@@ -413,7 +421,7 @@ class Restarts:
         elif any(word in text for word in _ATTEMPTS) and self._counts_on(_NUMBERED.match(text.strip())):
             self._launched.append(Start(line, None, in_order=True))
         elif any(word in text for word in (*_STEP_ENDS, _TO_BE_REQUEUED)) or _EXITED.search(text):
-            whole = CANCELLED in text
+            whole = any(word in text for word in CANCELLED)
             self._stops.append(End(line, as_written(text), by_launcher=_TO_BE_REQUEUED in text, whole=whole))
         elif any(word in text for word in _ENDED):
             self._stops.append(End(line, as_written(text), by_launcher=True))

@@ -175,6 +175,17 @@ _PLATFORMS = {
     "nemo": regex(r"\[NeMo [IWE] |\bnemo_logging\b|\bnemo/(?:collections|core|lightning|utils)/"),
 }
 """Who starts processes, or whose settings they take, by what it says of itself."""
+_PLATFORM_WORDS = {
+    "slurm": ("srun: ", "slurmstepd", "SLURM_", "sbatch", "scontrol"),
+    "kubernetes": ("kube", "OOMKilled", "PyTorchJob", "pod", "BackOff", ".svc", "] NCCL"),
+    "mpi": ("mpirun", "mpiexec", "prterun", "orte", "MPI_", "PRTE", "hydra_pmi_proxy", "]<std"),
+    "torchrun": ("torchrun", "torch.distributed.", "torch/distributed/", "torchelastic", "elastic/"),
+    "horovodrun": ("horovod",),
+    "colossalrun": ("colossalai",),
+    "rocm": ("HIP error", "hipError", "rocm", "ROCm", "gfx9", "MI2", "MI3"),
+    "nemo": ("[NeMo ", "nemo_logging", "nemo/"),
+}
+"""One of them stands in whatever the pattern finds; looking for them costs far less."""
 _PLATFORM_FILES = {
     "slurm": regex(r"(?:^|/)slurm[-_]\d"),
     "kubernetes": regex(r"(?:^|/)(?:(?:pods?|kubectl|k8s)\b|describe[_-])"),
@@ -183,14 +194,14 @@ _PLATFORM_FILES = {
 
 def platforms_in(run: Run) -> tuple[str, ...]:
     """The launchers and schedulers that were seen to start it."""
-    said = "\n".join(
-        text[:_AS_FAR] for event in run.events for text in (event.text, *map(str, event.fields.get("frames", ())[:12]))
-    )
+    texts = (text for event in run.events for text in (event.text, *map(str, event.fields.get("frames", ())[:12])))
+    said = "\n".join(dict.fromkeys(text[:_AS_FAR] for text in texts))
     files = "\n".join(source.id for source in run.sources)
     return tuple(
         name
         for name, pattern in _PLATFORMS.items()
-        if pattern.search(said) or (name in _PLATFORM_FILES and _PLATFORM_FILES[name].search(files))
+        if (any(word in said for word in _PLATFORM_WORDS[name]) and pattern.search(said))
+        or (name in _PLATFORM_FILES and _PLATFORM_FILES[name].search(files))
     )
 
 

@@ -283,7 +283,8 @@ def _since_the_last(starts: Sequence[Start], found: Sequence[int]) -> Iterator[t
         since = found[-1] if found else 0
         before = [one for one in starts[:number] if one.line >= since]
         said = next((one for one in before if one.by_launcher), before[0])
-        yield replace(said, line=before[0].line), start
+        clock = next((one.clock for one in (said, *before) if one.clock is not None), None)
+        yield replace(said, line=before[0].line, clock=clock), start
 
 
 def _goes_on(last: Start, ends: Sequence[End], start: Start) -> bool:

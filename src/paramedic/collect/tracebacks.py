@@ -39,7 +39,7 @@ _BOX = regex(r"^\s*[╭+][─-]{2,} ?" + re.escape(START) + r" ?[─-]{2,}[╮+]
 _BOX_FRAME = regex(r"^(\S.{0,500}?):(\d{1,9}) in (\S.{0,200})$")
 _DIGIT = regex(r"\d")
 _FRAME = regex(r'^\s*(?:> )?File "([^"]{1,500})", line (\d{1,9})(?:, in (.{1,200}))?')
-_NAMED_FRAME = regex(r'^\s*File "[^"\n]{1,500}", line \d{1,9}, in \S')
+_NAMED_FRAME = regex(r'^\s*File "[^"\n]{1,500}", line \d{1,9}(?:, in \S|\s*$)')
 _NOTEBOOK = regex(
     r"^(?:File )?(?P<path>[~/.<][^\s:(]{1,400})(?::(?P<line>\d{1,9}))?,? in (?P<function><module>|[\w.<>]{1,200}\()"
 )
@@ -370,7 +370,7 @@ class Traceback:
 
     def _frame(self, text: str) -> bool:
         if (found := _FRAME.match(text)) is not None:
-            self._keep_frame(found[1], found[2], found[3] or "?")
+            self._keep_frame(found[1], found[2], found[3] or "<module>")
         elif (found := _NOTEBOOK.match(text)) is not None:
             self._keep_frame(found["path"], found["line"] or "0", found["function"].rstrip("("))
         return found is not None

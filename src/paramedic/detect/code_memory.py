@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from paramedic.detect.every import every_file, every_program
 from paramedic.detect.flow import Flow
@@ -44,7 +45,17 @@ def graph_kept(flow: Flow) -> Iterator[Hit]:
                 and op.of.items is None
             )
         ):
-            yield hit(op, what=op.target)
+            found = hit(op, what=op.target)
+            yield replace(found, severity="info") if _begun_anew(op) else found
+
+
+def _begun_anew(op: Op) -> bool:
+    """In each round of a loop around it: little is kept of steps that went backward, and it goes with the round."""
+    return any(
+        isinstance(node, ast.Assign) and any(text_of(target) == op.target for target in node.targets)
+        for loop in op.loops[:-1]
+        for node in getattr(loop.node, "body", ())
+    )
 
 
 def _has_graph(value: Value, trained: set[int]) -> bool:

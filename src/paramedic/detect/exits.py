@@ -12,6 +12,7 @@ from itertools import chain, islice
 from paramedic.detect.match import on_event
 from paramedic.detect.once import once
 from paramedic.detect.places import at_ranks
+from paramedic.detect.ranks import MOST_TASKS, counted
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Evidence, Finding, Run, names_processes
 from paramedic.regex import regex
@@ -31,7 +32,8 @@ _CLOSED = regex(r"Sending process \d{1,10} closing signal |\bKilling subprocess 
 _LOADER_KILLED = regex(r"DataLoader worker \(pid (\d{1,10})\) is killed by signal: Killed")
 _FORCED = regex(r"Unable to shutdown process (\d{1,10}) via")
 _STEP_ENDED = regex(
-    r"slurmstepd: error: \*\*\* (?:STEP|JOB) \S{1,40} ON \S{1,120} CANCELLED AT|srun: Job step aborted: Waiting up to"
+    r"(?:slurmstepd: |\[\d{4}-[\dT:.-]{6,24}\] )error: \*\*\* (?:STEP|JOB) \S{1,40} ON \S{1,120} CANCELLED AT"
+    r"|srun: (?:Job step aborted: Waiting up to|Terminating StepId=)"
 )
 _SCHEDULER = regex(
     r"slurm|\bsrun\b|\bsbatch\b|kubernetes|kubectl|\bpod[/ s]|k8s|preempt|evict|\bspot\b|\bPBS|\bLSF|sagemaker|volcano",
@@ -220,7 +222,6 @@ def _beyond_the_last_device(first: Finding, ended: Collection[int]) -> bool:
 
 _LEFT = regex(r"srun: error: [\w.-]{1,120}: tasks? ([\d,-]{1,2000}): Exited with exit code ([1-9]\d{0,2})\b")
 _OF_STEPD = regex(r"slurmstepd(?:-[\w.-]{1,80})?: error: ")
-_MOST_TASKS = 1 << 16
 
 
 def as_srun_counts(run: Run, first: Finding) -> Finding:
@@ -230,17 +231,9 @@ def as_srun_counts(run: Run, first: Finding) -> Finding:
     if first.ranks or event.rank is not None or not _OF_STEPD.match(event.text) or names_processes(run.events):
         return first
     said = [_LEFT.search(e.text) for e in run.saying("Exited with exit code", "line") if e.source == event.source]
-    left = set(islice((task for found in said if found for task in _numbers(found[1])), _MOST_TASKS))
+    left = set(islice((task for found in said if found for task in counted(found[1])), MOST_TASKS))
     ended = {e.rank for e in run.of_kind("exit") if e.source == event.source and e.fields.get("by_srun")} - {None}
     return at_ranks(first, left) if left and ended and not left & ended else first
-
-
-def _numbers(text: str) -> Iterator[int]:
-    """`0,4-7` as Slurm writes it."""
-    for part in text.split(","):
-        low, _, high = part.partition("-")
-        if low.isdigit() and (high or low).isdigit() and len(low) < 8 and len(high) < 8:
-            yield from range(int(low), min(int(high or low) + 1, int(low) + _MOST_TASKS))
 
 
 def killed_while_full(run: Run, rule: Rule, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -336,16 +329,14 @@ def _forced(run: Run) -> set[int]:
 
 
 def _cancelled(run: Run) -> set[int]:
-    first = {e.source: e.seq for e in reversed(run.of_kind("exit")) if e.fields.get("by_srun")}
+    by_srun = [e for e in run.of_kind("exit") if e.fields.get("by_srun")]
+    left = run.saying("Exited with exit code", "line") if by_srun else []
+    first = {e.source: e.seq for e in sorted((*by_srun, *left), key=lambda e: -e.seq)}
     steps: dict[str, int] = {}
-    for event in run.of_kind("line") if first else ():
+    for event in run.of_kind("line") if by_srun else ():
         if event.seq > first.get(event.source, event.seq) and _STEP_ENDED.search(event.text):
             steps.setdefault(event.source, event.seq)
-    return {
-        event.fields["pid"]
-        for event in run.of_kind("exit")
-        if event.fields.get("by_srun") and event.seq > steps.get(event.source, event.seq)
-    }
+    return {event.fields["pid"] for event in by_srun if event.seq > steps.get(event.source, event.seq)}
 
 
 def _ended(run: Run, rule: Rule, wanted: Callable[[Event], bool]) -> Iterator[Finding]:

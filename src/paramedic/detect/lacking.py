@@ -12,6 +12,8 @@ from paramedic.model import Finding, Run
 
 _ONE_HOST = {"cross-node-environment-skew": 0.03}
 _ODD_HOST = {"cross-node-environment-skew": 30.0}
+_MOUNT_FAILED = "HOST011"
+"""By a kernel: what its host has not, storage has not given it."""
 
 
 def within_one_host(run: Run, found: Sequence[Finding]) -> list[Finding]:
@@ -24,7 +26,9 @@ def within_one_host(run: Run, found: Sequence[Finding]) -> list[Finding]:
     for one in found:
         if one.symptom in LACKING and one.severity == "error":
             lacking[one.rule, one.attempt].update(one.ranks)
-    odd = {key for key, ranks in lacking.items() if _are_some_hosts(ranks, here.values())}
+    if any(one.rule == _MOUNT_FAILED for one in found):
+        return list(found)
+    odd = {key for key, ranks in lacking.items() if _are_some_hosts(ranks, {*here.values()})}
     return [
         replace(one, weights={**_ODD_HOST, **one.weights}) if (one.rule, one.attempt) in odd else one for one in found
     ]

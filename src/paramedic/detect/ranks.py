@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Set
+from collections.abc import Collection, Iterator, Set
+
+MOST_TASKS = 1 << 16
+
+
+def counted(text: str) -> Iterator[int]:
+    """`0,4-7` as Slurm writes it."""
+    for part in text.split(","):
+        low, _, high = part.partition("-")
+        if low.isdigit() and (high or low).isdigit() and len(low) < 8 and len(high) < 8:
+            yield from range(int(low), min(int(high or low) + 1, int(low) + MOST_TASKS))
 
 
 def listed(ranks: Collection[int]) -> str:

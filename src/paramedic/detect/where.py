@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from itertools import islice
 
 from paramedic.detect import given_out, numbering, pods, ras
 from paramedic.detect.hostnames import in_order, parts_of_name, short
 from paramedic.detect.once import once
 from paramedic.detect.places import LACKING, NCCL_PROCESS, Places, at_ranks, rank_by_nccl
+from paramedic.detect.ranks import MOST_TASKS, counted
 from paramedic.model import Event, Finding, Run
 from paramedic.regex import regex
 
@@ -79,6 +81,8 @@ def places(run: Run) -> Places:
         note(who, host)
     for event in run.of_kind("exit"):
         note(event.rank, event.fields.get("host"), event.fields["pid"])
+    for name, who in _left_by_srun(run):
+        note(who, name)
     for event, name, pid in _nccls(run):
         note(of_file.get(event.source) if event.rank is None else event.rank, name, pid)
     for event in run.of_kind("traceback"):
@@ -94,6 +98,17 @@ def places(run: Run) -> Places:
     numbering.as_others(run, hosts)
     ranks_on = {host: frozenset(ranks) for host, ranks in hosts.items()}
     return Places(ranks_on, pids, gpus, pods.counted(run), numbering.ranks_on_each(hosts))
+
+
+def _left_by_srun(run: Run) -> Iterator[tuple[str, int]]:
+    """Of tasks that ended by themselves, where srun's tasks are the ranks: as those are that it says were killed."""
+    sources = {e.source for e in run.of_kind("exit") if e.rank is not None and e.fields.get("by_srun")}
+    for event in run.saying("Exited with exit code", "line") if sources else ():
+        if event.source in sources and (found := _LEFT.search(event.text)) is not None:
+            yield from ((found["host"], task) for task in islice(counted(found["tasks"]), MOST_TASKS))
+
+
+_LEFT = regex(r"srun: error: (?P<host>[\w.-]{1,120}): tasks? (?P<tasks>[\d,-]{1,2000}): Exited with exit code")
 
 
 def _whose_output(run: Run) -> Iterator[tuple[int, str, int | None]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from paramedic.errors import ParamedicError
+from paramedic.knowledge.kept import cache_folder
 
 _MOST = 32 << 20
 Row = Mapping[str, Any]
@@ -73,10 +73,7 @@ def load_variables() -> Variables:
 
 def renewed_file() -> Path:
     """Where `--refresh-facts` puts what it found."""
-    base = os.environ.get("PARAMEDIC_CACHE") or os.path.join(
-        os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "paramedic"
-    )
-    return Path(base, "releases.json")
+    return cache_folder() / "releases.json"
 
 
 def load_releases() -> Releases:

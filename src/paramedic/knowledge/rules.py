@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from paramedic.errors import ParamedicError
+from paramedic.knowledge.kept import Kept
 from paramedic.knowledge.schema import problems
 from paramedic.knowledge.taxonomy import Taxonomy
 from paramedic.model import Consequence, Fix, Severity, Symptom
@@ -168,13 +169,16 @@ class Rule:
 
 def load_rules(folder: Traversable, taxonomy: Taxonomy, checked: bool = True) -> Iterator[Rule]:
     """Not `checked` are the package's own rules: a test has done that, and every start would wait for it."""
+    kept = None if checked else Kept()
     for file in sorted(folder.iterdir(), key=lambda f: f.name):
         if file.name.endswith(".md") and file.name != "README.md":
             try:
                 text = _text(file)
             except (OSError, UnicodeDecodeError) as error:
                 raise ParamedicError(f"rule {file.name}: cannot be read: {error}") from None
-            yield parse_rule(text, file.name, taxonomy, checked)
+            yield parse_rule(text, file.name, taxonomy, kept)
+    if kept is not None:
+        kept.keep()
 
 
 def _text(file: Traversable) -> str:
@@ -187,18 +191,18 @@ def _text(file: Traversable) -> str:
     return data.decode("utf-8").replace("\r\n", "\n")
 
 
-def parse_rule(text: str, path: str, taxonomy: Taxonomy, checked: bool = True) -> Rule:
-    """Raises ParamedicError with the file and every problem found."""
+def parse_rule(text: str, path: str, taxonomy: Taxonomy, kept: Kept | None = None) -> Rule:
+    """Raises ParamedicError with the file and every problem found. What is `kept` was checked."""
     parts = text.split("+++\n", 2)
     if len(parts) != 3 or parts[0].strip():
         raise ParamedicError(f"rule {path}: starts with TOML front matter between two `+++` lines, found none")
-    head, _, fixes = parts[1].partition(_FIRST_FIX) if not checked else (parts[1], "", "")
+    head, _, fixes = parts[1].partition(_FIRST_FIX) if kept is not None else (parts[1], "", "")
     try:
-        front = tomllib.loads(head)
+        front = kept.loads(head) if kept is not None else tomllib.loads(head)
     except (ValueError, OverflowError, RecursionError) as error:
         raise ParamedicError(f"rule {path}: front matter is no TOML: {error}") from None
     body = parts[2]
-    if checked:
+    if kept is None:
         _check(front, body, path, taxonomy)
     return Rule(
         id=front["id"],

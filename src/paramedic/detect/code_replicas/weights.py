@@ -65,7 +65,11 @@ def step_on_one_rank(flow: Flow) -> Iterator[Hit]:
             continue
         if any(other is not op and other.of is op.of and other.label not in ("", op.label) for other in all_of):
             continue
-        if guard.depth > 0 and guard.label and not _shares_out(flow, guard, op):
+        if (
+            guard.depth > 0
+            and guard.label
+            and not (_shares_out(flow, guard, op) or _has_its_own_group(flow, guard, op))
+        ):
             yield hit(op, who=text_of(guard.node))
 
 
@@ -76,6 +80,17 @@ def _shares_out(flow: Flow, guard: Guard, op: Op) -> bool:
         return False
     rounds = {name.id for loop in op.loops for name in _names(getattr(loop.node, "target", None))}
     return any(name.id in rounds for name in _names(guard.node))
+
+
+def _has_its_own_group(flow: Flow, guard: Guard, op: Op) -> bool:
+    """These ranks alone have the optimizer, and a model that is wrapped for their group: no other rank is left out."""
+
+    def theirs(one: Op | None) -> bool:
+        return one is not None and any(text_of(g.node) == text_of(guard.node) for g in one.guards)
+
+    groups = ("process_group", "device_mesh", "mesh")
+    made = op.of.made if op.of is not None else None
+    return theirs(made) and any(theirs(one) and any(key in one.keywords for key in groups) for one in wrapped(flow))
 
 
 def _names(node: ast.AST | None) -> Iterator[ast.Name]:
