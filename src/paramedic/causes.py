@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from paramedic.detect.where import places
 from paramedic.knowledge import Knowledge, Rule
 from paramedic.knowledge.clues import OUTRIGHT
 from paramedic.knowledge.priors import Setting
@@ -50,8 +47,8 @@ class Place:
     ranks_seen: int
 
     @classmethod
-    def of(cls, run: Run) -> Place:
-        return cls(_hosts(run), _inferred(run), _blamed_by_torchrun(run), len(run.ranks_seen))
+    def of(cls, run: Run, inferred: Mapping[int | None, str]) -> Place:
+        return cls(_hosts(run), inferred, _blamed_by_torchrun(run), len(run.ranks_seen))
 
 
 def explained(place: Place, one: Finding, knowledge: Knowledge, setting: Setting) -> Finding:
@@ -77,18 +74,6 @@ def _of(ranks: Sequence[int], hosts: Mapping[int | None, str]) -> set[str]:
 
 def _hosts(run: Run) -> dict[int | None, str]:
     return {e.rank: str(e.fields["host"]) for e in run.of_kind("exit") if e.fields.get("host")}
-
-
-def _inferred(run: Run) -> dict[int | None, str]:
-    told: dict[int | None, list[str]] = defaultdict(list)
-    for host, ranks in places(run).ranks_on.items():
-        for rank in ranks:
-            told[rank].append(host)
-    return {rank: hosts[0] for rank, hosts in told.items() if len(hosts) == 1 and not _NO_HOST.fullmatch(hosts[0])}
-
-
-_NO_HOST = regex(r"localhost|127\..*|(?:r|rank)[-_]?\d{1,6}|[a-z]{0,20}(?:agent|launcher|console|output)|.*_.*", re.I)
-"""What files are called beside: a process, a rank, or whose words they hold."""
 
 
 def _blamed_by_torchrun(run: Run) -> int | None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from paramedic.causes import Place, explained
 from paramedic.detect.exits import with_the_crashed
 from paramedic.detect.numerics import on_a_gpu_of_before
-from paramedic.detect.where import located
+from paramedic.detect.where import host_of, located
 from paramedic.echoes import DAY_NS, called_off, raised
 from paramedic.first import BESIDE, MAX_EVIDENCE, first_failure, one_each, with_those_of_its_host, without_the_lost
 from paramedic.knowledge import Knowledge, Rule
@@ -71,7 +71,7 @@ def explain(
     if earlier and all(f.attempt < last for f in errors):
         logs = made_up_for(run, last)
         earlier = [replace(f, severity="warning") if f.evidence[0].event.source in logs else f for f in earlier]
-    place = Place.of(run)
+    place = Place.of(run, host_of(run))
     findings = [explained(place, f, knowledge, setting) for f in (*first, *earlier, *one_each(notes), *foreseen)]
     findings.sort(key=lambda f: (f.severity != "error", f.attempt != last))
     if first and findings[0].confidence >= VERDICT_AT:

@@ -196,9 +196,10 @@ def left_well(text: str) -> bool:
 
 def _without_numbers(text: str) -> str:
     """A line of figures without their names: `timeout=0.1 aborted 2` complains of nothing."""
-    pairs = list(_PAIR.finditer(text[:2_000]))
+    head = text[:2_000]
+    pairs = list(_PAIR.finditer(head))
     signed = sum(not pair["sign"].isspace() for pair in pairs)
-    return _PAIR.sub("", text) if signed >= _FEW or len(pairs) >= _MANY else text
+    return _PAIR.sub("", head) + text[2_000:] if signed >= _FEW or len(pairs) >= _MANY else text
 
 
 _NO_MORE = Guarded(

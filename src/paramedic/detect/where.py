@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
@@ -98,6 +99,19 @@ def places(run: Run) -> Places:
     numbering.as_others(run, hosts)
     ranks_on = {host: frozenset(ranks) for host, ranks in hosts.items()}
     return Places(ranks_on, pids, gpus, pods.counted(run), numbering.ranks_on_each(hosts))
+
+
+def host_of(run: Run) -> dict[int | None, str]:
+    """Each rank's, where one is told."""
+    told: dict[int | None, list[str]] = defaultdict(list)
+    for host, ranks in places(run).ranks_on.items():
+        for rank in ranks:
+            told[rank].append(host)
+    return {rank: hosts[0] for rank, hosts in told.items() if len(hosts) == 1 and not _NO_HOST.fullmatch(hosts[0])}
+
+
+_NO_HOST = regex(r"localhost|127\..*|(?:r|rank)[-_]?\d{1,6}|[a-z]{0,20}(?:agent|launcher|console|output)|.*_.*", re.I)
+"""What files are called beside: a process, a rank, or whose words they hold."""
 
 
 def _left_by_srun(run: Run) -> Iterator[tuple[str, int]]:
