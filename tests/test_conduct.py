@@ -148,6 +148,7 @@ def test_what_is_kept_and_sent_without_need_is_seen(fault: str, rules: set[str],
     assert {rule.id for rule in conduct if any(RUN_DETECTORS[rule.detector](run, rule, []))} == rules
 
 
+@pytest.mark.slow
 def test_a_healthy_job_of_two_models_is_seen_whole_and_nothing_is_found(tmp_path: Path) -> None:
     folder = watched(tmp_path, program=PAIR)
     assert state(folder)["off"] == {}

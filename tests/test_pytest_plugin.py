@@ -295,6 +295,7 @@ def test_expected_otherwise(): os.kill(os.getpid(), signal.SIGKILL)
     assert "failed, but not with collective-hang: Paramedic's verdict is worker-or-node-loss" in text
 
 
+@pytest.mark.slow
 def test_the_last_failed_run_again_and_x_stops(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """

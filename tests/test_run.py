@@ -260,6 +260,7 @@ def test_the_job_outlives_its_watcher(number: signal.Signals, tmp_path: Path, st
     until(lambda: len(said((tmp_path / "d/console.log").read_text())) == 2)  # what they print is still kept
 
 
+@pytest.mark.slow
 def test_a_full_disk_does_not_reach_the_job(tmp_path: Path, start: Callable[..., Job]) -> None:
     small = tmp_path / "small"
     small.mkdir()

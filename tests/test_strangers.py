@@ -215,8 +215,8 @@ def _known() -> tuple[Knowledge, Prefilter]:
 
 
 def _seldom(case: strangers.Case) -> bool:
-    """Two of three are read where there is time for all of them: `make test-all`."""
-    return zlib.crc32(case.name.encode()) % 3 != 0
+    """Four of five are read where there is time for all of them: `make test-all`."""
+    return zlib.crc32(case.name.encode()) % 5 != 0
 
 
 @pytest.mark.parametrize(

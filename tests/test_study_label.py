@@ -335,6 +335,7 @@ def test_posts_on_which_raters_differ_are_not_learnt(store: Store) -> None:
 # -- new kinds -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_posts_alike_that_fit_nothing_are_proposed_as_a_group() -> None:
     alike = [(f"flux capacitor {n}", f"the flux capacitor overheats near mark {n % 3} again") for n in range(8)]
     others = [
