@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cached_property
 from typing import Any, AnyStr, cast
 
 
@@ -16,11 +17,16 @@ class Later:
         self.pattern = text
         self._flags = flags
 
+    @cached_property
+    def _compiled(self) -> re.Pattern[Any]:
+        """Held here: re itself keeps fewer than there are."""
+        return re.compile(self.pattern, self._flags)
+
     def __getattr__(self, name: str) -> Any:
         """Asked once for each name: from then on it is found without us."""
         if name.startswith("__"):
             raise AttributeError(name)
-        found = getattr(re.compile(self.pattern, self._flags), name)
+        found = getattr(self._compiled, name)
         setattr(self, name, found)
         return found
 

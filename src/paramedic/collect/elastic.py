@@ -38,9 +38,9 @@ _GAVE_UP = "> stop running"
 _LAST_WORDS = 6  # lines
 _LAUNCHED = "Setting OMP_NUM_THREADS environment variable for each process"
 """What torchrun says as its first words. Its workers begin when all its agents have, so none does after one failed."""
-CANCELLED = ("slurmstepd: error: *** ", "] error: *** ")
+_CANCELLED = ("slurmstepd: error: *** ", "] error: *** ")
 """With the daemon's name before it, or the time, as its site would have it."""
-_STEP_ENDS = ("srun: Terminating StepId=", *CANCELLED)
+_STEP_ENDS = ("srun: Terminating StepId=", *_CANCELLED)
 _RETURNED = "exits with return code = "
 _NEXT_STEP = "+ srun "
 """As a script that is traced says what it does next: one that waits for its steps, or it would have said so before."""
@@ -421,8 +421,8 @@ class Restarts:
         elif any(word in text for word in _ATTEMPTS) and self._counts_on(_NUMBERED.match(text.strip())):
             self._launched.append(Start(line, None, in_order=True))
         elif any(word in text for word in (*_STEP_ENDS, _TO_BE_REQUEUED)) or _EXITED.search(text):
-            whole = any(word in text for word in CANCELLED)
-            self._stops.append(End(line, as_written(text), by_launcher=_TO_BE_REQUEUED in text, whole=whole))
+            by_launcher, whole = _TO_BE_REQUEUED in text, is_cancelled(text)
+            self._stops.append(End(line, as_written(text), by_launcher, whole))
         elif any(word in text for word in _ENDED):
             self._stops.append(End(line, as_written(text), by_launcher=True))
 
@@ -463,6 +463,11 @@ class Restarts:
     def _is_final(self, end: int) -> bool:
         nothing_new = self.progress < end and self.lines - end < _NOTHING_NEW
         return nothing_new or self._given_up > end or any(table > end for table in self._tables)
+
+
+def is_cancelled(text: str) -> bool:
+    """Slurm has ended a step or a job."""
+    return any(word in text for word in _CANCELLED)
 
 
 def _with_starts(ends: list[int], starts: list[int]) -> list[int]:

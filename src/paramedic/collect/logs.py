@@ -266,7 +266,7 @@ class _Scan:
         """What tells of attempts; and, as the end of a traceback, who ended."""
         self._ends(elastic.spawned_end(peeled.text, self.line), peeled)
         self.restarts.note(peeled.text, self.line, peeled.who)
-        if any(word in peeled.text for word in elastic.CANCELLED):
+        if elastic.is_cancelled(peeled.text):
             self.restarts.note_around(peeled.text, self.line, *around(line.block, line.start, line.end))
 
     def _keep(self, line: _Line, wanted: list[int], text: str, peeled: Peeled) -> None:

@@ -12,7 +12,8 @@ from itertools import chain, islice
 from paramedic.detect.match import on_event
 from paramedic.detect.once import once
 from paramedic.detect.places import at_ranks
-from paramedic.detect.ranks import MOST_TASKS, counted
+from paramedic.detect.ranks import MOST_TASKS
+from paramedic.detect.where import left_by_themselves
 from paramedic.knowledge import Rule
 from paramedic.model import Event, Evidence, Finding, Run, names_processes
 from paramedic.regex import regex
@@ -220,7 +221,6 @@ def _beyond_the_last_device(first: Finding, ended: Collection[int]) -> bool:
     )
 
 
-_LEFT = regex(r"srun: error: [\w.-]{1,120}: tasks? ([\d,-]{1,2000}): Exited with exit code ([1-9]\d{0,2})\b")
 _OF_STEPD = regex(r"slurmstepd(?:-[\w.-]{1,80})?: error: ")
 
 
@@ -230,8 +230,7 @@ def as_srun_counts(run: Run, first: Finding) -> Finding:
     event = first.evidence[0].event
     if first.ranks or event.rank is not None or not _OF_STEPD.match(event.text) or names_processes(run.events):
         return first
-    said = [_LEFT.search(e.text) for e in run.saying("Exited with exit code", "line") if e.source == event.source]
-    left = set(islice((task for found in said if found for task in counted(found[1])), MOST_TASKS))
+    left = {task for _, task in islice(left_by_themselves(run, event.source), MOST_TASKS)}
     ended = {e.rank for e in run.of_kind("exit") if e.source == event.source and e.fields.get("by_srun")} - {None}
     return at_ranks(first, left) if left and ended and not left & ended else first
 

@@ -22,12 +22,12 @@ def within_one_host(run: Run, found: Sequence[Finding]) -> list[Finding]:
     here = places(run).ranks_on
     if len(here) == 1 and set().union(*here.values()) >= run.expected_ranks:
         return [replace(one, weights={**one.weights, **_ONE_HOST}) if _is_missing_file(one) else one for one in found]
+    if any(one.rule == _MOUNT_FAILED for one in found):
+        return list(found)
     lacking: dict[tuple[str, int], set[int]] = defaultdict(set)
     for one in found:
         if one.symptom in LACKING and one.severity == "error":
             lacking[one.rule, one.attempt].update(one.ranks)
-    if any(one.rule == _MOUNT_FAILED for one in found):
-        return list(found)
     odd = {key for key, ranks in lacking.items() if _are_some_hosts(ranks, {*here.values()})}
     return [
         replace(one, weights={**_ODD_HOST, **one.weights}) if (one.rule, one.attempt) in odd else one for one in found

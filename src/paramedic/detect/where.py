@@ -117,12 +117,20 @@ _NO_HOST = regex(r"localhost|127\..*|(?:r|rank)[-_]?\d{1,6}|[a-z]{0,20}(?:agent|
 def _left_by_srun(run: Run) -> Iterator[tuple[str, int]]:
     """Of tasks that ended by themselves, where srun's tasks are the ranks: as those are that it says were killed."""
     sources = {e.source for e in run.of_kind("exit") if e.rank is not None and e.fields.get("by_srun")}
-    for event in run.saying("Exited with exit code", "line") if sources else ():
-        if event.source in sources and (found := _LEFT.search(event.text)) is not None:
+    for source in sources:
+        yield from left_by_themselves(run, source)
+
+
+def left_by_themselves(run: Run, source: str) -> Iterator[tuple[str, int]]:
+    """Host and number of srun's tasks that ended with an error before it ended the others."""
+    for event in run.saying("Exited with exit code", "line"):
+        if event.source == source and (found := _LEFT.search(event.text)) is not None:
             yield from ((found["host"], task) for task in islice(counted(found["tasks"]), MOST_TASKS))
 
 
-_LEFT = regex(r"srun: error: (?P<host>[\w.-]{1,120}): tasks? (?P<tasks>[\d,-]{1,2000}): Exited with exit code")
+_LEFT = regex(
+    r"srun: error: (?P<host>[\w.-]{1,120}): tasks? (?P<tasks>[\d,-]{1,2000}): Exited with exit code [1-9]\d{0,2}\b"
+)
 
 
 def _whose_output(run: Run) -> Iterator[tuple[int, str, int | None]]:
